@@ -2,7 +2,7 @@
 // tiles of both operands to shared memory with TMA, and two warpgroups multiply them with wgmma (PTX ISA 8.x, "Asynchronous
 // Warpgroup Level Matrix Instructions"). Which rows belong to a group is read from device memory.
 //
-// A block of threads computes tiles of D of 128 x kN. K is summed in steps of 128 bytes. Precise accumulation adds the sum of
+// A block of threads computes tiles of D of 128 x 256. K is summed in steps of 128 bytes. Precise accumulation adds the sum of
 // each step in FP32 registers, because Hopper's tensor cores keep fewer bits of an FP8 sum (DeepSeek-AI, DeepSeek-V3 Technical
 // Report, 2024, section 3.3.2). Scales of blocks are applied to the same sums.
 #include <cuda.h>
@@ -18,7 +18,8 @@
 namespace octet::kernels::cuda {
 namespace {
 
-constexpr int kM = 128;                    // rows of a tile of D
+constexpr int kM = 128, kN = 256;          // a tile of D
+constexpr int kHalf = 128;                 // columns that a wgmma computes
 constexpr int kStepBytes = kSwizzleBytes;  // of K that are copied at a time: the width of the swizzled tile of shared memory
 constexpr int kWarpgroup = 128;            // threads
 constexpr int kConsumers = 2;              // warpgroups, with kM / 2 rows each
@@ -40,13 +41,12 @@ struct Variant {
   static constexpr Scaling kScaling = kScales;
   static constexpr bool kPrecise = kIsPrecise;
   using Out = Result;
-  static constexpr int kN = kIsPrecise ? 128 : 256;
-  static constexpr int kHalves = kN / 128;
+  static constexpr int kHalves = kN / kHalf;
   static constexpr int kElement = kOperands == Kind::bf16 ? 2 : 1;
   static constexpr int kStep = kStepBytes / kElement;
   static constexpr int kInstruction = 32 / kElement;  // K of a wgmma
   static constexpr int kABytes = kM * kStepBytes, kBBytes = kN * kStepBytes;
-  static constexpr int kStages = kIsPrecise ? 6 : 4;
+  static constexpr int kStages = 4;
 };
 
 struct Product {
@@ -73,26 +73,42 @@ struct Place {
 
 template <class V>
 __device__ int tiles_of(const Product& p) {
-  const int across = (p.n + V::kN - 1) / V::kN;
+  const int across = (p.n + kN - 1) / kN;
   if constexpr (V::kGroupsAlongM) return p.first[p.groups] / kM * across;
   return p.groups * ((p.m + kM - 1) / kM) * across;
 }
 
+// Tiles of D that run at the same time should share what they read, because the second-level cache holds only a part of the
+// operands: of up to kBand tiles below each other, those in the same column follow one another.
+constexpr int kBand = 16;
+struct Cell {
+  int down, across;
+};
+__device__ Cell cell_of(int tile, int down, int across) {
+  const int band = tile / (kBand * across), first = band * kBand, height = min(kBand, down - first);
+  const int within = tile - first * across;
+  return {first + within % height, within / height};
+}
+
 template <class V>
 __device__ Place place_of(const Product& p, int tile) {
-  const int across = (p.n + V::kN - 1) / V::kN;
-  Place place{.group = 0, .row = tile / across * kM, .column = tile % across * V::kN, .k = 0, .steps = 0};
+  const int across = (p.n + kN - 1) / kN;
   if constexpr (V::kGroupsAlongM) {
-    place.group = p.tiles[tile / across];
-    place.steps = (p.k + V::kStep - 1) / V::kStep;
+    const Cell cell = cell_of(tile, p.first[p.groups] / kM, across);
+    return {.group = p.tiles[cell.down],
+            .row = cell.down * kM,
+            .column = cell.across * kN,
+            .k = 0,
+            .steps = (p.k + V::kStep - 1) / V::kStep};
   } else {
-    const int down = (p.m + kM - 1) / kM;
-    place.group = tile / across / down;
-    place.row = tile / across % down * kM;
-    place.k = p.first[place.group];
-    place.steps = (p.counts[place.group] + V::kStep - 1) / V::kStep;
+    const int down = (p.m + kM - 1) / kM, group = tile / (across * down);
+    const Cell cell = cell_of(tile - group * across * down, down, across);
+    return {.group = group,
+            .row = cell.down * kM,
+            .column = cell.across * kN,
+            .k = p.first[group],
+            .steps = (p.counts[group] + V::kStep - 1) / V::kStep};
   }
-  return place;
 }
 
 template <class V>
@@ -138,12 +154,12 @@ __device__ void produce(const Product& p, Shared<V>& shared) {
       full.arrive_and_expect(V::kABytes + V::kBBytes);
       const int k = place.k + step * V::kStep;
       copy_tile<V, V::kAFirst, kM>(shared.a[ring.stage], &p.a, place.row, k, full);
-      copy_tile<V, V::kBFirst, V::kN>(shared.b[ring.stage], b, place.column, k, full);
+      copy_tile<V, V::kBFirst, kN>(shared.b[ring.stage], b, place.column, k, full);
     }
   }
 }
 
-// What a thread holds of a tile: rows `row` and row + 8, and in each half of 128 columns the pairs at 8 j + 2 (lane % 4).
+// What a thread holds of a tile: rows `row` and row + 8, and in each half of the columns the pairs at 8 j + 2 (lane % 4).
 struct Lane {
   int row, column;  // in the tile
   __device__ Lane() {
@@ -153,15 +169,15 @@ struct Lane {
   }
 };
 
-// Multiplies one step: the sums of the step begin with it if `add` is 0.
-template <class V>
-__device__ void multiply_step(const Shared<V>& shared, int stage, float (&sums)[V::kHalves][64], int add) {
+// Multiplies one step for kCount halves of the columns from `first` on. The sums begin with it if `add` is 0.
+template <class V, int kCount>
+__device__ void multiply_step(const Shared<V>& shared, int stage, int first, float (&sums)[kCount][64], int add) {
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   constexpr int kBox = 64 * kStepBytes;
   const std::uint32_t a = shared_address(shared.a[stage]) + static_cast<std::uint32_t>(warpgroup * kBox);
-  const std::uint32_t b = shared_address(shared.b[stage]);
+  const std::uint32_t b = shared_address(shared.b[stage]) + static_cast<std::uint32_t>(first * 2 * kBox);
 #pragma unroll
-  for (int half = 0; half < V::kHalves; ++half) fence_sums(sums[half]);
+  for (int half = 0; half < kCount; ++half) fence_sums(sums[half]);
   begin_products();
 #pragma unroll
   for (int i = 0; i < kStepBytes / 32; ++i) {
@@ -169,19 +185,19 @@ __device__ void multiply_step(const Shared<V>& shared, int stage, float (&sums)[
     const std::uint32_t of_a = a + static_cast<std::uint32_t>(V::kAFirst ? i * V::kInstruction * kStepBytes : i * 32);
     const std::uint32_t of_b = b + static_cast<std::uint32_t>(V::kBFirst ? i * V::kInstruction * kStepBytes : i * 32);
 #pragma unroll
-    for (int half = 0; half < V::kHalves; ++half) {
+    for (int half = 0; half < kCount; ++half) {
       multiply_add<V::kKind, V::kAFirst, V::kBFirst>(
           sums[half], descriptor(of_a, kBox), descriptor(of_b + static_cast<std::uint32_t>(half * 2 * kBox), kBox), add || i > 0);
     }
   }
   commit_products();
 #pragma unroll
-  for (int half = 0; half < V::kHalves; ++half) fence_sums(sums[half]);
+  for (int half = 0; half < kCount; ++half) fence_sums(sums[half]);
 }
 
 // totals += sums of a step, multiplied by the scales of its blocks.
 template <class V>
-__device__ void add_step(const Product& p, const Place& place, int step, const Lane& lane, const float (&sums)[64],
+__device__ void add_step(const Product& p, const Place& place, int step, const Lane& lane, int column, const float (&sums)[64],
                          float (&totals)[64]) {
   if constexpr (V::kScaling == Scaling::blocks) {
     const int block = (place.k + step * V::kStep) / 128, row = place.row + lane.row;
@@ -189,14 +205,14 @@ __device__ void add_step(const Product& p, const Place& place, int step, const L
     const float* const a = p.scales_a + block * rows;
     const float of_rows[2] = {row < rows ? a[row] : 0.0f, row + 8 < rows ? a[row + 8] : 0.0f};
     if constexpr (V::kGroupsAlongM) {
-      const float b = p.scales_b[place.group][place.column / 128 * ((p.k + 127) / 128) + block];
+      const float b = p.scales_b[place.group][min(column, p.n - 1) / 128 * ((p.k + 127) / 128) + block];
 #pragma unroll
       for (int i = 0; i < 64; ++i) totals[i] = __fmaf_rn(sums[i], of_rows[i / 2 % 2] * b, totals[i]);
     } else {
-      const float* const b = p.scales_b_along_k + block * std::int64_t{p.n} + place.column + lane.column;
+      const float* const b = p.scales_b_along_k + block * std::int64_t{p.n} + column + lane.column;
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        const bool inside = place.column + lane.column + j * 8 < p.n;  // N is a multiple of 16
+        const bool inside = column + lane.column + j * 8 < p.n;  // N is a multiple of 16
         const float2 of_columns = inside ? *reinterpret_cast<const float2*>(b + j * 8) : float2{0.0f, 0.0f};
         totals[4 * j] = __fmaf_rn(sums[4 * j], of_rows[0] * of_columns.x, totals[4 * j]);
         totals[4 * j + 1] = __fmaf_rn(sums[4 * j + 1], of_rows[0] * of_columns.y, totals[4 * j + 1]);
@@ -319,48 +335,68 @@ __device__ void store_half(const Product& p, const Place& place, const Lane& lan
   }
 }
 
+// Sums a tile in the tensor cores alone.
+template <class V>
+__device__ void sum_fast(Shared<V>& shared, const Place& place, Ring<V>& ring, float (&sums)[V::kHalves][64]) {
+  const bool elected = threadIdx.x % kWarpgroup == 0;
+  Ring<V> done = ring;
+  if (place.steps == 0) {
+#pragma unroll
+    for (int half = 0; half < V::kHalves; ++half) {
+      for (float& value : sums[half]) value = 0.0f;
+    }
+  }
+  for (int step = 0; step < place.steps; ++step, ring.advance()) {
+    shared.full[ring.stage].wait(ring.phase);
+    multiply_step<V>(shared, ring.stage, 0, sums, step > 0);
+    if (step == 0) continue;
+    wait_for_products<1>();  // those of the step before have ended
+    if (elected) shared.empty[done.stage].arrive();
+    done.advance();
+  }
+  wait_for_products<0>();
+  if (place.steps > 0 && elected) shared.empty[done.stage].arrive();
+#pragma unroll
+  for (int half = 0; half < V::kHalves; ++half) fence_sums(sums[half]);
+}
+
+// Sums each step in the tensor cores, and the steps in FP32 registers. Meanwhile the other warpgroup multiplies.
+template <class V>
+__device__ void sum_precisely(const Product& p, Shared<V>& shared, const Place& place, const Lane& lane, Ring<V>& ring,
+                              float (&totals)[V::kHalves][64]) {
+  const bool elected = threadIdx.x % kWarpgroup == 0;
+#pragma unroll
+  for (int half = 0; half < V::kHalves; ++half) {
+    for (float& total : totals[half]) total = 0.0f;
+  }
+  for (int step = 0; step < place.steps; ++step, ring.advance()) {
+    shared.full[ring.stage].wait(ring.phase);
+#pragma unroll
+    for (int half = 0; half < V::kHalves; ++half) {
+      float sums[1][64];
+      multiply_step<V>(shared, ring.stage, half, sums, 0);
+      wait_for_products<0>();
+      fence_sums(sums[0]);
+      if (elected && half + 1 == V::kHalves) shared.empty[ring.stage].arrive();
+      add_step<V>(p, place, step, lane, place.column + half * kHalf, sums[0], totals[half]);
+    }
+  }
+}
+
 template <class V>
 __device__ void consume(const Product& p, Shared<V>& shared) {
   const Lane lane;
-  const bool elected = threadIdx.x % kWarpgroup == 0;
   Ring<V> ring;
   for (int tile = blockIdx.x; tile < tiles_of<V>(p); tile += gridDim.x) {
     const Place place = place_of<V>(p, tile);
     float sums[V::kHalves][64];
     if constexpr (V::kPrecise) {
-      float totals[64] = {};
-      for (int step = 0; step < place.steps; ++step, ring.advance()) {
-        shared.full[ring.stage].wait(ring.phase);
-        multiply_step<V>(shared, ring.stage, sums, 0);
-        wait_for_products<0>();
-        fence_sums(sums[0]);
-        if (elected) shared.empty[ring.stage].arrive();
-        add_step<V>(p, place, step, lane, sums[0], totals);
-      }
-      store_half<V>(p, place, lane, place.column, totals);
+      sum_precisely<V>(p, shared, place, lane, ring, sums);
     } else {
-      if (place.steps == 0) {
-#pragma unroll
-        for (int half = 0; half < V::kHalves; ++half) {
-          for (float& value : sums[half]) value = 0.0f;
-        }
-      }
-      for (int step = 0; step < place.steps; ++step) {
-        shared.full[ring.stage].wait(ring.phase);
-        multiply_step<V>(shared, ring.stage, sums, step > 0);
-        const int before = (ring.stage + V::kStages - 1) % V::kStages;
-        wait_for_products<1>();  // those of the step before have ended
-        if (step > 0 && elected) shared.empty[before].arrive();
-        ring.advance();
-      }
-      wait_for_products<0>();
-      if (place.steps > 0 && elected) shared.empty[(ring.stage + V::kStages - 1) % V::kStages].arrive();
-#pragma unroll
-      for (int half = 0; half < V::kHalves; ++half) {
-        fence_sums(sums[half]);
-        store_half<V>(p, place, lane, place.column + half * 128, sums[half]);
-      }
+      sum_fast<V>(shared, place, ring, sums);
     }
+#pragma unroll
+    for (int half = 0; half < V::kHalves; ++half) store_half<V>(p, place, lane, place.column + half * kHalf, sums[half]);
   }
 }
 
@@ -494,7 +530,7 @@ void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmM& op) {
   p.d_stride = op.d.row_stride;
   with_result(op.d.dtype, [&]<class Out>() {
     with_variant<true, Out>(op.a, b, op.accumulation, [&]<class V>() {
-      const TablesM tables = tables_of(stream, op.b, V::kN);
+      const TablesM tables = tables_of(stream, op.b, kN);
       p.maps_b = tables.maps;
       p.scales_b = tables.scales;
       launch<V>(stream, p);
@@ -514,7 +550,7 @@ void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmK& op) {
   p.accumulate = op.accumulate;
   with_result(op.d.front().dtype, [&]<class Out>() {
     with_variant<false, Out>(op.a, op.b, op.accumulation, [&]<class V>() {
-      p.b = map_of(op.b, V::kN);
+      p.b = map_of(op.b, kN);
       launch<V>(stream, p);
     });
   });

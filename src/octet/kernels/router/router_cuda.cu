@@ -11,8 +11,7 @@ namespace {
 using octet::cuda::check_launch;
 using octet::cuda::native_stream;
 
-constexpr int kTokenThreads = 128;  // one thread per token, because rows of logits are short
-constexpr int kSumThreads = 256;
+constexpr int kTokenThreads = 128;
 
 __device__ float log_sum_exp(const float* logits, int count) {
   float largest = logits[0], sum = 0;
@@ -28,29 +27,71 @@ __device__ bool among(int e, const std::int32_t* experts, int n) {
   return false;
 }
 
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+// A logit and its expert. Of equal logits the first comes first; NaN comes last.
+struct Choice {
+  float logit;
+  int expert;
+  __device__ bool before(const Choice& other) const {
+    return logit > other.logit || (logit == other.logit && expert < other.expert);
+  }
+};
+__device__ Choice best_of_warp(Choice best) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const Choice other{__shfl_xor_sync(kAllLanes, best.logit, step), __shfl_xor_sync(kAllLanes, best.expert, step)};
+    if (other.before(best)) best = other;
+  }
+  return best;
+}
+__device__ float sum_of_warp(float sum) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  return sum;
+}
+
+// One warp per token. The experts are found one after another: each is the best behind the one before.
 __global__ void __launch_bounds__(kTokenThreads)
     choose_kernel(const float* all_logits, std::int64_t tokens, int count, int k, bool normalise, std::int32_t* all_experts,
                   float* all_weights, float* lse) {
-  const std::int64_t t = std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
+  const std::int64_t t = (std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x) / kWarp;
   if (t >= tokens) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const float* const logits = all_logits + t * count;
   std::int32_t* const experts = all_experts + t * k;
   float* const weights = all_weights + t * k;
+  Choice last{INFINITY, -1};
+  float largest = 0, sum = 0;
   for (int s = 0; s < k; ++s) {
-    int best = -1;
-    for (int e = 0; e < count; ++e) {
-      if (!among(e, experts, s) && (best < 0 || logits[e] > logits[best])) best = e;
+    Choice best{-INFINITY, count};
+    for (int e = lane; e < count; e += kWarp) {
+      const float logit = logits[e];
+      const Choice candidate{logit == logit ? logit : -INFINITY, e};
+      if (last.before(candidate) && candidate.before(best)) best = candidate;
     }
-    experts[s] = best;
+    last = best_of_warp(best);
+    const float logit = logits[last.expert];
+    if (s == 0) largest = logit;
+    const float weight = expf(logit - largest);
+    sum += weight;
+    if (lane == 0) {
+      experts[s] = last.expert;
+      weights[s] = weight;
+    }
   }
-  lse[t] = log_sum_exp(logits, count);
-  float sum = 0;
-  for (int s = 0; s < k; ++s) sum += weights[s] = expf(logits[experts[s]] - logits[experts[0]]);
-  if (!normalise) sum = expf(lse[t] - logits[experts[0]]);  // over all experts
-  for (int s = 0; s < k; ++s) weights[s] /= sum;
+  float all = 0;
+  for (int e = lane; e < count; e += kWarp) all += expf(logits[e] - largest);
+  all = sum_of_warp(all);
+  if (lane == 0) lse[t] = largest + logf(all);
+  const float divisor = normalise ? sum : all;
+  __syncwarp();
+  for (int s = lane; s < k; s += kWarp) weights[s] /= divisor;
 }
 
 // One block for each expert of each sequence. The last block sums lse^2.
+constexpr int kSumThreads = 512;
 __global__ void __launch_bounds__(kSumThreads)
     statistics_kernel(const float* logits, const std::int32_t* experts, const float* lse, std::int64_t tokens, int count, int k,
                       float* statistics) {
@@ -132,7 +173,7 @@ void router_forward(Stream& stream, const RouterForward& op, float* lse) {
   require_f32("router_forward", op.logits);
   const std::int64_t tokens = op.logits.rows(), sequences = op.statistics.rows();
   const int count = static_cast<int>(op.logits.cols()), k = static_cast<int>(op.experts.cols());
-  choose_kernel<<<blocks_of(tokens), kTokenThreads, 0, native_stream(stream)>>>(
+  choose_kernel<<<blocks_of(tokens * kWarp), kTokenThreads, 0, native_stream(stream)>>>(
       op.logits.as<float>(), tokens, count, k, op.normalise, op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
   check_launch("router_forward");
   const dim3 blocks(static_cast<unsigned>(count + 1), static_cast<unsigned>(sequences));
