@@ -1,10 +1,13 @@
-// The rates that an H200 reaches at best, and the copy rate of an H100: the floors of a profile. docs/measurements/h200-ceilings.md
-// and h100-80gb.md say how they were measured. An H100 has the same multiprocessors and watts, and its products were as fast.
+// The rates that an H200 reaches at best, and the copy rate of an H100: the floors of a profile.
+// docs/measurements/h200-ceilings.md and h100-80gb.md say how they were measured. An H100 has the same multiprocessors and watts,
+// and its products were as fast.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "octet/device/device.h"
+#include "octet/kernels/grouped_gemm/grouped_gemm.h"
 
 namespace octet::app {
 
@@ -12,9 +15,11 @@ inline constexpr double kH200CopyBytesPerSecond = 4.3e12;
 inline constexpr double kH100CopyBytesPerSecond = 3.0e12;
 inline constexpr double kNvlinkBytesPerSecond = 324e9;  // of the bus, in NCCL's all-gather of 1 GiB between four
 
-// Operations per second that an op of a profile sustains at best within a step at 700 W; 0 for ops that memory bounds. cuDNN's attention
-// alone reaches 620 and 525 for a moment, but no step sustains that.
+// Operations per second that an op of a profile sustains at best within a step at 700 W; 0 for ops that memory bounds. cuDNN's
+// attention alone reaches 620 and 525 for a moment, but no step sustains that.
+constexpr bool is_grouped(std::string_view op) { return op.ends_with(kernels::kGroupedSuffix); }
 constexpr double ceiling_flops(std::string_view op) {
+  if (is_grouped(op)) op.remove_suffix(kernels::kGroupedSuffix.size());
   struct Ceiling {
     std::string_view op;
     double teraflops;
@@ -44,9 +49,11 @@ constexpr double copy_bytes_per_second(std::string_view gpu_name) {
 // The shortest time that this work can take on a GPU that copies at this rate, in bytes per second.
 inline double floor_seconds(std::string_view op, const Work& work, double copy_rate) {
   const double flops = ceiling_flops(op);
-  if (flops > 0) return work.flops / flops;
+  const double copy_s = work.bytes / copy_rate;
+  // Many experts with few rows each are bound by their weights and gradients.
+  if (flops > 0) return is_grouped(op) ? std::max(work.flops / flops, copy_s) : work.flops / flops;
   const bool sends = op == "all_gather" || op == "reduce_scatter" || op == "all_reduce" || op == "all_to_all";
-  return work.bytes / (sends ? kNvlinkBytesPerSecond : copy_rate);
+  return sends ? work.bytes / kNvlinkBytesPerSecond : copy_s;
 }
 
 }  // namespace octet::app

@@ -60,7 +60,7 @@ void check(const GroupedGemmK& op) {
   }
 }
 
-const char* profile_name(const GemmOperand& a, Accumulation accumulation) {
+const char* profile_name(const GemmOperand& a, ScaleTile b, Accumulation accumulation) {
   if (!is_fp8(a)) return a.values.dtype == DType::bf16 ? "gemm bf16 grouped" : "gemm fp32 grouped";
   const bool fast = accumulation == Accumulation::fast;
   switch (a.tile) {
@@ -71,7 +71,7 @@ const char* profile_name(const GemmOperand& a, Accumulation accumulation) {
     case ScaleTile::mx_1x32:
       return "gemm mxfp8 grouped";
     default:
-      return "gemm fp8 block grouped";
+      return b == a.tile ? "gemm fp8 1x128 1x128 grouped" : "gemm fp8 1x128 128x128 grouped";
   }
 }
 
@@ -103,10 +103,13 @@ GroupPart whole(const RowGroups& groups) { return {.group = 0, .first = 0, .coun
 // Scratch for strided scales that a backend copies, beside that of the products.
 std::size_t scale_bytes(const GemmOperand& x) { return is_fp8(x) ? x.scale_inv.bytes() + Device::kAlignment : 0; }
 
+ScaleTile tile_of_b(const GroupedGemmM& op) { return op.b.front().tile; }
+ScaleTile tile_of_b(const GroupedGemmK& op) { return op.b.tile; }
+
 template <class Op>
 void run(Stream& stream, Arena& scratch, const Op& op, std::size_t scales) {
   check(op);
-  stream.count(profile_name(op.a, op.accumulation), work_of(op));
+  stream.count(profile_name(op.a, tile_of_b(op), op.accumulation), work_of(op));
   const ArenaScope scope(scratch);
   const Gemm largest = product_of(op, whole(op.groups), op.groups.rows());
   if (stream.target() == DeviceKind::cuda) {

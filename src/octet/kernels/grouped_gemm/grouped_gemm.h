@@ -4,12 +4,16 @@
 // The names are those of DeepGEMM.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/tensor/row_groups.h"
 
 namespace octet::kernels {
+
+// In a profile, a grouped product has the name of the product of one group, and this suffix.
+inline constexpr std::string_view kGroupedSuffix = " grouped";
 
 // All B_g have one shape, dtype, layout and tile.
 struct GroupedGemmM {
