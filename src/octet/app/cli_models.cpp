@@ -5,15 +5,29 @@ namespace octet::app {
 void Octet::add_models() {
   CLI::App& generate = add(root_,
                            {.name = "generate",
-                            .summary = "Continues a text with a model.",
-                            .example = "octet generate --model out/quickstart/model --prompt \"The \" --max-tokens 200"},
+                            .summary = "Continues a text with a model, or talks with it.",
+                            .example = "octet generate --model out/quickstart/model --prompt \"The \" --max-tokens 200\n  "
+                                       "octet generate --model out/quickstart/model --chat chatml",
+                            .notes = "With --chat the model answers every line of the standard input, and remembers the conversation. "
+                                     "/quit or the end of the input ends it. With --prompt as well, it answers the prompt alone."},
                            [this] { return run_generate(generate_); });
   option(generate,
          {.name = "--model", .help = "Hugging Face directory, checkpoint, or folder of a run: its newest checkpoint.", .value = "DIR"},
          generate_.model)
       ->required();
-  option(generate, {.name = "--prompt", .help = "Text to continue.", .value = "TEXT"}, generate_.prompt)->required();
-  option(generate, {.name = "--max-tokens", .help = "Number of tokens to write.", .value = "N", .range = kAtLeastOne}, generate_.max_tokens)
+  option(generate, {.name = "--prompt", .help = "Text to continue, or with --chat to answer.", .value = "TEXT"}, generate_.prompt);
+  option(generate,
+         {.name = "--chat",
+          .help = "Talk, with this template: llama3, chatml, mistral, zephyr, or auto for the one beside the tokenizer; auto if none is "
+                  "named.",
+          .value = "NAME"},
+         generate_.chat)
+      ->expected(0, 1)
+      ->default_str("auto");
+  option(generate, {.name = "--system", .help = "With --chat: the system message.", .value = "TEXT"}, generate_.system);
+  option(generate,
+         {.name = "--max-tokens", .help = "Most tokens to write; with --chat in each answer.", .value = "N", .range = kAtLeastOne},
+         generate_.max_tokens)
       ->capture_default_str();
   option(generate,
          {.name = "--temperature", .help = "Randomness; 0 always takes the likeliest token.", .value = "NUMBER", .range = kNotNegative},

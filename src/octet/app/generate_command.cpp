@@ -1,9 +1,13 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <iostream>
 
+#include "octet/app/chat.h"
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
+#include "octet/base/log.h"
 #include "octet/data/tokenizer/tokenizer.h"
 #include "octet/train/generate.h"
 #include "octet/train/restore.h"
@@ -19,14 +23,45 @@ void print_now(std::string_view bytes) {
   std::fflush(stdout);
 }
 
+// Answers the prompt, or if there is none every line of the standard input.
+void talk(Chat& chat, const std::string& prompt) {
+  const auto answer = [&](const std::string& question) {
+    chat.ask(question, print_now);
+    print_now("\n");
+  };
+  if (!prompt.empty()) return answer(prompt);
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;
+  for (std::string line; print_now(terminal ? "> " : ""), std::getline(std::cin, line);) {
+    if (line == "/quit") return;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      answer(line);
+    } catch (const Error& error) {
+      if (!terminal) throw;
+      log_info(error.what());  // somebody who types can ask something else
+    }
+  }
+  if (terminal) print_now("\n");
+}
+
 }  // namespace
 
 int run_generate(const GenerateArgs& args) {
   train::Config config;
   config.run.device = args.device;
   use_threads(config);
-  demand(!args.prompt.empty(), ExitCode::config, "--prompt is empty: give a text to continue");
+  demand(!args.chat.empty() || args.system.empty(), ExitCode::config, "--system ", shown(args.system), " needs --chat");
+  demand(!args.chat.empty() || !args.prompt.empty(), ExitCode::config,
+         "--prompt is missing or empty: give a text to continue, or --chat to talk with the model");
   const std::filesystem::path model = train::model_at(args.model);
+  if (!args.chat.empty()) {
+    Chat chat(model, train::device_of(config),
+              {.format = args.chat,
+               .system = args.system,
+               .generate = {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed}});
+    talk(chat, args.prompt);
+    return 0;
+  }
   // No token is less than a byte, but for some that a tokenizer puts before a text.
   const auto window = static_cast<std::int64_t>(args.prompt.size()) + 16 + args.max_tokens;
   const auto engine = train::open_model(model, train::device_of(config), window);

@@ -178,6 +178,17 @@ const Published& published_of_model(const fs::path& folder, const Tokenizer& tok
        advice);
 }
 
+RenderedChat rendered(const Conversation& conversation, const ChatFormat& format) {
+  demand(!format.refuses_tools ||
+             std::none_of(conversation.begin(), conversation.end(), [](const ChatMessage& m) { return m.role == "tool"; }),
+         ExitCode::data,
+         "--chat auto: this model's template writes a message of a tool in a way that octet does not know; --chat chatml "
+         "writes it as a turn of its own");
+  Conversation whole = conversation;
+  if (!format.system.empty() && conversation.front().role != "system") whole.insert(whole.begin(), {"system", format.system});
+  return format.form->render(whole, format.tokens);
+}
+
 }  // namespace
 
 std::span<const ChatTemplate> chat_templates() {
@@ -187,10 +198,19 @@ std::span<const ChatTemplate> chat_templates() {
        {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
        true,
        false,
+       "<|start_header_id|>assistant<|end_header_id|>\n\n",
+       "<|eot_id|>",
        render_llama3},
-      {"chatml", {"<|endoftext|>", "<|im_end|>"}, {"<|im_start|>", "<|im_end|>"}, false, false, render_chatml},
-      {"mistral", {"<s>", "</s>"}, {}, true, true, render_mistral},
-      {"zephyr", {"<s>", "</s>"}, {}, false, true, render_zephyr},
+      {"chatml",
+       {"<|endoftext|>", "<|im_end|>"},
+       {"<|im_start|>", "<|im_end|>"},
+       false,
+       false,
+       "<|im_start|>assistant\n",
+       "<|im_end|>",
+       render_chatml},
+      {"mistral", {"<s>", "</s>"}, {}, true, true, "", "", render_mistral},
+      {"zephyr", {"<s>", "</s>"}, {}, false, true, "<|assistant|>\n", "", render_zephyr},
   }};
   return kTemplates;
 }
@@ -227,14 +247,7 @@ ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer&
 
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained) {
-  demand(!format.refuses_tools ||
-             std::none_of(conversation.begin(), conversation.end(), [](const ChatMessage& m) { return m.role == "tool"; }),
-         ExitCode::data,
-         "--chat auto: this model's template writes a message of a tool in a way that octet does not know; --chat chatml "
-         "writes it as a turn of its own");
-  Conversation whole = conversation;
-  if (!format.system.empty() && conversation.front().role != "system") whole.insert(whole.begin(), {"system", format.system});
-  const RenderedChat chat = format.form->render(whole, format.tokens);
+  const RenderedChat chat = rendered(conversation, format);
   std::vector<std::size_t> places;
   for (const RenderedChat::Turn& turn : chat.turns) places.insert(places.end(), {turn.begin, turn.end});
   const std::size_t before = ids.size();
@@ -246,6 +259,17 @@ void encode_chat(const Conversation& conversation, const ChatFormat& format, con
     const auto at = trained.begin() + static_cast<std::ptrdiff_t>(before);
     std::fill(at + static_cast<std::ptrdiff_t>(counts[i]), at + static_cast<std::ptrdiff_t>(counts[i + 1]), std::uint8_t{1});
   }
+}
+
+void encode_question(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
+                     std::vector<std::int32_t>& ids) {
+  tokenizer.encode(rendered(conversation, format).text + std::string(format.form->opening), ids);
+}
+
+std::vector<std::int32_t> end_of_answer(const ChatFormat& format, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids;
+  tokenizer.encode(format.form->turn_end.empty() ? format.tokens.eos : format.form->turn_end, ids);
+  return ids;
 }
 
 }  // namespace octet::data

@@ -36,6 +36,8 @@ struct ChatTemplate {
   ChatTokens tokens;                      // if the tokenizer's files do not name them
   std::vector<std::string_view> markers;  // tokens that the text holds, besides bos and eos
   bool begins, ends;                      // whether the text holds bos, and eos
+  std::string_view opening;               // the text before an answer that is still to be written
+  std::string_view turn_end;              // the token that ends an answer; "": eos
   // Throws Error{data} with the reason only if the template has no place for a message.
   RenderedChat (*render)(const Conversation&, const ChatTokens&);
 };
@@ -62,5 +64,13 @@ ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer&
 // before the assistant's turn and ends in it is not trained on. Throws what ChatTemplate::render throws.
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained);
+
+// Appends the ids of a conversation that ends with a question, and of what the template writes before the answer. These are the
+// ids that a model reads to answer. Throws what ChatTemplate::render throws.
+void encode_question(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
+                     std::vector<std::int32_t>& ids);
+
+// The ids with which an answer ends: one token, or with the byte tokenizer the bytes of its name.
+std::vector<std::int32_t> end_of_answer(const ChatFormat& format, const Tokenizer& tokenizer);
 
 }  // namespace octet::data
