@@ -103,6 +103,55 @@ TEST(Remainder, AnEpochInTwoLengthsSeesEachTokenOnce) {
   }
 }
 
+// Packed documents are packed again. Every token but the last of a document is an input once.
+TEST(Remainder, PackedDocumentsAreSeenOnce) {
+  const TemporaryFolder folder;
+  std::vector<int> lengths;
+  for (int i = 0; i < 300; ++i) lengths.push_back(1 + i * 37 % 61);
+  write_positions(folder / "a", lengths);
+  const auto packed = [&](std::int64_t seq_len, std::uint64_t seed) {
+    DatasetOptions result = options(folder, seq_len, seed);
+    result.packing = Packing::documents;
+    return result;
+  };
+  // Counts the inputs that are no padding.
+  const auto count = [](const Dataset& dataset, std::int64_t first, std::int64_t last, Seen& seen) {
+    const auto length = static_cast<std::size_t>(dataset.seq_len());
+    std::vector<std::int32_t> tokens(length), targets(length), starts;
+    for (std::int64_t p = first; p < last; ++p) {
+      dataset.train_sample(p, {tokens, targets}, starts);
+      for (std::size_t i = 0; i < length; ++i) {
+        if (targets[i] == kNoTarget) continue;
+        ++seen[tokens[i]];
+        ASSERT_EQ(targets[i], tokens[i] + 1);
+      }
+    }
+  };
+  const std::vector<Stretch> stretches = {{100, 3, 30}, {40, 3, 25}, {100, 8, 9}};
+  Seen seen;
+  std::vector<Stretch> before;
+  for (const Stretch& stretch : stretches) {
+    Dataset dataset(packed(stretch.seq_len, stretch.seed));
+    dataset.continue_after(before);
+    count(dataset, 0, stretch.samples, seen);
+    before.push_back(stretch);
+  }
+  Dataset dataset(packed(70, 3));
+  dataset.continue_after(before);
+  EXPECT_GT(dataset.samples_left(), 0);
+  const auto check = [&](int times) {
+    std::int32_t at = 0;
+    for (const int length : lengths) {
+      for (int i = 0; i + 1 < length; ++i) ASSERT_EQ(seen[at + i], times) << at + i;
+      at += length;
+    }
+  };
+  count(dataset, 0, dataset.samples_left(), seen);
+  check(1);
+  count(dataset, dataset.samples_left(), dataset.samples_left() + dataset.samples_per_epoch(), seen);
+  check(2);
+}
+
 TEST(Remainder, ChangesFollowEachOther) {
   const TemporaryFolder folder;
   constexpr std::int64_t kTokens = 9'000;

@@ -206,8 +206,8 @@ TEST_F(Plan, RefusesInOneLine) {
   EXPECT_TRUE(refused(plan("--gpus 8xH100 --nodes 3"), 2, "--nodes 3: must divide the 8 GPUs"));
   EXPECT_TRUE(refused(plan("--gpus 8xH100 --nodes 0"), 2, "--nodes"));
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --parallel.replicate=3"), 2, "parallel.replicate = 3: must divide the number of ranks, 4"));
-  EXPECT_TRUE(refused(plan("--gpus 1xH100 --data.document_mask=true --run.deterministic=true"), 2,
-                      "data.document_mask = true with run.deterministic = true"));
+  EXPECT_TRUE(
+      refused(plan("--gpus 1xH100 --data.document_mask=true --run.deterministic=true"), 2, "with run.deterministic = true"));
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --serach"), 2, "did you mean --search?"));
   EXPECT_TRUE(refused(run_.run("plan nowhere.toml --gpus 8xH100"), 2, "nowhere.toml"));
 }

@@ -53,7 +53,7 @@ TEST(Config, DefaultsAreTheContract) {
             R"({"recipe":"fp8_delayed","format":"hybrid","amax_history_len":1024,"amax_compute_algo":"max","margin":0,"calibrate":true,"reduce_amax":true,)"
             R"("power_of_2":"auto","amax_epsilon":0.0,"accumulation":"auto","wgrad":"recipe","head":"bf16","attention":"bf16","weight_transpose_cache":true,"skip":[],)"
             R"("emulate":false})");
-  EXPECT_EQ(at("/data"), R"({"document_mask":false,"split":[0.98,0.02],"split_by":"documents"})");
+  EXPECT_EQ(at("/data"), R"({"document_mask":false,"packing":"stream","split":[0.98,0.02],"split_by":"documents"})");
   EXPECT_EQ(at("/evaluation"), R"({"interval":100,"sequences":64,"keep_best":false,"patience":0,"decides":""})");
   EXPECT_EQ(
       at("/parallel"),

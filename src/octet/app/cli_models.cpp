@@ -3,6 +3,12 @@
 namespace octet::app {
 
 void Octet::add_models() {
+  const CLI::Validator named_or_auto(
+      [](std::string& name) {
+        if (name.empty()) name = "auto";
+        return std::string();
+      },
+      "");
   CLI::App& generate = add(root_,
                            {.name = "generate",
                             .summary = "Continues a text with a model, or talks with it.",
@@ -16,14 +22,16 @@ void Octet::add_models() {
          generate_.model)
       ->required();
   option(generate, {.name = "--prompt", .help = "Text to continue, or with --chat to answer.", .value = "TEXT"}, generate_.prompt);
-  option(generate,
-         {.name = "--chat",
-          .help = "Talk, with this template: llama3, chatml, mistral, zephyr, or auto for the one beside the tokenizer; auto if none is "
-                  "named.",
-          .value = "NAME"},
-         generate_.chat)
+  option(
+      generate,
+      {.name = "--chat",
+       .help =
+           "Talk, with this template: llama3, chatml, mistral, zephyr, or auto for the one beside the tokenizer; auto if none is "
+           "named.",
+       .value = "NAME"},
+      generate_.chat)
       ->expected(0, 1)
-      ->default_str("auto");
+      ->transform(named_or_auto);
   option(generate, {.name = "--system", .help = "With --chat: the system message.", .value = "TEXT"}, generate_.system);
   option(generate,
          {.name = "--max-tokens", .help = "Most tokens to write; with --chat in each answer.", .value = "N", .range = kAtLeastOne},

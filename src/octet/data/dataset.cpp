@@ -47,7 +47,7 @@ Dataset::Dataset(DatasetOptions options) : options_(std::move(options)) {
     const auto number = static_cast<std::int64_t>(sources_.size());
     auto corpus = std::make_unique<Corpus>(source.path, options_.mask);
     const std::array<double, 2> fractions = fractions_of(source, options_);
-    Split split(*corpus, options_.seq_len, fractions, options_.split_by);
+    Split split(*corpus, options_.seq_len, fractions, options_.split_by, options_.packing);
     if (options_.split_by == SplitBy::documents && fractions[0] > 0 && fractions[1] > 0 && !split.by_documents()) {
       log_info(concat(corpus->paths().prefix.string(), ": too few documents to hold some out; windows of ", options_.seq_len,
                       " tokens are held out instead"));
@@ -119,7 +119,8 @@ void Dataset::continue_after(std::span<const Stretch> stretches) {
     std::vector<Remainder::Range> left;  // of epoch - 1
     for (const Stretch& stretch : stretches) {
       const Split split(*source.corpus, stretch.seq_len,
-                        fractions_of(options_.sources[static_cast<std::size_t>(number)], options_), options_.split_by);
+                        fractions_of(options_.sources[static_cast<std::size_t>(number)], options_), options_.split_by,
+                        options_.packing);
       demand(stretch.seq_len == options_.seq_len || (!split.depends_on_seq_len() && !source.split.depends_on_seq_len()),
              ExitCode::config, source.corpus->paths().prefix.string(),
              ": windows of this corpus are held out, not documents. With seq_len ", options_.seq_len, " in the place of ",
@@ -133,7 +134,7 @@ void Dataset::continue_after(std::span<const Stretch> stretches) {
         for (std::int64_t i = 0; i < samples; ++i) result[static_cast<std::size_t>(order(i))] = true;
         return result;
       };
-      const Remainder rest(left, stretch.seq_len);
+      const Remainder rest(left, stretch.seq_len, options_.packing);
       const std::int64_t samples = train_.mixture->drawn(static_cast<std::int64_t>(drawn), stretch.samples);
       if (samples < rest.count()) {
         left = rest.without(used(rest.count(), epoch - 1, samples));
@@ -146,7 +147,7 @@ void Dataset::continue_after(std::span<const Stretch> stretches) {
     }
     source.epoch = epoch;
     source.rest.reset();
-    if (!left.empty()) source.rest.emplace(left, options_.seq_len);
+    if (!left.empty()) source.rest.emplace(left, options_.seq_len, options_.packing);
   }
 }
 

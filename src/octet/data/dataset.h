@@ -33,6 +33,7 @@ struct DatasetOptions {
   SplitBy split_by = SplitBy::documents;
   std::int64_t vocab_size = 0;  // of the model; reading a token outside it throws Error{data}
   Corpus::Mask mask = Corpus::Mask::read;
+  Packing packing = Packing::stream;
 };
 
 // Samples that a run has used in another order: with another seq_len, or with another seed.
@@ -54,6 +55,10 @@ class Dataset {
   std::int64_t sources() const { return static_cast<std::int64_t>(sources_.size()); }
   const Corpus& corpus(std::int64_t source) const;
   std::int64_t train_windows(std::int64_t source) const;
+  // The text in which the training windows of a source lie.
+  const Windows& training_text(std::int64_t source) const {
+    return sources_.at(static_cast<std::size_t>(source)).split.training_text();
+  }
   // Whether the run trains on any source.
   bool trains() const { return train_.mixture.has_value(); }
   // Whether the run trains on this source.

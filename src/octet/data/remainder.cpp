@@ -6,8 +6,13 @@
 
 namespace octet::data {
 
-Remainder::Remainder(std::span<const Range> ranges, std::int64_t seq_len) : seq_len_(seq_len) {
+Remainder::Remainder(std::span<const Range> ranges, std::int64_t seq_len, Packing packing) : seq_len_(seq_len) {
   require(seq_len >= 1, "remainder: seq_len ", seq_len);
+  if (packing == Packing::documents) {
+    packs_.emplace(ranges, seq_len);
+    tokens_ = packs_->tokens();
+    return;
+  }
   places_.reserve(ranges.size());
   for (const Range& range : ranges) {
     places_.push_back({tokens_, range.first});
@@ -30,6 +35,7 @@ void Remainder::each_place(std::int64_t first, std::int64_t count, Visit&& visit
 }
 
 std::vector<Remainder::Range> Remainder::without(const std::vector<bool>& used) const {
+  if (packs_) return packs_->without(used);
   require(static_cast<std::int64_t>(used.size()) == count(), "remainder: ", used.size(), " windows of ", count());
   std::vector<Range> left;
   const auto keep = [&](std::int64_t first, std::int64_t count) {
@@ -53,6 +59,7 @@ void Remainder::read(const Windows& text, std::int64_t w, std::int64_t vocab_siz
                      std::vector<std::int32_t>& document_starts, std::int32_t base) const {
   require(w >= 0 && w < count() && static_cast<std::int64_t>(row.tokens.size()) == seq_len_, "remainder: window ", w, " of ",
           count(), ", a row of ", row.tokens.size(), " tokens");
+  if (packs_) return text.read_parts(packs_->sequence(w), vocab_size, row, document_starts, base);
   each_place(w * seq_len_, seq_len_, [&](std::int64_t offset, std::int64_t in_stream, std::int64_t count) {
     const auto begin = static_cast<std::size_t>(offset), size = static_cast<std::size_t>(count);
     text.read_tokens(in_stream, vocab_size, {row.tokens.subspan(begin, size), row.targets.subspan(begin, size)}, document_starts,

@@ -3,10 +3,12 @@
 //
 // Unused windows that are neighbours are joined first. A new window may therefore contain text from several places; each place
 // begins like a document. The last target of a place is the token that follows it in the corpus. Tokens after the last whole
-// window are not used in this epoch. The memory grows with the number of places: at most 8 bytes for each window of the epoch.
+// window are not used in this epoch. With Packing::documents the unused parts are packed again. The memory grows with the number
+// of places: at most 8 bytes for each window of the epoch.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,16 +18,14 @@ namespace octet::data {
 
 class Remainder {
  public:
-  // Tokens [first, last) of a stream. The stream has a token after each of them.
-  struct Range {
-    std::int64_t first, last;
-  };
-  // The ranges ascend, do not overlap and are not empty.
-  Remainder(std::span<const Range> ranges, std::int64_t seq_len);
+  // The stream has a token after each token of a range.
+  using Range = StreamRange;
+  // The ranges ascend, do not overlap and are not empty. With Packing::documents each is a part of a document.
+  Remainder(std::span<const Range> ranges, std::int64_t seq_len, Packing packing = Packing::stream);
 
   std::int64_t tokens() const { return tokens_; }
   // The number of windows of seq_len tokens.
-  std::int64_t count() const { return tokens_ / seq_len_; }
+  std::int64_t count() const { return packs_ ? packs_->count() : tokens_ / seq_len_; }
   // Returns what is left when the windows w with used[w] have been seen. Tokens after the last whole window are left, too.
   std::vector<Range> without(const std::vector<bool>& used) const;
   // Reads window w, in [0, count()), of the stream of `text`. See Windows::read() for the other arguments.
@@ -42,6 +42,7 @@ class Remainder {
 
   std::vector<Place> places_;
   std::int64_t tokens_ = 0, seq_len_;
+  std::optional<Packs> packs_;
 };
 
 }  // namespace octet::data

@@ -53,7 +53,7 @@ std::vector<std::int64_t> draw_documents(const Corpus& corpus, double wanted) {
 
 }  // namespace
 
-std::optional<Split::Parts> Split::divide(const Corpus& corpus, std::int64_t seq_len, double held_out) {
+std::optional<Split::Parts> Split::divide(const Corpus& corpus, std::int64_t seq_len, double held_out, Packing packing) {
   if (corpus.documents() < 2) return {};
   const double wanted = held_out * static_cast<double>(corpus.tokens());
   std::vector<Stream::Documents> out, in;
@@ -65,16 +65,16 @@ std::optional<Split::Parts> Split::divide(const Corpus& corpus, std::int64_t seq
   }
   if (next < corpus.documents()) in.push_back({next, corpus.documents()});
   Stream train(corpus, in), held(corpus, out);
-  const bool enough = static_cast<double>(held.tokens()) >= wanted / 2 && Windows::count_of(held.tokens(), seq_len) >= 1 &&
-                      Windows::count_of(train.tokens(), seq_len) >= 1;
+  const bool enough = static_cast<double>(held.tokens()) >= wanted / 2 && Windows::any(held, seq_len, packing) &&
+                      Windows::any(train, seq_len, packing);
   if (!enough) return {};
-  return Parts{.train = Windows(std::move(train), seq_len), .held_out = Windows(std::move(held), seq_len)};
+  return Parts{.train = Windows(std::move(train), seq_len, packing), .held_out = Windows(std::move(held), seq_len, packing)};
 }
 
-Split::Split(const Corpus& corpus, std::int64_t seq_len, std::array<double, 2> fractions, SplitBy by) {
-  Windows whole(Stream(corpus), seq_len);
+Split::Split(const Corpus& corpus, std::int64_t seq_len, std::array<double, 2> fractions, SplitBy by, Packing packing) {
+  Windows whole(Stream(corpus), seq_len, packing);
   WindowSplit split(whole.count(), fractions);
-  if (by == SplitBy::documents && fractions[0] > 0 && fractions[1] > 0) parts_ = divide(corpus, seq_len, fractions[1]);
+  if (by == SplitBy::documents && fractions[0] > 0 && fractions[1] > 0) parts_ = divide(corpus, seq_len, fractions[1], packing);
   if (parts_) return;
   windows_ = std::move(whole);
   windows_split_ = split;
@@ -93,6 +93,7 @@ std::vector<Remainder::Range> Split::left_to_train(const std::vector<bool>& used
     const auto item = static_cast<std::int64_t>(i);
     gone[static_cast<std::size_t>(windows_split_ ? windows_split_->window(Part::train, item) : item)] = used[i];
   }
+  if (text.packs()) return text.packs()->without(gone);
   const Remainder::Range whole{0, text.stream().tokens() - 1};
   return Remainder({&whole, 1}, text.seq_len()).without(gone);
 }

@@ -45,7 +45,8 @@ class Split {
   // fraction of the tokens; a document that would make it much larger is left to training. If the fractions leave a part empty,
   // or if too few documents are there to fill both parts, windows are divided instead. Throws Error{data} if the corpus is
   // smaller than one window, and Error{config} as WindowSplit does.
-  Split(const Corpus& corpus, std::int64_t seq_len, std::array<double, 2> fractions, SplitBy by);
+  Split(const Corpus& corpus, std::int64_t seq_len, std::array<double, 2> fractions, SplitBy by,
+        Packing packing = Packing::stream);
 
   bool by_documents() const { return !windows_split_.has_value(); }
   // Whether the text that is held out depends on seq_len.
@@ -63,7 +64,7 @@ class Split {
   struct Parts {
     Windows train, held_out;
   };
-  static std::optional<Parts> divide(const Corpus& corpus, std::int64_t seq_len, double held_out);
+  static std::optional<Parts> divide(const Corpus& corpus, std::int64_t seq_len, double held_out, Packing packing);
 
   std::optional<Parts> parts_;                // by documents
   std::optional<Windows> windows_;            // of the whole corpus

@@ -9,6 +9,11 @@
 
 namespace octet::data {
 
+// Tokens [first, last) of a stream.
+struct StreamRange {
+  std::int64_t first, last;
+};
+
 class Stream {
  public:
   // The corpus must outlive the Stream.
@@ -30,6 +35,20 @@ class Stream {
   // Appends the ascending offsets in [0, count) at which a document with tokens begins in [first, first + count), each plus
   // `base`. The offset 0 is always the first, even in the middle of a document.
   void document_starts(std::int64_t first, std::int64_t count, std::int32_t base, std::vector<std::int32_t>& starts) const;
+  // Calls visit(number of the first token in the stream, number of tokens) for every document that has tokens.
+  template <class Visit>
+  void each_document(Visit&& visit) const {
+    for (std::size_t p = 0; p < pieces_.size(); ++p) {
+      const auto [begin, in_corpus] = pieces_[p];
+      const std::int64_t end = p + 1 < pieces_.size() ? pieces_[p + 1].at : tokens_;
+      if (begin == end) continue;
+      std::int64_t d = corpus_->document_at(in_corpus);
+      for (std::int64_t at = begin, next = begin; at < end; at = next, ++d) {
+        next = begin + corpus_->document_start(d + 1) - in_corpus;
+        if (next > at) visit(at, next - at);
+      }
+    }
+  }
 
  private:
   // Tokens that lie together in the corpus: token `at` of the stream is token `in_corpus` of the corpus.

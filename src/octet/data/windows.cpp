@@ -7,20 +7,45 @@
 
 namespace octet::data {
 
-Windows::Windows(Stream stream, std::int64_t seq_len)
-    : stream_(std::move(stream)), seq_len_(seq_len), count_(count_of(stream_.tokens(), seq_len)) {
+Windows::Windows(Stream stream, std::int64_t seq_len, Packing packing) : stream_(std::move(stream)), seq_len_(seq_len) {
   require(seq_len >= 1 && seq_len <= INT32_MAX, "windows: seq_len ", seq_len);
-  demand(count_ >= 1, ExitCode::data, stream_.corpus().paths().bin.string(), ": ", stream_.tokens(), " tokens found, ",
+  if (packing == Packing::documents) {
+    packs_.emplace(Packs::documents_of(stream_), seq_len);
+    demand(count() >= 1, ExitCode::data, stream_.corpus().paths().bin.string(),
+           ": no document has two tokens, so nothing can be ", "predicted");
+    return;
+  }
+  demand(count() >= 1, ExitCode::data, stream_.corpus().paths().bin.string(), ": ", stream_.tokens(), " tokens found, ",
          seq_len + 1, " needed for one sequence of seq_len ", seq_len, " and its last target");
+}
+
+bool Windows::any(const Stream& stream, std::int64_t seq_len, Packing packing) {
+  return packing == Packing::documents ? !Packs::documents_of(stream).empty() : count_of(stream.tokens(), seq_len) >= 1;
 }
 
 void Windows::read(std::int64_t w, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
                    std::int32_t base) const {
-  require(w >= 0 && w < count_, "windows: window ", w, " of ", count_);
+  require(w >= 0 && w < count(), "windows: window ", w, " of ", count());
   const auto length = static_cast<std::size_t>(seq_len_);
   require(row.tokens.size() == length && row.targets.size() == length, "windows: a row must have ", length,
           " tokens and targets, got ", row.tokens.size(), " and ", row.targets.size());
+  if (packs_) return read_parts(packs_->sequence(w), vocab_size, row, document_starts, base);
   read_tokens(w * seq_len_, vocab_size, row, document_starts, base);
+}
+
+void Windows::read_parts(std::span<const StreamRange> parts, std::int64_t vocab_size, Row row,
+                         std::vector<std::int32_t>& document_starts, std::int32_t base) const {
+  std::size_t at = 0;
+  for (const StreamRange& part : parts) {
+    const auto count = static_cast<std::size_t>(part.last - part.first);
+    read_tokens(part.first, vocab_size, {row.tokens.subspan(at, count), row.targets.subspan(at, count)}, document_starts,
+                base + static_cast<std::int32_t>(at));
+    at += count;
+  }
+  if (at == row.tokens.size()) return;
+  document_starts.push_back(base + static_cast<std::int32_t>(at));
+  std::fill(row.tokens.begin() + static_cast<std::ptrdiff_t>(at), row.tokens.end(), 0);
+  std::fill(row.targets.begin() + static_cast<std::ptrdiff_t>(at), row.targets.end(), kNoTarget);
 }
 
 void Windows::read_tokens(std::int64_t first, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,

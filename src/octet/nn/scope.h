@@ -57,7 +57,7 @@ struct Scope {
   Stream* expert_stream = nullptr;
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor rope_table;           // [positions, R] F32; R dims of a head are rotated
-  Tensor positions;            // [T] I32: the position of each token in its sequence
+  Tensor positions;            // [T] I32: the position of each token in its sequence, or in its document
   Tensor first_keys;           // [T] I32, optional: where the document of each token begins in its sequence
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
   const RowGroups* groups = nullptr;  // within a mixture: the rows of this rank's experts

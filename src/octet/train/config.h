@@ -73,15 +73,22 @@ void visit_fields(C& c, auto&& visit) {
 
 struct DataConfig {
   bool document_mask = false;
+  std::string packing = "stream";
   std::array<double, 2> split = {0.98, 0.02};
   std::string split_by = "documents";
   std::vector<SourceConfig> source;
 };
 template <FieldsOf<DataConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "document_mask",
-              .help = "Attention stays within a document; on a GPU not together with run.deterministic."},
-        c.document_mask);
+  visit(
+      Field{.name = "document_mask",
+            .help = "Attention stays within a document, and positions begin anew; on a GPU not together with run.deterministic."},
+      c.document_mask);
+  visit(Field{.name = "packing",
+              .help = "stream cuts the stream of all documents into sequences; documents packs whole documents and separates "
+                      "them as document_mask does.",
+              .choices = "stream | documents"},
+        c.packing);
   visit(Field{.name = "split",
               .help = "Shares of each corpus to train on and to hold out; unused if a source is for validation.", .range = kFraction},
         c.split);

@@ -57,7 +57,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"val_set_size", "data.split"},
       {"test_datasets", "data.source.split"},
       {"validation_file", "data.source.split"},
-      {"sample_packing", "data.document_mask"},
+      {"sample_packing", "data.packing"},
       {"eval_steps", "evaluation.interval"},
       {"evals_per_epoch", "evaluation.interval"},
       {"load_best_model_at_end", "evaluation.keep_best"},

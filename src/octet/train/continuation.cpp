@@ -23,6 +23,7 @@ std::string_view name_of_key(const std::string& key, bool quantises) {
   if (key == "run.seed") return "seed";
   if (key == "training.seq_len") return "seq_len";
   if (key == "training.global_batch_size") return "batch";
+  if (key == "data.packing") return "data";
   return "";
 }
 

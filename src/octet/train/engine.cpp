@@ -65,10 +65,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   if (!options_.training) options_.layout.lanes = 1;
   require(options_.layout.lanes == 1 || (groups_.expert->size() > 1 && groups_.stages->size() == 1), options_.layout.lanes,
           " lanes of micro-batches");
-  demand(
-      !options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
-      "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
-      "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
+  demand(!options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
+         "data.document_mask = true, or data.packing = \"documents\", with run.deterministic = true: on CUDA attention that "
+         "keeps documents apart does not give the "
+         "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
   demand(options_.layout.mesh.stages().chunks == 1 || stream_->target() != DeviceKind::cuda || options_.model.experts == 0,
          ExitCode::config,
          "parallel.pipeline_schedule = \"interleaved\" with a mixture of experts on a GPU: its GEMMs have new shapes in every step, and "
@@ -132,7 +132,7 @@ void Engine::start_pipeline(const Capacity& capacity) {
 
 std::size_t Engine::bytes_of_batch() const {
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
-  return (options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens});
+  return (options_.document_mask ? 4 : 2) * bytes_of(DType::i32, {tokens});
 }
 
 // Returns the capacities that the arenas need, after a dry run.
@@ -237,6 +237,10 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   if (!options_.document_mask) return result;
   const std::vector<std::int32_t> first_keys = first_keys_of(document_starts, tokens.size());
   result.first_keys = place(first_keys);
+  std::vector<std::int32_t> positions(first_keys.size());
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(options_.seq_len)) - first_keys[i];
+  result.positions = place(positions);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     result.documents += i % options_.seq_len == 0 || first_keys[at] != first_keys[at - 1];

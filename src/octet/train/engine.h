@@ -34,7 +34,7 @@ struct EngineOptions {
   nn::Watch* watch = nullptr;    // will watch some of the steps; the plan holds its memory
   parallel::Layout layout = {};  // of the mesh of all ranks; this is `rank`
   int rank = 0;
-  bool document_mask = false;  // no token sees another document; on CUDA not with `deterministic`
+  bool document_mask = false;  // no token sees another document, and positions begin anew; on CUDA not with `deterministic`
   bool whole_logits = false;   // room for the logits of a micro-batch (probe, generate)
 };
 

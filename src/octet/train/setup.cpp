@@ -101,7 +101,7 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   options.model = decoder_config(config);
   options.seq_len = config.training.seq_len;
   options.micro_batch_size = config.training.micro_batch_size;
-  options.document_mask = config.data.document_mask;
+  options.document_mask = config.data.document_mask || config.data.packing == "documents";
   demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
          " is beyond the model's max_position_embeddings = ", options.model.max_position);
   const std::int64_t context = config.parallel.context, sequences = options.micro_batch_size;
@@ -169,6 +169,7 @@ data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   options.split = config.data.split;
   options.split_by = config.data.split_by == "windows" ? data::SplitBy::windows : data::SplitBy::documents;
   options.vocab_size = vocab;
+  options.packing = config.data.packing == "documents" ? data::Packing::documents : data::Packing::stream;
   options.mask = config.training.mask ? data::Corpus::Mask::read : data::Corpus::Mask::ignored;
   return options;
 }

@@ -1,9 +1,12 @@
 #include "octet/train/sources.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "octet/base/require.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/config.h"
 
 namespace octet::train {
@@ -52,6 +55,22 @@ void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded,
              "--checkpoint.allow=data to continue with it from its beginning");
     }
   }
+}
+
+std::vector<std::string> packing_lines(const data::Dataset& dataset) {
+  std::vector<std::string> lines;
+  for (std::int64_t s = 0; s < dataset.sources(); ++s) {
+    const auto& packs = dataset.training_text(s).packs();
+    if (!packs || !dataset.trains_on(s)) continue;
+    const double full = static_cast<double>(packs->tokens()) / static_cast<double>(packs->count() * dataset.seq_len());
+    lines.push_back(fmt::format("{}: {} documents packed into {} sequences of {} tokens, which are {:.1f}% full",
+                                dataset.corpus(s).paths().prefix.string(), telemetry::format_count(packs->documents()),
+                                telemetry::format_count(packs->count()), telemetry::format_count(dataset.seq_len()), 100 * full));
+    if (packs->split_documents() > 0)
+      lines.back() += fmt::format("; {} documents are longer than a sequence and are split",
+                                  telemetry::format_count(packs->split_documents()));
+  }
+  return lines;
 }
 
 std::string TrainingSource::text() const {

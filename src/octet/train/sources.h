@@ -17,6 +17,9 @@ nlohmann::json sources_json(const data::Dataset& dataset);
 // `recorded` is null in checkpoints of earlier versions; then nothing is checked. `checkpoint` names the checkpoint in messages.
 void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded, const std::string& checkpoint);
 
+// With data.packing = "documents": a line for each source that is trained on, which says how full its sequences are.
+std::vector<std::string> packing_lines(const data::Dataset& dataset);
+
 // Describes each source of `data`, a [data] section, that is trained on: its number, corpus, weight and share of the text.
 // `sources` is a list of sources_json(), or null. Two runs train on the same samples in the same order if the number of sources,
 // and each same_text(), agree and the rest of their configuration does.

@@ -69,6 +69,7 @@ Trainer::Trainer(const TrainerOptions& options)
   plan_ = measure_run(config_, world_.mesh(), world_.rank());
   if (world_.is_first()) lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s});
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
+  for (const std::string& line : packing_lines(*dataset_)) log_info(line);
   held_out_ = std::make_unique<HeldOut>(config_, *dataset_);
   best_.emplace(config_.evaluation, held_out_->measure());
   demand(!best_->acts() || held_out_->any(), ExitCode::config, config_.file, ": evaluation.",

@@ -53,24 +53,24 @@ void compose(std::vector<Point>& points) {
   points.resize(static_cast<std::size_t>(count));
 }
 
-enum class Kind {
+enum class Behaviour {
   stays,    // begins a new stretch, and does not change if no character that joins follows
   changes,  // begins a new stretch, and changes
   joins,    // a mark or jamo, which may change place or join with the characters before it
 };
 
-Kind kind_of(Point point) {
+Behaviour kind_of(Point point) {
   constexpr Point kFirstMark = 0x300, kJamoVowels = 0x1160, kJamoEnd = 0x1200, kSyllables = 0xAC00, kSyllablesEnd = 0xD7A4;
-  if (point < kFirstMark || (point >= kSyllables && point < kSyllablesEnd)) return Kind::stays;
+  if (point < kFirstMark || (point >= kSyllables && point < kSyllablesEnd)) return Behaviour::stays;
   const utf8proc_category_t category = utf8proc_category(point);
   const bool mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
-  if (mark || (point >= kJamoVowels && point < kJamoEnd)) return is_recent(point) ? Kind::stays : Kind::joins;
+  if (mark || (point >= kJamoVowels && point < kJamoEnd)) return is_recent(point) ? Behaviour::stays : Behaviour::joins;
   std::array<Point, 1> part{};
-  if (utf8proc_decompose_char(point, part.data(), 1, kCompose, nullptr) == 1 && part[0] == point) return Kind::stays;
+  if (utf8proc_decompose_char(point, part.data(), 1, kCompose, nullptr) == 1 && part[0] == point) return Behaviour::stays;
   std::vector<Point> points;
   append_decomposed(point, points);
   compose(points);
-  return points.size() == 1 && points[0] == point ? Kind::stays : Kind::changes;
+  return points.size() == 1 && points[0] == point ? Behaviour::stays : Behaviour::changes;
 }
 
 // Appends a stretch of characters that join, in NFC. utf8proc_map() would do the same, but takes quadratic time for long runs of
@@ -115,20 +115,20 @@ std::string_view nfc(std::string_view text, std::string& buffer) {
   while (at < text.size()) {
     Point point = 0;
     const std::size_t size = read(at, point);
-    const Kind kind = kind_of(point);
-    if (kind == Kind::stays) {
+    const Behaviour kind = kind_of(point);
+    if (kind == Behaviour::stays) {
       open = at;
       at += size;
       last = point;
       continue;
     }
     stretch.clear();
-    if (kind == Kind::changes || is_recent(last)) open = at;
+    if (kind == Behaviour::changes || is_recent(last)) open = at;
     if (open < at) stretch.push_back(last);
-    for (Kind next = kind; next != Kind::stays && at < text.size();) {
+    for (Behaviour next = kind; next != Behaviour::stays && at < text.size();) {
       const std::size_t length = read(at, point);
       next = kind_of(point);
-      if (next == Kind::stays) break;
+      if (next == Behaviour::stays) break;
       stretch.push_back(point);
       at += length;
     }

@@ -134,7 +134,7 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   stream.synchronize();
 }
 
-// Positions of a micro-batch are laid out once per pass: of this rank's part of each sequence.
+// Positions of a micro-batch are laid out once per pass: of this rank's part of each sequence. Documents bring their own.
 nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   require(batch.seq_len <= positions_.rows(), "a sequence of ", batch.seq_len, " tokens, but tables for ", positions_.rows());
   nn::Scope result = scope;
@@ -145,6 +145,8 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.context_stream = &units_->context_stream();
   result.expert_stream = units_->expert_stream();
   result.rope_table = rope_table_;
+  result.positions = batch.positions;
+  if (result.positions) return result;
   result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < batch.batch; ++i) {
