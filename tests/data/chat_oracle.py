@@ -1,15 +1,18 @@
 """Compares the corpora of `octet data prepare --chat` with Jinja templates in the form of the published ones: every id with that of PyPI's
 tokenizers for the text that the template gives, as transformers' apply_chat_template does, and the loss mask with the assistant's turns.
-The tokenizers are trained on this machine, and the conversations are made up at random."""
+The tokenizers are trained on this machine, and the conversations are made up at random. `octet generate --chat` is compared, too: with
+the likeliest tokens behind the ids of such a prompt, which `octet probe` computes one by one."""
 
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
+import safetensors.numpy
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
@@ -19,7 +22,8 @@ from corpus_oracle import read_documents
 JINJA = {
     "llama3": """{%- for message in messages -%}
 {{ (bos_token if loop.first else '') + '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + message.content | trim + '<|eot_id|>' }}
-{%- endfor -%}""",
+{%- endfor -%}
+{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' if add_generation_prompt else '' -}}""",
     "chatml": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
               "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
     "mistral": """{%- set system = messages[0].content + '\n\n' if messages[0].role == 'system' else '' -%}
@@ -30,6 +34,9 @@ JINJA = {
 {%- endfor -%}""",
     "zephyr": """{% for message in messages %}
 {{ '<|' + message.role + '|>\n' + message.content + eos_token }}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
 {% endfor %}""",
 }
 TURN = {"llama3": lambda text: text.strip() + "<|eot_id|>", "chatml": lambda text: text + "<|im_end|>",
@@ -164,6 +171,111 @@ def check_auto(octet, folder, path):
     prepare("chatml")
 
 
+END = {"llama3": "<|eot_id|>", "chatml": "<|im_end|>", "mistral": "</s>", "zephyr": "</s>"}
+DIM, FFN, LAYERS = 64, 128, 2
+
+
+def write_model(folder, path, embedding, head, block_std, rng):
+    """Writes a Llama with these embeddings beside the tokenizer's files. With a block_std of 0 its blocks add nothing."""
+    folder.mkdir()
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(path / file, folder / file)
+    config = {"model_type": "llama", "hidden_size": DIM, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "vocab_size": len(head), "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 1e4,
+              "tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = {"model.embed_tokens.weight": embedding, "lm_head.weight": head, "model.norm.weight": np.ones(DIM)}
+    for layer in range(LAYERS):
+        name = f"model.layers.{layer}"
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            weights[f"{name}.{norm}.weight"] = np.ones(DIM)
+        for linear, shape in (("self_attn.q_proj", (DIM, DIM)), ("self_attn.k_proj", (DIM // 2, DIM)), ("self_attn.v_proj", (DIM // 2, DIM)),
+                              ("self_attn.o_proj", (DIM, DIM)), ("mlp.gate_proj", (FFN, DIM)), ("mlp.up_proj", (FFN, DIM)),
+                              ("mlp.down_proj", (DIM, FFN))):
+            weights[f"{name}.{linear}.weight"] = block_std * rng.standard_normal(shape)
+    safetensors.numpy.save_file({key: value.astype(np.float32) for key, value in weights.items()}, folder / "model.safetensors")
+    return folder
+
+
+def rendered(name, path, talk, tokenizer):
+    """Returns the ids that a model reads to answer."""
+    config = json.loads((path / "tokenizer_config.json").read_text())
+    template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(JINJA[name])
+    text = template.render(messages=talk, bos_token=config["bos_token"], eos_token=config["eos_token"]["content"], add_generation_prompt=True)
+    return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def answers(octet, model, name, messages, *more):
+    """Returns what a conversation with these messages prints."""
+    command = [octet, "generate", "--model", model, "--chat", name, "--temperature", "0", *more]
+    done = subprocess.run(list(map(str, command)), input="\n".join(messages).encode() + b"\n", capture_output=True)
+    assert done.returncode == 0, done
+    return done.stdout, done.stderr.decode()
+
+
+def check_prompts(octet, folder, name, path):
+    """Every turn of a conversation continues the ids of the template, with all earlier turns."""
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    numbers = np.random.default_rng(3)
+    vocab = tokenizer.get_vocab_size()
+    model = write_model(folder / f"random-{path.name}-{name}", path, numbers.standard_normal((vocab, DIM)), numbers.standard_normal((vocab, DIM)),
+                        0.2, numbers)
+    messages = ["Hello there", "wörld  \tof 日本", "<|im_end|> and </s>"]
+    system = [] if name == "mistral" else ["--system", " Be brief. "]
+    talk, before, most = [{"role": "system", "content": system[1]}] if system else [], b"", 5
+    ends = {tokenizer.token_to_id(END[name]), tokenizer.token_to_id(json.loads((path / "tokenizer_config.json").read_text())["eos_token"]["content"])}
+    for turn, message in enumerate(messages):
+        talk.append({"role": "user", "content": message})
+        ids, new = rendered(name, path, talk, tokenizer), []
+        for _ in range(most):
+            tokens = np.array([ids + new], np.int64)
+            safetensors.numpy.save_file({"tokens": tokens}, folder / "tokens.safetensors")
+            run(octet, "probe", "--model", model, "--tokens", folder / "tokens.safetensors", "--recipe", "bf16", "--output", folder / "out.safetensors")
+            likeliest = int(safetensors.numpy.load_file(folder / "out.safetensors")["logits"][0, -1].argmax())
+            if likeliest in ends:
+                break
+            new.append(likeliest)
+        said, _ = answers(octet, model, name, messages[:turn + 1], "--max-tokens", most, *system)
+        assert said.startswith(before) and said.endswith(b"\n"), (name, said, before)
+        answer = said[len(before):-1].decode(errors="replace")
+        expected = tokenizer.decode(new, skip_special_tokens=False)
+        plain = [text.replace(" ", "").replace("\ufffd", "") for text in (answer, expected)]  # libraries add spaces around added tokens
+        assert plain[0] == plain[1], (name, path.name, turn, answer, expected)
+        talk.append({"role": "assistant", "content": answer})
+        before = said
+    print(f"{name} with {path.name}: {len(messages)} answers continue the template's ids", flush=True)
+
+
+def check_end(octet, folder, name, path):
+    """A model in which every token has one successor says what it must, and stops at the end of its turn."""
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    numbers = np.random.default_rng(4)
+    vocab = tokenizer.get_vocab_size()
+    embedding, head = numbers.standard_normal((vocab, DIM)), np.zeros((vocab, DIM))
+    first = rendered(name, path, [{"role": "user", "content": "a"}], tokenizer)[-1]
+    said = tokenizer.encode("yes", add_special_tokens=False).ids
+    chain = [first, *said, tokenizer.token_to_id(END[name])]
+    assert len(set(chain)) == len(chain), chain
+    for token, successor in zip(chain, chain[1:]):
+        head[successor] = embedding[token]
+    model = write_model(folder / f"chain-{path.name}-{name}", path, embedding, head, 0.0, numbers)
+    out, error = answers(octet, model, name, ["a", "b", "", "/quit", "c"])
+    assert out.decode().split() == ["yes", "yes"] and not error, (name, out, error)
+    one = run(octet, "generate", "--model", model, "--chat", name, "--prompt", "a", "--temperature", "0")
+    assert one.stdout.strip() == "yes", one
+
+
+def check_long(octet, folder, name, path):
+    """A conversation that outgrows the context of 512 tokens forgets its oldest messages, and says so in one line."""
+    model = folder / f"chain-{path.name}-{name}"
+    out, error = answers(octet, model, name, ["a b c d e f g h " * 10] * 20)
+    assert out.decode().split() == ["yes"] * 20, out
+    assert error.splitlines()[0].startswith("the conversation has outgrown the model's context of 512 tokens: its oldest 2 messages"), error
+    command = [octet, "generate", "--model", model, "--chat", name]
+    done = subprocess.run(list(map(str, command)), input="a b c d " * 2000, capture_output=True, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "tokens, and the model's context has 512" in done.stderr, done
+
+
 def main():
     octet, rng = sys.argv[1], random.Random(5)
     with tempfile.TemporaryDirectory() as name:
@@ -173,6 +285,9 @@ def main():
             for i, path in enumerate(paths):
                 for train_on in ("assistant", "last", "all") if i == 0 else ("assistant",):
                     compare(octet, folder, template, path, rng, train_on)
+                check_prompts(octet, folder, template, path)
+                check_end(octet, folder, template, path)
+        check_long(octet, folder, "chatml", made["chatml"][0])
         check_auto(octet, folder, made["chatml"][0])
 
 

@@ -223,6 +223,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   TaskReader reader(files, tokenizer,
                     {.format = options.format,
                      .field = options.chat && options.field.empty() ? kChatColumn : options.field,
+                     .values = options.chat ? ParquetFile::Values::messages : ParquetFile::Values::text,
                      .from = journal.position,
                      .stop = options.stop});
   double reported_s = 0, saved_s = 0;

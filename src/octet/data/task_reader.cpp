@@ -107,7 +107,7 @@ void TaskReader::open() {
   source_.reset();
   parquet_.reset();
   if (input_format(file_->path, options_.format) == InputFormat::parquet) {
-    parquet_ = std::make_unique<ParquetFile>(file_->path, options_.field);
+    parquet_ = std::make_unique<ParquetFile>(file_->path, options_.field, options_.values);
   } else {
     open_bytes();
   }

@@ -57,6 +57,7 @@ class TaskReader {
   struct Options {
     InputFormat format = InputFormat::automatic;
     std::string field = "text";                     // column of a Parquet file
+    ParquetFile::Values values = ParquetFile::Values::text;
     std::size_t task_bytes = std::size_t{1} << 20;  // a task is full when it holds this many bytes
     // The most bytes of a JSONL line, a Parquet value, a document of tokens, and a piece of text between two places where it may be
     // cut. Throws Error{data} for a longer one.

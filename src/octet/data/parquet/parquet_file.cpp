@@ -63,11 +63,11 @@ const OctetParquetPlugin& parquet_plugin() {
   return *plugin;
 }
 
-ParquetFile::ParquetFile(const fs::path& path, const std::string& column)
-    : name_(path.string()), column_(column), plugin_(parquet_plugin()), file_(nullptr, plugin_.close) {
+ParquetFile::ParquetFile(const fs::path& path, const std::string& column, Values values)
+    : name_(path.string()), column_(column), values_(values), plugin_(parquet_plugin()), file_(nullptr, plugin_.close) {
   if (::access(path.c_str(), R_OK) != 0) fail_errno(ExitCode::data, path, "cannot open");
   Message message{};
-  file_.reset(plugin_.open(path.c_str(), column.c_str(), message.data(), message.size()));
+  file_.reset(plugin_.open(path.c_str(), column.c_str(), values == Values::messages ? 1 : 0, message.data(), message.size()));
   demand(file_ != nullptr, ExitCode::data, name_, ": cannot read this Parquet: ", reason(message));
   rows_ = plugin_.rows(file_.get());
 }
@@ -89,7 +89,8 @@ std::optional<std::string_view> ParquetFile::next() {
   ++row_;
   demand(found >= 0, ExitCode::data, name_, ":", row_, ": damaged Parquet: ", reason(message));
   demand(found > 0, ExitCode::data, name_, ":", row_, ": damaged Parquet: no more rows, ", rows_, " were promised");
-  demand(bytes != nullptr, ExitCode::data, name_, ":", row_, ": column \"", column_, "\" is null, not a string");
+  demand(bytes != nullptr, ExitCode::data, name_, ":", row_, ": column \"", column_, "\" is null, not a ",
+         values_ == Values::messages ? "list of messages" : "string");
   return std::string_view(bytes, size);
 }
 

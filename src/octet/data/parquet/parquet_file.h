@@ -22,8 +22,10 @@ const OctetParquetPlugin& parquet_plugin();
 // All functions throw Error{data} "FILE: reason" or "FILE:ROW: reason". Rows count from 1 in messages.
 class ParquetFile {
  public:
-  // `column` names a top-level column of strings or bytes. Also throws the errors of parquet_plugin().
-  ParquetFile(const std::filesystem::path& path, const std::string& column);
+  // `column` names a top-level column of strings or bytes; with Values::messages it may also be one of lists of structures, which
+  // next() gives as JSON. Also throws the errors of parquet_plugin().
+  enum class Values { text, messages };
+  ParquetFile(const std::filesystem::path& path, const std::string& column, Values values = Values::text);
 
   std::int64_t rows() const { return rows_; }
   // Number of rows read or skipped so far.
@@ -35,6 +37,7 @@ class ParquetFile {
 
  private:
   const std::string name_, column_;
+  const Values values_;
   const OctetParquetPlugin& plugin_;
   std::unique_ptr<OctetParquetFile, void (*)(OctetParquetFile*)> file_;
   std::int64_t rows_ = 0, row_ = 0;

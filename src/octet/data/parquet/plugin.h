@@ -13,9 +13,10 @@ struct OctetParquetFile;
 // A function that fails writes the reason to `error`: at most `error_size` bytes, including the NUL at the end.
 struct OctetParquetPlugin {
   std::int32_t version;  // kOctetParquetVersion of the header that the plugin was built with
-  // `column` is the UTF-8 name of a top-level column of strings (BYTE_ARRAY; required or optional, not repeated). Returns nullptr on
-  // failure.
-  OctetParquetFile* (*open)(const char* path, const char* column, char* error, std::size_t error_size);
+  // `column` is the UTF-8 name of a top-level column of strings (BYTE_ARRAY; required or optional, not repeated), or if `lists`
+  // is not 0 also of lists of structures: next() then gives the list as JSON, with the fields of each structure that are strings
+  // and not null. Returns nullptr on failure.
+  OctetParquetFile* (*open)(const char* path, const char* column, std::int32_t lists, char* error, std::size_t error_size);
   // The number of rows in the file.
   std::int64_t (*rows)(const OctetParquetFile* file);
   // Skips `rows` rows, or the remaining rows if there are fewer. Returns 0, or -1 on failure.
@@ -31,4 +32,4 @@ const OctetParquetPlugin* octet_parquet_plugin();
 }
 
 // Increase this with every change of the interface.
-constexpr std::int32_t kOctetParquetVersion = 1;
+constexpr std::int32_t kOctetParquetVersion = 2;
