@@ -17,7 +17,7 @@ TEST(Conversation, ItsForms) {
   const std::string expected = "system: Be kind. | user: Hi | assistant: Hello\n | tool: 7";
   EXPECT_EQ(
       shown_conversation(R"({"id": 3, "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"},
-                                   {"role": "assistant", "content": "Hello\n", "tool_calls": []}, {"role": "tool", "content": "7", "name": "f"}]})"),
+                                   {"role": "assistant", "content": "Hello\n", "tool_calls": [], "reasoning_content": ""}, {"role": "tool", "content": "7", "name": "f"}]})"),
       expected);
   EXPECT_EQ(shown_conversation(R"({"conversations": [{"from": "system", "value": "Be kind."}, {"from": "human", "value": "Hi"},
                                    {"from": "gpt", "value": "Hello\n", "weight": 1}, {"from": "observation", "value": "7"}]})"),
@@ -47,6 +47,8 @@ TEST(Conversation, SaysWhatIsWrongAndWhere) {
             "talks.jsonl:7: \"content\" is [{\"type\":\"text\"}], not a string");
   EXPECT_TRUE(contains(refusal(R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}]})"),
                        "talks.jsonl:7: \"tool_calls\" would be lost"));
+  EXPECT_TRUE(contains(refusal(R"({"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]})"),
+                       "talks.jsonl:7: \"reasoning_content\" would be lost"));
   EXPECT_TRUE(contains(refusal(R"({"text": "Hi"})"), "talks.jsonl:7: no conversation: none of \"messages\""));
   EXPECT_EQ(refusal(R"({"instruction": "Add."})"), "talks.jsonl:7: \"output\" is missing");
   EXPECT_EQ(refusal(R"({"messages": []})", "talk"), "talks.jsonl:7: no field \"talk\"");

@@ -95,6 +95,19 @@ TEST_F(PrepareParquetTest, GoesOnWhereItWasKilled) {
   EXPECT_TRUE(files_of_corpus(folder_ / "c") == files_of_corpus(folder_ / "whole"));
 }
 
+TEST_F(PrepareParquetTest, ChatsGoOnWhereTheyWereKilled) {
+  const ByteTokenizer bytes;
+  PrepareOptions options{.inputs = {file("chats")},
+                         .output = folder_ / "c",
+                         .field = "",
+                         .chat = chat_format("chatml", TrainOn::assistant, bytes),
+                         .duplicates = Duplicates::ignore};
+  EXPECT_GE(kills_until_prepared(options, bytes, 5000), 2);
+  options.output = folder_ / "whole";
+  EXPECT_EQ(prepare(options, bytes).corpus.documents, 12000);
+  EXPECT_TRUE(files_of_corpus(folder_ / "c") == files_of_corpus(folder_ / "whole"));
+}
+
 TEST_F(PrepareParquetTest, RefusesInOneSentenceWithTheFile) {
   const auto refusal = [&](const std::filesystem::path& input, const std::string& field = "text") {
     const std::string message =

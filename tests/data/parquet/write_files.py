@@ -44,6 +44,9 @@ twice = pa.table([pa.array(["wrong"] * len(TEXTS)), pa.array(TEXTS)], names=["te
 pq.write_table(twice, folder / "same-last-of-two.parquet")
 write("same-large-pages", {"text": TEXTS}, use_dictionary=False, data_page_size=1 << 20, write_batch_size=5000, compression="zstd")
 
+chats = [[{"role": "user", "content": TEXTS[i]}, {"role": "assistant", "content": f"{i} " + "answer " * 60}] for i in range(3000)] * 4
+write("chats", {"messages": chats}, row_group_size=2500)
+
 nulls = list(TEXTS)
 nulls[1233] = None
 write("null", {"text": nulls}, row_group_size=1000)

@@ -68,9 +68,11 @@ class Reader {
     for (const Tree& message : list) {
       check(message.is_object(), "a message is ", shown(message), ", not an object");
       const bool share_gpt = message.contains("from");
-      const auto calls = message.find("tool_calls");
-      check(calls == message.end() || calls->is_null() || calls->empty(),
-            "\"tool_calls\" would be lost; write them into \"content\" as text");
+      for (const char* name : {"tool_calls", "function_call", "reasoning_content"}) {
+        const auto found = message.find(name);
+        check(found == message.end() || found->is_null() || found->empty() || *found == "", "\"", name,
+              "\" would be lost; write it into \"content\" as text");
+      }
       conversation.push_back({role(text(message, share_gpt ? "from" : "role")), text(message, share_gpt ? "value" : "content")});
     }
     return conversation;

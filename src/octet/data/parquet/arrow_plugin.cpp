@@ -276,8 +276,8 @@ class ListColumn final : public OctetParquetFile {
     message_ = static_cast<std::int16_t>(list_ + 1 + (wrapped && message->is_optional() ? 1 : 0));
     for (int i = 0; i < message->field_count(); ++i) {
       const parquet::schema::Node& field = *message->field(i);
-      if (field.name() == "tool_calls")
-        refuse("has messages with \"tool_calls\", which would be lost: write them into \"content\" as text");
+      if (field.name() == "tool_calls" || field.name() == "function_call")
+        refuse("has messages with \"" + field.name() + "\", which would be lost: write it into \"content\" as text");
       if (field.is_group() || field.is_repeated() || !is_text(static_cast<const parquet::schema::PrimitiveNode&>(field)))
         continue;
       fields_.emplace_back(field.name(), schema.ColumnIndex(field),
