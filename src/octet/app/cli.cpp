@@ -94,12 +94,13 @@ void Octet::add_data() {
                "the conversation.",
        .value = "NAME"},
       prepare_.field);
-  option(prepare,
-         {.name = "--chat",
-          .help = "The inputs are conversations, written with this template: llama3, chatml, mistral, zephyr, or auto for the "
-                  "one beside the tokenizer.",
-          .value = "NAME"},
-         prepare_.chat);
+  option(
+      prepare,
+      {.name = "--chat",
+       .help = "The inputs are conversations, written with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, or "
+               "auto for the one beside the tokenizer.",
+       .value = "NAME"},
+      prepare_.chat);
   option(
       prepare,
       {.name = "--train-on", .help = "With --chat: the turns that are predicted with loss.", .choices = "all | assistant | last"},

@@ -22,14 +22,12 @@ void Octet::add_models() {
          generate_.model)
       ->required();
   option(generate, {.name = "--prompt", .help = "Text to continue, or with --chat to answer.", .value = "TEXT"}, generate_.prompt);
-  option(
-      generate,
-      {.name = "--chat",
-       .help =
-           "Talk, with this template: llama3, chatml, mistral, zephyr, or auto for the one beside the tokenizer; auto if none is "
-           "named.",
-       .value = "NAME"},
-      generate_.chat)
+  option(generate,
+         {.name = "--chat",
+          .help = "Talk, with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, or auto for the one beside the "
+                  "tokenizer; auto if none is named.",
+          .value = "NAME"},
+         generate_.chat)
       ->expected(0, 1)
       ->transform(named_or_auto);
   option(generate, {.name = "--system", .help = "With --chat: the system message.", .value = "TEXT"}, generate_.system);

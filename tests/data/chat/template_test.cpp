@@ -132,13 +132,41 @@ TEST(ChatTemplate, ADefaultSystemMessageBeginsConversationsThatHaveNone) {
 }
 
 TEST(ChatTemplate, UnknownNamesAndTemplates) {
-  EXPECT_EQ(error_of(ExitCode::config, [] { format_of_bytes("chatlm"); }),
-            "--chat chatlm: no such template (did you mean chatml?); known: auto, llama3, chatml, mistral, zephyr");
+  EXPECT_EQ(
+      error_of(ExitCode::config, [] { format_of_bytes("chatlm"); }),
+      "--chat chatlm: no such template (did you mean chatml?); known: auto, llama3, llama3.1, chatml, qwen3, mistral, zephyr");
   EXPECT_TRUE(contains(error_of(ExitCode::config, [] { format_of_bytes("auto"); }), "no chat template beside tokenizer byte"));
   const ChatModel model({}, {{"chat_template", "{{ messages }}"}, {"eos_token", "<|end|>"}});
   const std::string error = error_of(ExitCode::config, [&] { chat_format("auto", TrainOn::all, *model.tokenizer()); });
   EXPECT_TRUE(contains(error, "tokenizer_config.json: its chat template (XXH3 "));
   EXPECT_TRUE(contains(error, "give --chat with one of: llama3"));
+}
+
+// What a template does not write is not trained on in silence.
+TEST(ChatTemplate, Qwen3RefusesThoughtsThatWouldBeLost) {
+  const ByteTokenizer bytes;
+  const ChatFormat format = chat_format("qwen3", TrainOn::assistant, bytes);
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> trained;
+  const auto text_of_ids = [](const std::vector<std::int32_t>& some) { return std::string(some.begin(), some.end()); };
+  const std::string thought = "<think>\nt\n</think>\n\na";
+  encode_chat({{"user", "q"}, {"assistant", "b"}, {"user", "q"}, {"assistant", thought}}, format, bytes, ids, trained);
+  EXPECT_EQ(text_of_ids(ids),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n" +
+                thought + "<|im_end|>\n");
+  const auto refusal = [&](const Conversation& talk) {
+    return error_of(ExitCode::data, [&] { encode_chat(talk, format, bytes, ids, trained); });
+  };
+  EXPECT_TRUE(
+      contains(refusal({{"user", "q"}, {"assistant", thought}, {"user", "q"}, {"assistant", "b"}}), "message 2: template qwen3"));
+  EXPECT_TRUE(
+      contains(refusal({{"user", "q"}, {"assistant", "before " + thought}}), "message 2: template qwen3 has a place for one"));
+  ids.clear();
+  encode_question({{"user", "q"}, {"assistant", thought}, {"user", "r"}}, format, bytes, ids);
+  EXPECT_EQ(text_of_ids(ids),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nr<|im_end|>\n"
+            "<|im_start|>assistant\n");
 }
 
 }  // namespace

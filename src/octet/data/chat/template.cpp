@@ -30,8 +30,10 @@ struct Published {
 };
 constexpr std::string_view kQwen2System = "You are a helpful assistant.";
 constexpr std::string_view kQwen25System = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-constexpr std::array<Published, 6> kPublished = {{{"9799ad6e2dea0594", "llama3"},  // Meta-Llama-3-8B-Instruct
-                                                  {"a04f41d813a07b13", "chatml"},  // the form without a system message
+constexpr std::array<Published, 8> kPublished = {{{"9799ad6e2dea0594", "llama3"},    // Meta-Llama-3-8B-Instruct
+                                                  {"a8344fceb19d98ce", "llama3.1"},  // Meta-Llama-3.1-8B-Instruct and 70B
+                                                  {"c9e0155c80737cf2", "qwen3"},     // Qwen3, with and without experts
+                                                  {"a04f41d813a07b13", "chatml"},    // the form without a system message
                                                   {"d5d943bd0bd9082f", "chatml", kQwen2System},         // Qwen2-1.5B-Instruct
                                                   {"639547fe4d33fa67", "chatml", kQwen25System, true},  // Qwen2.5-7B-Instruct
                                                   {"d40f466f5b2860c8", "mistral"},   // Mixtral-8x7B-Instruct-v0.1
@@ -77,11 +79,83 @@ RenderedChat render_llama3(const Conversation& conversation, const ChatTokens& t
   return chat;
 }
 
+RenderedChat render_llama31(const Conversation& conversation, const ChatTokens& tokens) {
+  const bool system = conversation.front().role == "system";
+  RenderedChat chat{
+      .text = concat(tokens.bos, "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n",
+                     "Today Date: 26 Jul 2024\n\n", system ? trimmed(conversation.front().content) : "", "<|eot_id|>"),
+      .turns = {}};
+  for (std::size_t i = system ? 1 : 0; i < conversation.size(); ++i) {
+    const ChatMessage& message = conversation[i];
+    demand(message.role != "tool", ExitCode::data, "role \"tool\" has no place in template llama3.1");
+    chat.text += concat("<|start_header_id|>", message.role, "<|end_header_id|>\n\n");
+    append_turn(message, trimmed(message.content), "<|eot_id|>", chat);
+  }
+  return chat;
+}
+
 RenderedChat render_chatml(const Conversation& conversation, const ChatTokens&) {
   RenderedChat chat;
   for (const ChatMessage& message : conversation) {
     chat.text += concat("<|im_start|>", message.role, "\n");
     append_turn(message, message.content, "<|im_end|>", chat);
+    chat.text += '\n';
+  }
+  return chat;
+}
+
+std::string_view without_newlines(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
+  text.remove_suffix(text.size() - (text.find_last_not_of('\n') + 1));
+  return text;
+}
+
+// The number of the last question. What a user says in <tool_response> is none.
+std::size_t last_question(const Conversation& conversation) {
+  for (std::size_t i = conversation.size(); i-- > 0;) {
+    const std::string& text = conversation[i].content;
+    if (conversation[i].role == "user" && !(text.starts_with("<tool_response>") && text.ends_with("</tool_response>"))) return i;
+  }
+  return conversation.size() - 1;
+}
+
+// Writes the last answer with what the model thought before it, which may be nothing, and earlier answers without.
+RenderedChat render_qwen3(const Conversation& conversation, const ChatTokens&) {
+  constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
+  const std::size_t question = last_question(conversation), last = conversation.size() - 1;
+  RenderedChat chat;
+  for (std::size_t i = 0; i <= last; ++i) {
+    const auto& [role, content] = conversation[i];
+    const auto is_tool = [&](std::size_t at) { return at <= last && conversation[at].role == "tool"; };
+    if (role == "tool") {
+      chat.text += concat(i == 0 || !is_tool(i - 1) ? "<|im_start|>user" : "", "\n<tool_response>\n", content,
+                          "\n</tool_response>", is_tool(i + 1) ? "" : "<|im_end|>\n");
+      continue;
+    }
+    chat.text += concat("<|im_start|>", role, "\n");
+    std::string text = content;
+    if (role == "assistant") {
+      std::string_view thought, answer = content;
+      if (const std::size_t end = content.find(kEnd); end != std::string::npos) {
+        thought = answer.substr(0, end);
+        const std::size_t begin = thought.rfind(kBegin);
+        if (content.rfind(kEnd) != end || (begin != std::string_view::npos && begin > 0))
+          chat.lost = concat("message ", i + 1,
+                             ": template qwen3 has a place for one thought, at the beginning; other text would be lost");
+        if (begin != std::string_view::npos) thought.remove_prefix(begin + kBegin.size());
+        thought = without_newlines(thought);
+        answer.remove_prefix(answer.rfind(kEnd) + kEnd.size());
+        answer.remove_prefix(std::min(answer.find_first_not_of('\n'), answer.size()));
+      }
+      const bool thinks = i > question && (i == last || !thought.empty());
+      if (thinks) answer.remove_prefix(std::min(answer.find_first_not_of('\n'), answer.size()));
+      text = thinks ? concat(kBegin, "\n", thought, "\n", kEnd, "\n\n", answer) : std::string(answer);
+      if (!thinks && !thought.empty())
+        chat.lost = concat("message ", i + 1,
+                           ": template qwen3 writes what stands between <think> and </think> in the last answer only, "
+                           "so this text would be lost");
+    }
+    append_turn(conversation[i], text, "<|im_end|>", chat);
     chat.text += '\n';
   }
   return chat;
@@ -166,7 +240,7 @@ std::optional<Found> jinja_of(const fs::path& folder) {
 }
 
 const Published& published_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
-  const std::string advice = "give --chat with one of: llama3, chatml, mistral, zephyr";
+  const std::string advice = "give --chat with one of: llama3, llama3.1, chatml, qwen3, mistral, zephyr";
   const auto found = jinja_of(folder);
   demand(found.has_value(), ExitCode::config, "--chat auto: no chat template beside tokenizer ", tokenizer.name(), "; ", advice);
   RunningChecksum sum;
@@ -192,7 +266,7 @@ RenderedChat rendered(const Conversation& conversation, const ChatFormat& format
 }  // namespace
 
 std::span<const ChatTemplate> chat_templates() {
-  static const std::array<ChatTemplate, 4> kTemplates = {{
+  static const std::array<ChatTemplate, 6> kTemplates = {{
       {"llama3",
        {"<|begin_of_text|>", "<|end_of_text|>"},
        {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
@@ -201,6 +275,14 @@ std::span<const ChatTemplate> chat_templates() {
        "<|start_header_id|>assistant<|end_header_id|>\n\n",
        "<|eot_id|>",
        render_llama3},
+      {"llama3.1",
+       {"<|begin_of_text|>", "<|eot_id|>"},
+       {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+       true,
+       false,
+       "<|start_header_id|>assistant<|end_header_id|>\n\n",
+       "<|eot_id|>",
+       render_llama31},
       {"chatml",
        {"<|endoftext|>", "<|im_end|>"},
        {"<|im_start|>", "<|im_end|>"},
@@ -209,6 +291,14 @@ std::span<const ChatTemplate> chat_templates() {
        "<|im_start|>assistant\n",
        "<|im_end|>",
        render_chatml},
+      {"qwen3",
+       {"<|endoftext|>", "<|im_end|>"},
+       {"<|im_start|>", "<|im_end|>"},
+       false,
+       false,
+       "<|im_start|>assistant\n",
+       "<|im_end|>",
+       render_qwen3},
       {"mistral", {"<s>", "</s>"}, {}, true, true, "", "", render_mistral},
       {"zephyr", {"<s>", "</s>"}, {}, false, true, "<|assistant|>\n", "", render_zephyr},
   }};
@@ -225,7 +315,7 @@ ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer&
   const Published* published = name == "auto" ? &published_of_model(folder, tokenizer) : nullptr;
   const ChatTemplate* form = find_template(published ? published->name : name);
   demand(form != nullptr, ExitCode::config, "--chat ", name, ": no such template", did_you_mean(name, template_names()),
-         "; known: auto, llama3, chatml, mistral, zephyr");
+         "; known: auto, llama3, llama3.1, chatml, qwen3, mistral, zephyr");
   ChatFormat format{.form = form, .tokens = form->tokens, .train_on = train_on};
   if (published) {
     format.system = published->system;
@@ -248,6 +338,7 @@ ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer&
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained) {
   const RenderedChat chat = rendered(conversation, format);
+  demand(chat.lost.empty(), ExitCode::data, chat.lost);
   std::vector<std::size_t> places;
   for (const RenderedChat::Turn& turn : chat.turns) places.insert(places.end(), {turn.begin, turn.end});
   const std::size_t before = ids.size();

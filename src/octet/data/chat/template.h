@@ -1,9 +1,11 @@
 // The templates that turn a conversation into the text that a model was trained on. Each gives the text of a published Jinja
 // template:
-//   llama3   Meta-Llama-3-8B-Instruct (not Llama 3.1, which writes dates into a system message)
-//   chatml   Qwen 2 and 2.5, without the system message that these add to conversations that have none
-//   mistral  Mixtral-8x7B-Instruct-v0.1 and Mistral-7B-Instruct-v0.2
-//   zephyr   zephyr-7b-beta and TinyLlama-1.1B-Chat-v1.0
+//   llama3    Meta-Llama-3-8B-Instruct
+//   llama3.1  Meta-Llama-3.1-8B-Instruct, which begins with two dates in a system message
+//   chatml    Qwen 2 and 2.5, without the system message that these add to conversations that have none
+//   qwen3     Qwen3, which writes thoughts in the last answer only
+//   mistral   Mixtral-8x7B-Instruct-v0.1 and Mistral-7B-Instruct-v0.2
+//   zephyr    zephyr-7b-beta and TinyLlama-1.1B-Chat-v1.0
 #pragma once
 
 #include <cstddef>
@@ -24,6 +26,7 @@ struct RenderedChat {
     std::size_t begin, end;
   };
   std::vector<Turn> turns;
+  std::string lost = {};  // says which text of a message the template does not write; "": none
 };
 
 // The names of the tokens that begin and end a text, as tokenizer_config.json has them.
@@ -60,7 +63,8 @@ struct ChatFormat {
 // token that the template needs is no single token of the tokenizer (except for the byte tokenizer).
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer);
 
-// Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. A token that begins
+// Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. Throws Error{data} if
+// the template loses text. A token that begins
 // before the assistant's turn and ends in it is not trained on. Throws what ChatTemplate::render throws.
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained);
