@@ -172,6 +172,37 @@ TEST(Ranks, KeepDocumentsApart) {
   EXPECT_FALSE(same_curve(run / "without", run / "one", 1e-6));
 }
 
+const std::string kPacked =
+    "--data.packing=documents --training.micro_batch_size=1 --lr_scheduler.decay=constant --training.steps=6 ";
+
+TEST(PackedRuns, AreTheSameOnEveryMesh) {
+  const TinyRun run(tiny_documents(1000, 5));
+  const std::string options = kPacked + "--precision.recipe=bf16 --run.output_dir=";
+  const ProgramResult one = run.train(options + "one");
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_NE(one.err.find(" documents packed into "), std::string::npos) << one.err;
+  for (const std::string mesh : {"context", "tensor", "replicate"}) {
+    const ProgramResult two = run.run("launch -n 2 -- train run.toml --parallel." + mesh + "=2 " + options + mesh);
+    ASSERT_EQ(two.code, 0) << two.err;
+    EXPECT_TRUE(same_curve(run / mesh, run / "one", 1e-3)) << mesh;
+  }
+  ASSERT_EQ(run.train(options + "stream --data.packing=stream --data.document_mask=true").code, 0);
+  EXPECT_FALSE(same_curve(run / "stream", run / "one", 1e-6));
+}
+
+TEST(PackedRuns, GoOnToTheBit) {
+  const TinyRun run(tiny_documents(1000, 5));
+  const std::string options = kPacked + "--precision.recipe=fp32 --run.output_dir=";
+  ASSERT_EQ(run.train(options + "whole").code, 0);
+  ASSERT_EQ(run.train(options + "parts --training.steps=3").code, 0);
+  const ProgramResult other = run.train(options + "parts --data.packing=stream");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find(R"(data.packing is "documents" there and "stream" here)"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("--checkpoint.allow=data"), std::string::npos) << other.err;
+  ASSERT_EQ(run.train(options + "parts").code, 0);
+  EXPECT_EQ(read_file(run / "parts/model/model.safetensors"), read_file(run / "whole/model/model.safetensors"));
+}
+
 TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   const TinyRun run;
   Process process(together(3, "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0"), run.path());
