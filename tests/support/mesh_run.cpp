@@ -49,6 +49,7 @@ std::array<double, 2> evaluate_a_row(train::Engine& engine) {
 
 void RunState::add(train::Engine& engine, const Taken& of_rank) {
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    if (p.spec.frozen) continue;
     gradients.add(p, values_on(engine, p.grad_shard));
     weights.add(p, bytes_on(engine, p.primary()), size_of(p.primary().dtype));
   }
@@ -66,6 +67,7 @@ void RunState::add(train::Engine& engine, const Taken& of_rank) {
 ByName<std::uint8_t> exported_weights(train::Engine& engine) {
   ByName<std::uint8_t> exported;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    if (p.spec.frozen) continue;
     const Tensor whole = engine.whole(p);
     EXPECT_EQ(static_cast<bool>(whole), engine.options().rank == 0) << p.spec.name;
     if (whole) exported[p.spec.name] = bytes_of_tensor(whole);
@@ -83,8 +85,7 @@ void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layo
     const std::unique_ptr<Device> device = make_device(kind, kind == DeviceKind::cuda ? rank : 0);
     const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
     train::Engine engine(options, *device, groups);
-    engine.model().parameters().initialise(engine.stream(), 7);
-    engine.refresh();
+    engine.initialise(7);
     body(engine, groups);
     EXPECT_EQ(device->memory().total_peak, train::measure(options, kind).total()) << "rank " << rank;
   });
@@ -134,6 +135,7 @@ ByName<double> gradient_magnitudes(const train::EngineOptions& options, const St
     engine->zero_gradients();
     engine->forward_backward(micro_batch(options, steps, 1, micro).batch(), nullptr);
     for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
+      if (p.spec.frozen) continue;
       const std::vector<double> gradient = values_on(*engine, p.grad);
       std::vector<double>& sum = result[p.spec.name];
       sum.resize(gradient.size());

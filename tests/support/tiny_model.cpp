@@ -71,8 +71,7 @@ train::EngineOptions tiny_options(const std::string& recipe) {
 
 std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, std::uint64_t seed, DeviceKind device) {
   auto engine = std::make_unique<train::Engine>(options, device);
-  engine->model().parameters().initialise(engine->stream(), seed);
-  engine->refresh();
+  engine->initialise(seed);
   return engine;
 }
 

@@ -177,10 +177,37 @@ std::vector<StepCase> layer_norms() {
   return cases;
 }
 
+// Adapters beside a frozen model. Four ranks of a tensor axis hold the heads of keys in pairs, and so B's rows.
+std::vector<StepCase> adapters() {
+  std::vector<Layout> layouts = kTensors;
+  layouts.insert(layouts.end(), kContexts.begin(), kContexts.end());
+  layouts.push_back({.mesh = Mesh({1, 4, 1, 1}), .gradients = Gradients::sharded});
+  layouts.push_back({.mesh = Mesh({2, 2, 1, 1}), .weights = Weights::resharded});
+  layouts.push_back({.mesh = Mesh({1, 2, 1, 1}, 1, {2})});
+  std::vector<StepCase> cases;
+  const auto add = [&](const std::string& name, const train::EngineOptions& options, const std::vector<Layout>& on) {
+    cases.push_back({.name = name, .options = options, .layouts = on, .micro_batches = 4, .before = randomise_b});
+  };
+  add("Adapters", adapted(tensor_options("fp64")), layouts);
+  add("AdaptersOfSome", adapted(tensor_options("fp64"), {"q_proj", "v_proj", "up_proj"}), layouts);
+  train::EngineOptions selective = adapted(tensor_options("fp64"), {"k_proj", "down_proj"});
+  selective.checkpointing = Checkpointing::selective;
+  add("AdaptersSelective", selective, layouts);
+  add("AdaptersGptNeox", adapted(gpt_neox_options("fp64", true)), kGptNeox);
+  for (const auto& [name, mode] : {std::pair("", Checkpointing::none), std::pair("Selective", Checkpointing::selective),
+                                   std::pair("Full", Checkpointing::full)}) {
+    train::EngineOptions mixture = adapted(mixture_options("fp64"));
+    mixture.checkpointing = mode;
+    add(concat("AdaptersOfExperts", name), mixture, kMixtures);
+  }
+  return cases;
+}
+
 const auto kName = [](const ::testing::TestParamInfo<StepCase>& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Sequences, StepOfOneRank, ::testing::ValuesIn(sequences()), kName);
 INSTANTIATE_TEST_SUITE_P(Layers, StepOfOneRank, ::testing::ValuesIn(layers()), kName);
 INSTANTIATE_TEST_SUITE_P(Experts, StepOfOneRank, ::testing::ValuesIn(experts()), kName);
+INSTANTIATE_TEST_SUITE_P(Lora, StepOfOneRank, ::testing::ValuesIn(adapters()), kName);
 INSTANTIATE_TEST_SUITE_P(Families, StepOfOneRank, ::testing::ValuesIn(layer_norms()), kName);
 
 // Axes that change how often numbers are rounded: context and tensor.

@@ -81,8 +81,7 @@ class SavingRun {
     options_.layout = train::layout_of(config, world.mesh());
     options_.rank = world.rank();
     engine_ = std::make_unique<train::Engine>(options_, world.device(), world.groups());
-    engine_->model().parameters().initialise(engine_->stream(), config.run.seed);
-    engine_->refresh();
+    engine_->initialise(config.run.seed);
     engine_->tune(train::gemm_tuning());
     ids_.resize(static_cast<std::size_t>(options_.seq_len * options_.micro_batch_size));
     for (std::size_t i = 0; i < ids_.size(); ++i)

@@ -75,8 +75,7 @@ int run_bench_run(const BenchArgs& args) {
   options.layout = train::layout_of(config, mesh);
   options.rank = world.rank();
   train::Engine engine(options, world.device(), world.groups());
-  engine.model().parameters().initialise(engine.stream(), config.run.seed);
-  engine.refresh();
+  engine.initialise(config.run.seed);
   engine.tune(train::gemm_tuning());
 
   const std::int64_t accumulation = train::accumulation_of(config, mesh.data_coordinates());

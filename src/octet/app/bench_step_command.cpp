@@ -23,8 +23,7 @@ train::EngineOptions options_of(const std::string& recipe) {
 double seconds_of_step(const std::string& recipe) {
   const train::EngineOptions options = options_of(recipe);
   train::Engine engine(options, DeviceKind::cpu);
-  engine.model().parameters().initialise(engine.stream(), 1);
-  engine.refresh();
+  engine.initialise(1);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(options.seq_len * options.micro_batch_size));
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 7 % 256);
   std::uint32_t step = 0;

@@ -54,8 +54,7 @@ std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<
 double time_a_step(const train::Config& config, DeviceKind device) {
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   train::Engine engine(options, device);
-  engine.model().parameters().initialise(engine.stream(), config.run.seed);
-  engine.refresh();
+  engine.initialise(config.run.seed);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len), 1);
   std::vector<double> times;
   for (std::uint32_t step = 1; step <= 4; ++step) {

@@ -119,11 +119,11 @@ void check_weights(const ModelWeights& weights, const parallel::NameTable& table
 }
 
 void load_weights(Stream& stream, const ModelWeights& weights, const parallel::NameTable& table,
-                  const std::vector<std::string>& ignorable) {
+                  const std::vector<std::string>& ignorable, const FillParameter& fill) {
   check_weights(weights, table, ignorable);
   if (stream.kind() == DeviceKind::meta) return;
   const auto staging = std::make_unique_for_overwrite<std::byte[]>(kChunkElements * sizeof(double));
-  for (const parallel::NameEntry& entry : table) {
+  const auto load = [&](const parallel::NameEntry& entry) {
     WeightReader source(weights, entry.external);
     const Tensor& primary = entry.parameter->primary();
     require(primary.contiguous(), entry.external, ": the parameter is not contiguous");
@@ -146,6 +146,13 @@ void load_weights(Stream& stream, const ModelWeights& weights, const parallel::N
       }
     });
     if (staged.count > 0) flush();
+  };
+  for (auto at = table.begin(); at != table.end();) {
+    parallel::Parameter* const parameter = at->parameter;
+    const auto write = [&] {
+      for (; at != table.end() && at->parameter == parameter; ++at) load(*at);
+    };
+    fill ? fill(*parameter, write) : write();
   }
 }
 

@@ -5,6 +5,7 @@
 #include "octet/base/file.h"
 #include "octet/base/names.h"
 #include "octet/base/visible.h"
+#include "octet/models/decoder/names.h"
 #include "octet/models/gpt_neo/gpt_neo.h"
 #include "octet/models/gpt_neox/gpt_neox.h"
 #include "octet/models/llama/llama.h"
@@ -86,6 +87,8 @@ std::vector<std::string> ignorable_names(const DecoderConfig& config) {
   if (config.tied_head) names.push_back(family.modules.head + ".weight");
   return names;
 }
+
+parallel::NameTable adapter_names_of(Decoder& model) { return adapter_names(model, names_of(model)); }
 
 parallel::NameTable names_of(Decoder& model) { return family_of(model.config().family, "model").names(model); }
 

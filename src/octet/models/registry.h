@@ -36,7 +36,9 @@ void write_config(const std::filesystem::path& directory, const DecoderConfig& c
 
 // Globs of tensors that a model directory may hold though this model does not read them.
 std::vector<std::string> ignorable_names(const DecoderConfig& config);
-// Hugging Face names of every tensor of the model.
+// Hugging Face names of every tensor of the model, without adapters.
 parallel::NameTable names_of(Decoder& model);
+// Names of the model's adapters in the files of PEFT, the library for adapters of Hugging Face.
+parallel::NameTable adapter_names_of(Decoder& model);
 
 }  // namespace octet::models

@@ -102,8 +102,9 @@ void Attention::backward_output(const Scope& scope, const Operand& gy, Attention
 }
 
 void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
+  if (!output_.x().is_kept()) return;
   const ArenaScope temporaries(scope.scratch);
-  const Operand o = output_.x().complete(rebuild_scope(scope), {.values = saved.o}, Reads::wgrad);
+  const Operand o = output_.complete_input(rebuild_scope(scope), {.values = saved.o}, Reads::wgrad);
   output_.wgrad(scope, work.gy, o);
 }
 

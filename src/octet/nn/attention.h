@@ -60,9 +60,11 @@ class Attention {
 
   // Allocates h for its producer.
   Operand input(const Scope& scope, std::int64_t tokens) const { return qkv_.x().allocate(scope, tokens, forward_reads(scope)); }
+  // Whether backward reads h.
+  bool keeps_input() const { return qkv_.x().is_kept(); }
   // Completes an h that was made again in a rebuild scope, because selective checkpointing left it out.
   void rebuild(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
-    saved.qkv_in = qkv_.x().complete(scope, h, forward_reads(scope));
+    saved.qkv_in = qkv_.complete_input(scope, h, forward_reads(scope));
   }
 
   // The parts of forward, in this order. Each overwrites what it names in `saved`, which lies in the stash.

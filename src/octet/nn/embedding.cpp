@@ -30,6 +30,7 @@ void Embedding::forward(const Scope& scope, const Tensor& tokens, const Tensor& 
 }
 
 void Embedding::backward(const Scope& scope, const Tensor& tokens, const Tensor& gx) const {
+  if (weight_->spec.frozen) return;
   const ArenaScope temporaries(scope.scratch);
   const Tensor g = gather_tokens(scope, scope.scratch, gx);
   kernels::embedding_backward(scope.stream, scope.scratch,
@@ -50,6 +51,7 @@ void PositionEmbedding::forward(const Scope& scope, const Tensor& x) const {
 }
 
 void PositionEmbedding::backward(const Scope& scope, const Tensor& gx) const {
+  if (weight_->spec.frozen) return;
   kernels::embedding_backward(
       scope.stream, scope.scratch,
       {.tokens = own_positions(scope, gx.rows()), .gy = gx, .gtable = weight_->grad, .first = 0, .vocabulary = positions_});

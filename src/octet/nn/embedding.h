@@ -15,7 +15,7 @@ class Embedding {
   parallel::Parameter& weight() const { return *weight_; }
   // tokens [T] I32; x [T / t, D], this rank's share of them, is overwritten.
   void forward(const Scope& scope, const Tensor& tokens, const Tensor& x) const;
-  // The weight's gradient is added to. gx [T / t, D].
+  // The weight's gradient is added to, unless the weight is frozen. gx [T / t, D].
   void backward(const Scope& scope, const Tensor& tokens, const Tensor& gx) const;
 
  private:
@@ -32,7 +32,7 @@ class PositionEmbedding {
 
   // Adds to x [T / t, D], this rank's share of the tokens of scope.positions.
   void forward(const Scope& scope, const Tensor& x) const;
-  // The weight's gradient is added to. gx [T / t, D].
+  // The weight's gradient is added to, unless the weight is frozen. gx [T / t, D].
   void backward(const Scope& scope, const Tensor& gx) const;
 
  private:

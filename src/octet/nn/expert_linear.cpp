@@ -34,7 +34,7 @@ Quantizer::Options ExpertLinear::options_of(const Quantizer& (Linear::*operand)(
 void ExpertLinear::watch_weights(const Scope& scope) const {
   for (std::size_t i = 0; i < count_; ++i) {
     const parallel::Parameter& w = own(i).weight();
-    if (w.primary().shape == w.spec.shape) scope.watch->operand(scope, own(i).name(), Role::weight, w.primary(), w.codes);
+    if (w.primary() && w.primary().shape == w.spec.shape) scope.watch->operand(scope, own(i).name(), Role::weight, w.primary(), w.codes);
   }
 }
 
@@ -85,6 +85,7 @@ void ExpertLinear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx)
 }
 
 void ExpertLinear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
+  if (own(0).weight().spec.frozen) return;
   const ArenaScope temporaries(scope.scratch);
   GroupedGemmK op{.groups = *scope.groups,
                   .a = kernels::transposed_values(g.values),

@@ -20,6 +20,8 @@ class ExpertLinear {
   Linear& expert(std::size_t e) const { return *experts_[e]; }
   std::size_t expert_count() const { return experts_.size(); }
   std::int64_t out() const { return own(0).out(); }
+  // Returns X completed, as its producer left it.
+  Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const { return x_.complete(scope, x, reads); }
   // Of the operands of all experts.
   const Quantizer& x() const { return x_; }
   const Quantizer& g() const { return g_; }
@@ -28,7 +30,7 @@ class ExpertLinear {
   void fprop(const Scope& scope, const Operand& x, const Tensor& y) const;
   // gx = g W; overwrites the rows of scope.groups.
   void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
-  // Overwrites each weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
+  // Overwrites each weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it. Nothing if they are frozen.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
  private:

@@ -33,6 +33,7 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
     : name_(o.parts.front() + (o.parts.size() > 1 ? ".fused" : "")),
       parts_(o.parts),
       recipe_(recipe),
+      cut_(o.cut),
       compute_(recipes::compute_of(recipe, o.parts)),
       weight_(&make_weight(name_, o, store)),
       bias_(o.bias ? &store.add({.name = name_ + ".bias",
@@ -47,20 +48,23 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
           .cols = weight_->spec.shape[1],
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::rows,
+          .wgrad = wgrad_reads(),
           .slots = {add_slot(Role::activation, o.expert)}},
          recipe, scales),
-      weight_slot_(add_slot(Role::weight, o.expert)),
+      weight_slot_(weight_->spec.frozen ? -1 : add_slot(Role::weight, o.expert)),
       g_({.linears = {name_},
           .role = Role::gradient,
           .cols = weight_->spec.shape[0],
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::columns,
-          .sums_values = o.bias && o.cut.along != parallel::Cut::columns,
+          .wgrad = wgrad_reads(),
+          .reads_values = o.bias && !weight_->spec.frozen && o.cut.along != parallel::Cut::columns,
           .slots = {add_slot(Role::gradient, o.expert)}},
          recipe, scales) {
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, weight_->spec.shape[0], weight_->spec.shape[1]);
   weight_->spec.quant = recipe_.w;
+  if (weight_->spec.frozen) weight_->spec.quant->source = ScaleSource::tensor;  // it has no history, because it is cast once
   weight_->spec.keeps_transpose = recipe_.weight_transpose_cache;
   weight_->spec.read_as_values = o.shared_weight != nullptr;
 }
@@ -71,6 +75,24 @@ int Linear::add_slot(Role role, parallel::Expert expert) {
                       !expert         ? recipes::HeldBy::all
                       : weight_->held ? recipes::HeldBy::some
                                       : recipes::HeldBy::elsewhere);
+}
+
+WgradReads Linear::wgrad_reads() const {
+  if (weight_->spec.frozen) return WgradReads::nothing;
+  return is_fp8() && !recipe_.wgrad_bf16 ? WgradReads::codes : WgradReads::values;
+}
+
+void Linear::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, parallel::ParameterStore& store) {
+  adapter_.emplace(Adapter::Options{.linear = name_,
+                                    .weight = weight_,
+                                    .cut = cut_,
+                                    .part_count = parts_.size(),
+                                    .parts = parts,
+                                    .rank = rank,
+                                    .scale = scale},
+                   store);
+  x_.serve_adapter();
+  g_.serve_adapter();
 }
 
 void Linear::bind() {
@@ -85,9 +107,19 @@ void Linear::add_bias(const Scope& scope, const Tensor& y) const {
   kernels::add(scope.stream, {.x = rows, .y = y});
 }
 
-Operand Linear::complete_gradient(const Scope& scope, const Operand& g) const {
-  if (bias_) kernels::column_sums(scope.stream, scope.scratch, {.x = g.values, .y = bias_->grad});
-  return g_.complete(scope, g, Reads::fprop_and_wgrad);
+Operand Linear::complete_input(const Scope& scope, const Operand& operand, Reads reads) const {
+  Operand x = x_.complete(scope, operand, reads);
+  if (adapter_) x.low_rank = adapter_->reduce(scope, reads == Reads::fprop ? scope.scratch : scope.stash.get(), x.values);
+  return x;
+}
+
+Operand Linear::complete_gradient(const Scope& scope, const Operand& operand) const {
+  if (bias_ && !bias_->spec.frozen) {
+    kernels::column_sums(scope.stream, scope.scratch, {.x = operand.values, .y = bias_->grad});
+  }
+  Operand g = g_.complete(scope, operand, Reads::fprop_and_wgrad);
+  if (adapter_) g.low_rank = adapter_->reduce_gradient(scope, scope.scratch, g.values);
+  return g;
 }
 
 // A GEMM takes a scale for each row of both operands, or of neither.
@@ -139,12 +171,13 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
   const ArenaScope temporaries(scope.scratch);
   Gemm gemm{.a = {.values = x.values}, .b = fprop_weight(scope, x.codes.tile), .c = residual, .d = y};
   if (is_fp8()) {
-    const bool whole = weight_->primary().shape == weight_->spec.shape;
+    const bool whole = weight_->primary() && weight_->primary().shape == weight_->spec.shape;
     if (scope.watch && whole) scope.watch->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
     gemm.a = kernels::row_operand(x.codes);
     gemm.accumulation = recipe_.fprop;
   }
   run(scope, "y", gemm);
+  if (adapter_) adapter_->fprop(scope, x.low_rank, y);
 }
 
 void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
@@ -152,9 +185,12 @@ void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const
   Gemm gemm{.a = {.values = g.values}, .b = dgrad_weight(scope), .d = gx, .accumulation = recipe_.dgrad};
   if (is_fp8()) gemm.a = kernels::row_operand(g.codes);
   run(scope, "gx", gemm);
+  if (adapter_) adapter_->dgrad(scope, g.low_rank, gx);
 }
 
 void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
+  if (adapter_) adapter_->wgrad(scope, {.g = g.values, .reduced_g = g.low_rank, .x = x.values, .reduced_x = x.low_rank});
+  if (weight_->spec.frozen) return;
   const ArenaScope temporaries(scope.scratch);
   const Tensor& gw = weight_->grad;
   Gemm gemm{.a = kernels::transposed_values(g.values),
@@ -167,10 +203,6 @@ void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const
     gemm.b = kernels::transposed_operand(x.codes);
   }
   run(scope, "gw", gemm);
-}
-
-void Linear::wgrad_of_nothing(const Scope& scope) const {
-  if (weight_->grad_begins(scope.begins)) scope.stream.zero(weight_->grad.data, weight_->grad.bytes());
 }
 
 }  // namespace octet::nn

@@ -2,15 +2,18 @@
 // ranks, with which nn/sequence.h exchanges what a cut weight needs:
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
-//   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in]
+//   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in]    nothing if W is frozen
+// An adapter (nn/adapter.h) computes beside these GEMMs.
 // In FP8 the GEMMs read codes: rowwise if they sum over columns, columnwise if they sum over tokens.
 // parallel::ParameterStore::refresh quantizes W; x() and g() say how the others come to be (nn/quantizer.h).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "octet/kernels/gemm/gemm.h"
+#include "octet/nn/adapter.h"
 #include "octet/nn/quantizer.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
@@ -42,8 +45,11 @@ class Linear {
   parallel::Parameter& weight() const { return *weight_; }
   std::int64_t out() const { return weight_->spec.shape[0]; }  // rows that this rank holds of the weight
   parallel::Parameter* bias() const { return bias_; }          // or null
+  const Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
   bool is_fp8() const { return compute_ == Compute::fp8; }
   Compute compute() const { return compute_; }
+  // Gives some of the parts, by their numbers, an adapter. The weight is frozen. Call it before anything is materialised.
+  void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, parallel::ParameterStore& store);
   // Gives the weight its scale. Call it when scales and parameters are materialised.
   void bind();
 
@@ -57,8 +63,6 @@ class Linear {
   void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
   // Overwrites the weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
-  // The same without tokens: begins a gradient with zeros.
-  void wgrad_of_nothing(const Scope& scope) const;
 
   // The weight as an operand of fprop, beside codes with scales of this tile, and of dgrad. What is made at use lies in the
   // scratch.
@@ -69,17 +73,21 @@ class Linear {
   // y += b; nothing without a bias. Cut by rows, the bias is cut like the weight. Cut by columns, each rank adds all of it to its
   // share of the tokens.
   void add_bias(const Scope& scope, const Tensor& y) const;
+  // Returns X completed, as its producer left it.
+  Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const;
   // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G completed.
   Operand complete_gradient(const Scope& scope, const Operand& g) const;
 
  private:
   int add_slot(Role role, parallel::Expert expert);
+  WgradReads wgrad_reads() const;
   Quantized weight_columnwise(const Scope& scope) const;
   void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;
 
   std::string name_;
   std::vector<std::string> parts_;
   Recipe recipe_;
+  parallel::CutRule cut_;
   Compute compute_;
   parallel::Parameter* weight_;
   parallel::Parameter* bias_ = nullptr;
@@ -87,6 +95,7 @@ class Linear {
   Quantizer x_;
   int weight_slot_;  // in `scales`, with delayed scaling; else -1
   Quantizer g_;
+  std::optional<Adapter> adapter_;
 };
 
 }  // namespace octet::nn

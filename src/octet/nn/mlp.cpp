@@ -54,12 +54,13 @@ void FeedForward<L>::forward(const Scope& scope, const Operand& h, const Tensor&
 
 template <class L>
 void FeedForward<L>::rebuild_down_input(const Scope& scope, MlpSaved& saved) const {
-  saved.down_in = down_.x().complete(scope, activation(scope, Reads::wgrad, saved), Reads::wgrad);
+  if (!down_.x().is_kept()) return;
+  saved.down_in = down_.complete_input(scope, activation(scope, Reads::wgrad, saved), Reads::wgrad);
 }
 
 template <class L>
 void FeedForward<L>::rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const {
-  saved.up_in = up_.x().complete(scope, h, forward_reads(scope));
+  if (keeps_input()) saved.up_in = up_.complete_input(scope, h, forward_reads(scope));
   rebuild_down_input(scope, saved);
 }
 

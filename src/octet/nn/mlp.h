@@ -31,8 +31,10 @@ class FeedForward {
   Operand input(const Scope& scope, std::int64_t tokens) const { return up_.x().allocate(scope, tokens, forward_reads(scope)); }
   // Overwrites y with mlp(h) + residual (optional). An absent y is not computed, because a recompute needs `saved` alone.
   void forward(const Scope& scope, const Operand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
-  // Completes an h that was made again in a rebuild scope, because selective checkpointing left it out, and makes the
-  // activation's output again.
+  // Whether backward reads h.
+  bool keeps_input() const { return up_.x().is_kept(); }
+  // Completes an h that was made again in a rebuild scope, because selective checkpointing left it out (if backward reads it),
+  // and makes the activation's output again.
   void rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const;
   // Overwrites gh [T, D], which may be the memory of gy's values.
   void backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const;

@@ -349,6 +349,7 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
                   {.a = {.values = glogits}, .b = kernels::transposed_values(weight), .c = {}, .d = exact});
     if (exact.data != gh.data) kernels::cast(scope.stream, {.x = exact, .y = gh});
   }
+  if (router_->spec.frozen) return;
   const Tensor gradient = allocate(scope.scratch, glogits.dtype, router_->grad.shape);
   const Tensor h = for_router(scope, saved.h);
   kernels::gemm(scope.stream, scope.scratch,

@@ -88,11 +88,12 @@ Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const 
   return own;
 }
 
-Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& values,
+Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, const Tensor& values,
                             const Quantized* codes) const {
+  const Reads reads = needed(asked);
   const bool shared = gathers(scope), keeps = reads != Reads::fprop && keeps_values();
   const bool writes_values =
-      shared ? !producer_casts_share(scope) : keeps || !options_.fp8 || options_.sums_values || scope.watch != nullptr;
+      shared ? !producer_casts_share(scope) : keeps || !options_.fp8 || options_.reads_values || scope.watch != nullptr;
   Operand x{.values = values};
   if (grouped_) x.epilogue.groups = *scope.groups;
   if (writes_values && !values) {
@@ -106,7 +107,8 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads reads, 
   return x;
 }
 
-Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads reads) const {
+Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads asked) const {
+  const Reads reads = needed(asked);
   Operand x = operand;
   const bool shared = gathers(scope);
   const auto gather_values = [&] {
@@ -173,7 +175,8 @@ std::int64_t Quantizer::tokens(const Scope& scope, const Operand& operand) const
 }
 
 Operand Quantizer::for_wgrad(const Operand& x) const {
-  if (keeps_values()) return {.values = x.values};
+  if (!is_kept()) return {};
+  if (keeps_values()) return {.values = x.values, .low_rank = x.low_rank};
   Operand kept{.values = {}, .codes = x.codes};
   kept.codes.rowwise = kept.codes.rowwise_scale_inv = {};
   return kept;

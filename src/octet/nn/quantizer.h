@@ -27,6 +27,7 @@ namespace octet::nn {
 // An operand of a GEMM: values if the linear computes in BF16 or FP32, codes if it computes in FP8.
 struct Operand {
   Tensor values;                            // [T, C]; absent if its producer writes codes instead
+  Tensor low_rank = {};                     // [T, r]: its product with a matrix of an adapter (nn/adapter.h), if there is one
   Quantized codes = {};                     // of all T tokens
   kernels::QuantizeEpilogue epilogue = {};  // for the producer; without parts if complete() quantizes the values
 };
@@ -36,6 +37,13 @@ enum class Reads : std::uint8_t {
   fprop,            // no backward pass follows, or it makes X again
   fprop_and_wgrad,  // X is kept from forward to backward
   wgrad,            // X is made again, bit for bit, in the backward pass
+};
+
+// What the gradient of a weight is made of.
+enum class WgradReads : std::uint8_t {
+  codes,
+  values,   // not in FP8, or of an adapter instead of the weight
+  nothing,  // the weight is frozen
 };
 
 // The GEMMs that will read an X of this forward pass.
@@ -49,15 +57,23 @@ class Quantizer {
     std::int64_t cols = 0;             // C, of this rank
     bool fp8 = false;                  // false: GEMMs read values
     bool shared = false;               // producers make a share of the tokens
-    bool sums_values = false;          // the gradient of a bias is summed from the values
+    WgradReads wgrad = WgradReads::values;
+    bool reads_values = false;         // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
     std::vector<int> slots = {};       // of each in `scales`, with delayed scaling
   };
   // `scales` outlives the quantizer. A grouped one quantizes the rows of scope.groups.
   Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped = false);
 
   const Options& options() const { return options_; }
+  // Says that an adapter reads the operand's values, forward and backward.
+  void serve_adapter() {
+    options_.wgrad = WgradReads::values;
+    options_.reads_values = true;
+  }
   // Whether wgrad reads X's values, which the caller must then keep alive, and not its columnwise codes.
-  bool keeps_values() const { return !options_.fp8 || recipe_.wgrad_bf16; }
+  bool keeps_values() const { return options_.wgrad == WgradReads::values; }
+  // Whether wgrad reads X at all, so that it is kept, or made again.
+  bool is_kept() const { return options_.wgrad != WgradReads::nothing; }
 
   // Allocates an operand for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read of X
   // lies in scope.stash, the rest in scope.scratch. An epilogue records the amax if scope.record says so. Memory that exists
@@ -78,6 +94,8 @@ class Quantizer {
   Operand for_wgrad(const Operand& x) const;
 
  private:
+  // `reads` without a wgrad that reads nothing.
+  Reads needed(Reads reads) const { return is_kept() ? reads : Reads::fprop; }
   Arena& kept(const Scope& scope) const { return options_.role == Role::gradient ? scope.scratch : scope.stash.get(); }
   bool gathers(const Scope& scope) const { return options_.shared && scope.tensor.size() > 1; }
   bool gathers_codes(const Scope& scope) const;

@@ -33,7 +33,7 @@ void PartialSum::finish(const Scope& scope) const {
 Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& input, Reads reads, const Tensor& residual,
                        const Tensor& y) {
   const ArenaScope temporaries(scope.scratch);
-  const Operand x = linear.x().complete(scope, input, reads);
+  const Operand x = linear.complete_input(scope, input, reads);
   if (linear.weight().spec.cut.along == parallel::Cut::columns) {
     const PartialSum sum(scope, residual, y);
     linear.fprop(scope, x, sum.c, sum.d);

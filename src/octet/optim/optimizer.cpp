@@ -24,7 +24,8 @@ State* state_of(const Buffer& buffer) { return static_cast<State*>(buffer.data()
 Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
     : store_(store), options_(options), state_(device.allocate(sizeof(State), MemoryCategory::state)) {
   for (const parallel::Parameter& p : store_.parameters()) {
-    require(!p.held || (p.grad_shard && p.moment1 && p.moment2), "optimizer: ", p.spec.name, " has no gradient or no moments");
+    require(!p.held || p.spec.frozen || (p.grad_shard && p.moment1 && p.moment2), "optimizer: ", p.spec.name,
+            " has no gradient or no moments");
   }
 }
 
@@ -46,7 +47,7 @@ void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange 
   const TraceRange range(stream, concat("squares of units ", units.begin, " to ", units.end - 1));
   std::vector<Tensor> gradients;
   for (const parallel::Parameter& p : store_.parameters()) {
-    if (!units.contains(p.unit)) continue;
+    if (!units.contains(p.unit) || p.spec.frozen) continue;
     for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_shard(p.grad_shard, piece));
   }
   kernels::sum_squares(stream, scratch, {.x = gradients, .total = &state_of(state_)->sum_squares});

@@ -26,6 +26,7 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
   std::size_t used = 0, largest = 0;
   pieces_.clear();
   for (const Parameter& p : store.parameters()) {
+    if (p.spec.frozen) continue;
     const Tensor* const states[] = {&p.master, &p.moment1, &p.moment2};
     std::size_t bytes = 0, alignment = 0;  // of an element in all its states, and what aligning them can add
     for (const Tensor* state : states) {

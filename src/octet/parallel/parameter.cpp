@@ -17,22 +17,23 @@ bool is_gathered(const Parameter& p, Copy copy) { return p.copy(copy).place == P
 }  // namespace
 
 int ParameterStore::begin_unit(int stage) {
-  stage_of_unit_ = stage;
-  return unit_ = units_++;
+  stage_of_unit_.push_back(stage);
+  return unit_ = unit_count() - 1;
 }
 
 Parameter& ParameterStore::add(ParameterSpec spec) {
-  if (units_ == 0) begin_unit();
+  if (stage_of_unit_.empty()) begin_unit();
   parameters_.emplace_back();
   Parameter& p = parameters_.back();
   if (spec.expert) {
     require(spec.expert.index >= 0 && spec.expert.index < spec.expert.count && spec.expert.count % expert_place_.size == 0,
             spec.name, ": expert ", spec.expert.index, " of ", spec.expert.count, " among ", expert_place_.size, " ranks");
   }
-  p.stage = stage_of_unit_;
+  p.stage = stage_of_unit_[static_cast<std::size_t>(unit_)];
   p.held = p.stage == stage_ && expert_place_.holds(spec.expert);
   p.cut = TensorCut(spec.shape, spec.cut, place_);
   p.spec = std::move(spec);
+  p.spec.frozen = frozen_;
   p.spec.shape = p.cut.local();
   p.unit = unit_;
   return p;
@@ -159,17 +160,31 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
 }
 
 void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
-  for (const Parameter& p : parameters_) {
-    const bool ones = p.spec.init == Init::ones;
-    for (const TensorPiece& piece : p.pieces()) {
-      kernels::fill_normal(stream, {.x = p.of_shard(p.primary(), piece),
-                                    .mean = ones ? 1.0 : 0.0,
-                                    .deviation = ones ? 0.0 : p.spec.init_std,
-                                    .seed = seed,
-                                    .subject = name_id(p.spec.name),
-                                    .elements = piece.global_elements(p.cut.global())});
-    }
+  for (const Parameter& p : parameters_) initialise(stream, p, seed);
+}
+
+void ParameterStore::initialise(Stream& stream, const Parameter& p, std::uint64_t seed) {
+  const bool ones = p.spec.init == Init::ones;
+  for (const TensorPiece& piece : p.pieces()) {
+    kernels::fill_normal(stream, {.x = p.of_shard(p.primary(), piece),
+                                  .mean = ones ? 1.0 : 0.0,
+                                  .deviation = ones ? 0.0 : p.spec.init_std,
+                                  .seed = seed,
+                                  .subject = name_id(p.spec.name),
+                                  .elements = piece.global_elements(p.cut.global())});
   }
+}
+
+void ParameterStore::fill(Stream& stream, Arena& scratch, Parameter& p, const std::function<void()>& write) {
+  const ArenaScope temporaries(scratch);
+  const bool lacks_values = p.held && p.spec.frozen && p.copy(Copy::values).place == Place::absent;
+  if (lacks_values) {
+    const Shape shape = p.shard_count() == 1 ? p.spec.shape : Shape{p.shard_elements};
+    p.value_shard = octet::allocate(scratch, storage_.compute, shape);
+  }
+  write();
+  if (p.held && p.spec.frozen && p.spec.quant) cast_->run(stream, scratch, p);
+  if (lacks_values) p.value_shard = {};
 }
 
 void ParameterStore::refresh_values(Stream& stream) {
@@ -181,7 +196,7 @@ void ParameterStore::refresh_values(Stream& stream) {
 std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
   std::vector<StatePiece> result;
   for (const Parameter& p : parameters_) {
-    if (!units.contains(p.unit) || p.shard_elements == 0) continue;
+    if (!units.contains(p.unit) || p.shard_elements == 0 || p.spec.frozen) continue;
     const auto flat = [&](const Tensor& x) { return x.reshape({p.shard_elements}); };
     result.push_back({.parameter = &p,
                       .first = p.first_element,

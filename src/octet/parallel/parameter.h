@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ struct ParameterSpec {
   bool grad_from_product = false;  // a product begins the gradient (Begins), so nobody needs to zero it
   bool keeps_transpose = true;     // false: there are no columnwise codes; a reader makes them with kernels::transpose_codes
   bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
+  bool frozen = false;             // it is not trained; ParameterStore::add sets this
 };
 
 // A copy of 256 MiB between host and device takes 5 ms, much longer than its start; three slots of this size are little memory.
@@ -88,7 +90,7 @@ struct Parameter {
   Tensor grad;
   ScaleSlot scale_slot;
 
-  // The shard that the optimizer updates and checkpoints keep.
+  // The shard that the optimizer updates and checkpoints keep. Absent if only codes of a frozen weight stay.
   const Tensor& primary() const { return master ? master : value_shard; }
   std::int64_t elements() const { return spec.shape.elements(); }
   int shard_count() const { return shards ? shards->size() : 1; }
@@ -142,11 +144,13 @@ class ParameterStore {
   ExpertPlace expert_place() const { return expert_place_; }
 
   // Begins a unit of a pipeline stage: the parameters that are added from here on are gathered and reduced together. Returns its
-  // index. Without a call there is one unit. resume_unit adds to one that was begun before, on the same stage.
+  // index. Without a call there is one unit. resume_unit adds to one that was begun before.
   int begin_unit(int stage = 0);
   void resume_unit(int unit) { unit_ = unit; }
-  int unit_count() const { return units_; }
-  UnitRange all_units() const { return {0, units_}; }
+  // Says whether the parameters that are added from here on are frozen. At first they are not.
+  void set_frozen(bool frozen) { frozen_ = frozen; }
+  int unit_count() const { return static_cast<int>(stage_of_unit_.size()); }
+  UnitRange all_units() const { return {0, unit_count()}; }
   // All ranks add the same parameters in the same order, those of other ranks included; Parameter::held says whether this rank
   // holds it.
   Parameter& add(ParameterSpec spec);
@@ -167,12 +171,17 @@ class ParameterStore {
   // comm::Group::share; empty otherwise.
   const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].shards; }
 
-  // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
+  // Fills the primaries, or one of them: a pure function of (seed, name, element), equal on any mesh and device.
   void initialise(Stream& stream, std::uint64_t seed);
+  void initialise(Stream& stream, const Parameter& p, std::uint64_t seed);
 
-  // Make the shards of values and codes from the primaries. After a primary or a weight's scale has changed, they are stale until
-  // this runs. The optimizer makes values itself. All ranks cast the codes of the same units together, with each weight's present
-  // scale.
+  // Calls write(), which overwrites the primary of p, and makes the codes of a frozen weight. If only codes of the weight stay,
+  // its values lie in `scratch` until this returns. All ranks call it together, for the same parameters in the same order.
+  void fill(Stream& stream, Arena& scratch, Parameter& p, const std::function<void()>& write);
+
+  // Make the shards of values and codes from the primaries, but the codes of frozen weights. After a primary or a weight's scale
+  // has changed, they are stale until this runs. The optimizer makes values itself. All ranks cast the codes of the same units
+  // together, with each weight's present scale.
   void refresh(Stream& stream, Arena& scratch) {
     refresh_values(stream);
     refresh_codes(stream, scratch, all_units());
@@ -180,7 +189,7 @@ class ParameterStore {
   void refresh_values(Stream& stream);
   void refresh_codes(Stream& stream, Arena& scratch, UnitRange units) { cast_->run(stream, scratch, units); }
 
-  // Returns the shards of these units' parameters, each as one stretch.
+  // Returns the shards of these units' trained parameters, each as one stretch.
   std::vector<StatePiece> states(UnitRange units) const;
 
   // Begins a step: zeroes the gradients that exist whole, unless products begin them.
@@ -203,8 +212,9 @@ class ParameterStore {
   ExpertPlace expert_place_;
   int stage_ = 0;
   std::deque<Parameter> parameters_;
-  int units_ = 0, unit_ = 0;
-  int stage_of_unit_ = 0;
+  std::vector<int> stage_of_unit_;
+  int unit_ = 0;
+  bool frozen_ = false;
   std::vector<Buffer> buffers_;
   Storage storage_;
   const Groups* groups_ = nullptr;

@@ -9,7 +9,8 @@ namespace octet::parallel {
 
 Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division) {
   const bool one = division.shards == 1, kept = layout.weights == Weights::kept;
-  const bool has_master = storage.compute == DType::bf16 && storage.master_weights;
+  const bool trained = storage.training && !spec.frozen;
+  const bool has_master = storage.compute == DType::bf16 && storage.master_weights && !spec.frozen;
   const Place own = one ? Place::whole : Place::shard;                 // where a copy lives that layers do not read
   const Place updated = storage.offload_slot > 0 ? Place::host : own;  // where a copy lives that only the optimizer touches
   const Place read = one || kept ? Place::whole : Place::slot;  // where a copy lives that layers read
@@ -22,18 +23,19 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
     case Copy::values: {
       const bool is_read = !spec.quant || spec.read_as_values;
       const bool is_cast = spec.quant && updated == Place::host;
-      return held(is_read || !has_master || is_cast, is_read ? read : own, storage.compute);
+      const bool is_source = !spec.frozen && (!has_master || is_cast);
+      return held(is_read || is_source, is_read ? read : own, storage.compute);
     }
     case Copy::gradient: {
       const bool whole = one || layout.gradients == Gradients::whole;
       // A step of one micro-batch adds nothing to a shard, so the shard keeps the dtype in which it came.
       const bool as_it_came =
           !whole && !layout.accumulates && division.tensor == 1 && storage.grad == DType::f32 && layout.reduce == DType::bf16;
-      return held(storage.training, whole ? Place::whole : Place::slot, as_it_came ? layout.reduce : storage.grad);
+      return held(trained, whole ? Place::whole : Place::slot, as_it_came ? layout.reduce : storage.grad);
     }
     case Copy::moment1:
     case Copy::moment2:
-      return held(storage.training, updated, storage.moments);
+      return held(trained, updated, storage.moments);
     case Copy::rowwise:
     case Copy::columnwise:
     case Copy::row_order:

@@ -65,19 +65,19 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   }
   if (layout.lanes > 1) expert_stream_ = compute.device().make_stream();
   units_.resize(static_cast<std::size_t>(store.unit_count()));
-  cut_.resize(units_.size());
   for (Parameter& p : store.parameters()) {
-    if (p.held) units_[static_cast<std::size_t>(p.unit)].push_back(&p);
+    if (p.held) unit(p.unit).all.push_back(&p);
   }
-  for (comm::Group* group : groups.all_shards()) {
-    for (std::size_t i = 0; i < units_.size(); ++i) {
-      std::copy_if(units_[i].begin(), units_[i].end(), std::back_inserter(cut_[i]),
+  const auto is_trained = [](const Parameter* p) { return !p->spec.frozen; };
+  for (Unit& unit : units_) {
+    for (comm::Group* group : groups.all_shards()) {
+      std::copy_if(unit.all.begin(), unit.all.end(), std::back_inserter(unit.cut),
                    [&](const Parameter* p) { return p->shard_count() > 1 && p->shards == group; });
     }
-  }
-  for (const std::vector<Parameter*>& unit : units_) {
+    std::copy_if(unit.all.begin(), unit.all.end(), std::back_inserter(unit.trained), is_trained);
+    std::copy_if(unit.cut.begin(), unit.cut.end(), std::back_inserter(unit.cut_and_trained), is_trained);
     shape.two_copies.push_back(
-        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
+        std::any_of(unit.all.begin(), unit.all.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
   }
   executor_.add(StreamId::params, *params_stream_);
   if (expert_stream_) executor_.add(StreamId::experts, *expert_stream_);
@@ -117,7 +117,7 @@ std::vector<Buffer> Units::make_slots(const std::vector<int>& slot_of_unit, std:
 
 std::size_t Units::place(std::size_t unit, std::span<const Copy> copies, void* slot) {
   Pieces pieces(slot);
-  for (Parameter* p : cut_[unit]) {
+  for (Parameter* p : units_[unit].cut) {
     for (const Copy copy : copies) {
       if (p->copy(copy).place != Place::slot) continue;
       const DType dtype = copy == Copy::gradient ? layout_.reduce : p->copy(copy).dtype;
@@ -135,10 +135,10 @@ std::size_t Units::bytes_of_casts() const {
   for (std::size_t i = 0; i < units_.size(); ++i) {
     Pieces wholes(nullptr), shards(nullptr);
     if (!shape_.sharded_gradients) {
-      for (const Parameter* p : cut_[i]) wholes.next(layout_.reduce, p->shard_count() * p->stride);
+      for (const Parameter* p : units_[i].cut_and_trained) wholes.next(layout_.reduce, p->shard_count() * p->stride);
     }
     if (groups_.replicas->size() > 1) {
-      for (const Parameter* p : units_[i]) {
+      for (const Parameter* p : units_[i].trained) {
         if (p->grad_shard.dtype != layout_.reduce) shards.next(layout_.reduce, p->stride);
       }
     }
@@ -214,7 +214,7 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   std::vector<Sum> sums;
   const ArenaScope temporaries(scratch);
   for (const Parameter& p : store_.parameters()) {
-    if (!units.contains(p.unit)) continue;
+    if (!units.contains(p.unit) || p.spec.frozen) continue;
     for (const TensorPiece& piece : p.pieces()) {
       if (piece.holders == 1 || piece.elements() == 0) continue;
       const Tensor mine = p.of_shard(p.grad_shard, piece);
@@ -243,6 +243,7 @@ void Units::refresh(Arena& scratch) {
   Stream& stream = shape_.sharded ? *params_stream_ : compute_;
   if (&stream != &compute_) stream.wait(*compute_.record());
   store_.refresh_values(stream);
+  for (Unit& unit : units_) unit.has_rowwise = unit.has_columnwise = false;
   run(scratch, build_refresh(shape_, slots_));
   if (offload_) fetch_stream_->wait(*compute_.record());  // masters and moments may have been loaded just now
 }
@@ -289,7 +290,11 @@ void Units::run(Arena& scratch, const std::vector<Task>& tasks) {
 void Units::gather(Arena& scratch, const Task& task) {
   const TraceRange range(*params_stream_, concat("gather unit ", task.index));
   const auto group_of = [](const Parameter* p) { return p->shards; };
-  in_batches(*params_stream_, cut(task.index), group_of, [&](const Parameter* p, comm::Group& group) {
+  Unit& of = unit(task.index);
+  const bool all = shape_.resharded || (task.rowwise && !of.has_rowwise) || (task.columnwise && !of.has_columnwise);
+  of.has_rowwise |= task.rowwise;
+  of.has_columnwise |= task.columnwise;
+  in_batches(*params_stream_, all ? of.cut : of.cut_and_trained, group_of, [&](const Parameter* p, comm::Group& group) {
     const auto all_gather = [&](const Tensor& shard, const Tensor& whole) {
       group.all_gather(*params_stream_, scratch,
                        {.x = padded(shard, p->stride), .y = padded(whole, p->shard_count() * p->stride)});
@@ -299,7 +304,7 @@ void Units::gather(Arena& scratch, const Task& task) {
     if (p->spec.quant && (square ? task.values : task.rowwise)) all_gather(p->rowwise_shard, p->codes.rowwise);
     if (p->spec.quant && !square && task.columnwise) all_gather(p->columnwise_shard, p->column_codes);
   });
-  for (const Parameter* p : unit(task.index)) {
+  for (const Parameter* p : all ? of.all : of.trained) {
     Quantized q = p->codes;
     if (!q.columnwise || !(p->column_codes ? task.columnwise : task.values)) continue;
     if (p->column_codes) q.rowwise = p->column_codes;
@@ -310,7 +315,7 @@ void Units::gather(Arena& scratch, const Task& task) {
 // Zeroes the gradients in a slot that no product will write.
 void Units::open(const Task& task) {
   if (!shape_.sharded_gradients || !writes_gradients(task.use)) return;
-  for (const Parameter* p : cut(task.index)) {
+  for (const Parameter* p : unit(task.index).cut_and_trained) {
     if (!p->spec.grad_from_product) compute_.zero(p->grad.data, p->grad.bytes());
   }
 }
@@ -333,7 +338,7 @@ void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
   };
   std::vector<Crossing> all;
   Pieces pieces(cast_.data());
-  for (const Parameter* p : cut(index)) {
+  for (const Parameter* p : unit(index).cut_and_trained) {
     const std::int64_t elements = p->shard_count() * p->stride;
     const Tensor whole = casts ? pieces.next(layout_.reduce, elements) : padded(p->grad, elements);
     const bool in_place = sharded && fresh && p->grad_shard.dtype == layout_.reduce;
@@ -362,7 +367,7 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
   };
   std::vector<Crossing> all;
   Pieces pieces(cast_.data());
-  for (const Parameter* p : unit(index)) {
+  for (const Parameter* p : unit(index).trained) {
     const Tensor part = flat(p->grad_shard);
     const bool casts = part.dtype != layout_.reduce;
     all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->shard_elements) : part});

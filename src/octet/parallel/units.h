@@ -80,9 +80,13 @@ class Units {
   Stream* expert_stream() { return expert_stream_.get(); }
 
  private:
-  // Return the parameters of a unit that this rank holds, and those of them that are sharded, group by group.
-  const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
-  const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
+  // The parameters of a unit that this rank holds.
+  struct Unit {
+    std::vector<Parameter*> all, trained;              // in the order of the store
+    std::vector<Parameter*> cut, cut_and_trained;      // those that are sharded, group by group
+    bool has_rowwise = false, has_columnwise = false;  // frozen weights have been gathered, and stay if weights are kept
+  };
+  Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
   std::vector<Buffer> make_slots(const std::vector<int>& slot_of_unit, std::span<const Copy> copies, MemoryCategory category);
   // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
@@ -103,7 +107,7 @@ class Units {
   StepShape& shape_;
   std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_, expert_stream_;
   Stream* params_stream_;
-  std::vector<std::vector<Parameter*>> units_, cut_;
+  std::vector<Unit> units_;
   std::vector<Buffer> weight_slots_, gradient_slots_;
   Slots slots_;
   Executor executor_;

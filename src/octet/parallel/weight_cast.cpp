@@ -67,11 +67,10 @@ std::int64_t WeightCast::lay_out() {
   return count;
 }
 
-// Returns the amaxes of a section from the first one of these units to the last one; absent if there are none.
-Tensor WeightCast::stretch(int section, UnitRange units) const {
+// Returns the amaxes of a section from the first one of these weights to the last one; absent if there are none.
+Tensor WeightCast::stretch(int section, std::span<const Weight> weights) const {
   Tensor result;
-  for (const Weight& weight : weights_) {
-    if (!units.contains(weight.parameter->unit)) continue;
+  for (const Weight& weight : weights) {
     for (const Along along : {Along::rows, Along::columns}) {
       if (section_of(*weight.parameter, along) != section) continue;
       const Tensor& grid = along == Along::rows ? weight.rows : weight.columns;
@@ -82,11 +81,11 @@ Tensor WeightCast::stretch(int section, UnitRange units) const {
   return result;
 }
 
-void WeightCast::reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units) const {
+void WeightCast::reduce_amaxes(Stream& stream, Arena& scratch, std::span<const Weight> weights) const {
   const auto reduce = [&](comm::Group& group, const std::array<Section, 2>& sections) {
     const comm::Batch batch(group, stream);
     for (const Section section : sections) {
-      const Tensor amaxes = stretch(section, units);
+      const Tensor amaxes = stretch(section, weights);
       if (amaxes) group.all_reduce(stream, scratch, {.x = amaxes, .reduction = comm::Reduction::max});
     }
   };
@@ -120,7 +119,17 @@ void WeightCast::cast_shard(Stream& stream, const Weight& weight) const {
 void WeightCast::run(Stream& stream, Arena& scratch, UnitRange units) const {
   std::vector<Weight> cast;
   std::copy_if(weights_.begin(), weights_.end(), std::back_inserter(cast),
-               [&](const Weight& weight) { return units.contains(weight.parameter->unit); });
+               [&](const Weight& weight) { return units.contains(weight.parameter->unit) && !weight.parameter->spec.frozen; });
+  run(stream, scratch, cast);
+}
+
+void WeightCast::run(Stream& stream, Arena& scratch, const Parameter& parameter) const {
+  const auto weight =
+      std::find_if(weights_.begin(), weights_.end(), [&](const Weight& known) { return known.parameter == &parameter; });
+  run(stream, scratch, std::span(&*weight, 1));
+}
+
+void WeightCast::run(Stream& stream, Arena& scratch, std::span<const Weight> cast) const {
   for (const auto& [p, rows, columns] : cast) {
     if (p->scale_slot.amax) stream.zero(p->scale_slot.amax, sizeof(float));
   }
@@ -138,7 +147,7 @@ void WeightCast::run(Stream& stream, Arena& scratch, UnitRange units) const {
       if (rows)
         kernels::shard_amax(stream, {.shard = as_shard(*p), .tile = p->spec.quant->tile, .rows = rows, .columns = columns});
     }
-    reduce_amaxes(stream, scratch, units);
+    reduce_amaxes(stream, scratch, cast);
   }
   for (const Weight& weight : cast) cast_shard(stream, weight);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "octet/device/arena.h"
@@ -23,8 +24,11 @@ class WeightCast {
   // Takes memory for the amaxes. The parameters are materialised over `groups` (null: one rank), and both outlive this.
   WeightCast(Device& device, const std::deque<Parameter>& parameters, const Groups* groups);
 
-  // Casts the weights of these units with the present scale of each weight. All ranks call it together, with the same units.
+  // Casts the trained weights of these units with the present scale of each weight. All ranks call it together, with the same
+  // units.
   void run(Stream& stream, Arena& scratch, UnitRange units) const;
+  // Casts one weight. The ranks that hold it call this together.
+  void run(Stream& stream, Arena& scratch, const Parameter& parameter) const;
 
  private:
   struct Weight {
@@ -34,8 +38,9 @@ class WeightCast {
 
   std::optional<int> section_of(const Parameter& p, kernels::Along along) const;
   std::int64_t lay_out();
-  Tensor stretch(int section, UnitRange units) const;
-  void reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units) const;
+  Tensor stretch(int section, std::span<const Weight> weights) const;
+  void reduce_amaxes(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
+  void run(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
   void cast_shard(Stream& stream, const Weight& weight) const;
 
   const Groups* groups_;         // null if one rank has all of every weight

@@ -81,7 +81,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()},
-                                             options_.layout.mesh.stages(), groups_.stages->rank());
+                                             options_.layout.mesh.stages(), groups_.stages->rank(), options_.adapters);
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*stream_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
@@ -147,13 +147,16 @@ Engine::Capacity Engine::used() const {
 void Engine::dry_run() {
   const auto tokens = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   const std::vector<std::int32_t> ids(tokens);
+  for (parallel::Parameter& p : model_->parameters().parameters()) fill(p, [] {});
   refresh();
   evaluate(ids, ids);
   if (options_.whole_logits) logits(ids);
   const data::Batch batch{.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}};
   if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
-    for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
+    for (const parallel::Parameter& p : model_->parameters().parameters()) {
+      if (!p.spec.frozen) whole(p);
+    }
     zero_gradients(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
     for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
   }
@@ -252,6 +255,20 @@ void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
   nn::Scope training = scope(watch, next_lane());
   training.router_total = router_total(0);
   model_->forward_backward(training, upload(batch.tokens, batch.targets, batch.document_starts), optimizer_->loss_total());
+}
+
+void Engine::initialise(std::uint64_t seed) {
+  parallel::ParameterStore& store = model_->parameters();
+  for (parallel::Parameter& p : store.parameters()) fill(p, [&] { store.initialise(*stream_, p, seed); });
+  refresh();
+}
+
+void Engine::initialise_adapters(std::uint64_t seed) {
+  parallel::ParameterStore& store = model_->parameters();
+  for (const parallel::Parameter& p : store.parameters()) {
+    if (!p.spec.frozen) store.initialise(*stream_, p, seed);
+  }
+  refresh();
 }
 
 void Engine::rehearse() {
@@ -369,7 +386,7 @@ void Engine::observe_weights(nn::Watch& watch) {
   parallel::ScheduleBuilder list(model_->shape(), units.slots(), false);
   for (const nn::Linear* linear : model_->linears()) {
     const parallel::Parameter& p = linear->weight();
-    if (!linear->is_fp8() || p.shard_count() == 1 || !p.held) continue;
+    if (!linear->is_fp8() || p.shard_count() == 1 || !p.held || p.spec.frozen) continue;
     comm::Group& shards = *p.shards;
     const parallel::Need weights{.unit = p.unit, .use = parallel::Use::forward};
     list.open(weights);

@@ -19,6 +19,7 @@ namespace octet::train {
 
 struct EngineOptions {
   models::DecoderConfig model;
+  models::Adapters adapters = {};
   Recipe recipe;
   bool training = true;     // false: no gradients and moments; evaluate() and logits() only
   bool calibrates = false;  // calibrate() will be called
@@ -124,6 +125,13 @@ class Engine {
   // resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and version.
   void tune(const kernels::GemmTuning& tuning);
 
+  // Overwrites all parameters, or those of adapters, with random ones, and refreshes.
+  void initialise(std::uint64_t seed);
+  void initialise_adapters(std::uint64_t seed);
+  // Calls write(), which overwrites the primary of a parameter (ParameterStore::fill).
+  void fill(parallel::Parameter& p, const std::function<void()>& write) {
+    model_->parameters().fill(*stream_, scratch(), p, write);
+  }
   // Call it after parameters or scales were loaded.
   void refresh() { model_->units().refresh(scratch()); }
 

@@ -45,7 +45,9 @@ Entry updates_of(const optim::Optimizer& optimizer) { return Entry::whole("optim
 std::vector<Entry> read_entries(const parallel::ParameterStore& store, const ScaleState& scales,
                                 const optim::Optimizer* optimizer) {
   std::vector<Entry> entries;
-  for (const Parameter& p : store.parameters()) add_parameter(entries, p, optimizer != nullptr, p.pieces());
+  for (const Parameter& p : store.parameters()) {
+    if (!p.spec.frozen) add_parameter(entries, p, optimizer != nullptr, p.pieces());
+  }
   for (const ScaleState::Named& state : scales.tensors()) {
     entries.push_back(state.held == HeldBy::elsewhere ? nothing_of(state.name, state.tensor.dtype, state.tensor.shape)
                                                       : Entry::whole(state.name, state.tensor));
@@ -58,7 +60,9 @@ std::vector<Entry> written_entries(const parallel::ParameterStore& store, const 
                                    const optim::Optimizer& optimizer, const parallel::Groups& groups) {
   std::vector<Entry> entries;
   if (groups.replicas->rank() > 0) return entries;
-  for (const Parameter& p : store.parameters()) add_parameter(entries, p, true, p.own_pieces());
+  for (const Parameter& p : store.parameters()) {
+    if (!p.spec.frozen) add_parameter(entries, p, true, p.own_pieces());
+  }
   if (groups.tensor->rank() > 0) return entries;
   const bool first = groups.shards->rank() == 0 && groups.stages->rank() == 0;  // all stages have the scales of all dense layers
   const bool first_of_experts = groups.expert_shards().rank() == 0;

@@ -1,5 +1,5 @@
-// Lists the tensors of a checkpoint and the slices of them that this rank holds: parameters and moments ("NAME", "NAME.moment1",
-// "NAME.moment2"), delayed scales with their histories ("fp8.*"), and "optimizer.updates".
+// Lists the tensors of a checkpoint and the slices of them that this rank holds: trained parameters and moments ("NAME",
+// "NAME.moment1", "NAME.moment2"), delayed scales with their histories ("fp8.*"), and "optimizer.updates".
 #pragma once
 
 #include <vector>

@@ -8,7 +8,8 @@ namespace octet::train {
 void load_model(Engine& engine, const std::filesystem::path& directory) {
   const checkpoint::ModelWeights weights = checkpoint::ModelWeights::open(directory);
   checkpoint::load_weights(engine.stream(), weights, models::names_of(engine.model()),
-                           models::ignorable_names(engine.model().config()));
+                           models::ignorable_names(engine.model().config()),
+                           [&](parallel::Parameter& p, const std::function<void()>& write) { engine.fill(p, write); });
   engine.refresh();
 }
 

@@ -7,8 +7,8 @@
 
 namespace octet::train {
 
-// Overwrites the parameters with the weights in `directory` and refreshes the values and codes that are computed from them. Throws one
-// Error{data} that lists all missing, unexpected and misshapen tensors.
+// Overwrites the parameters, but those of adapters, with the weights in `directory` and refreshes the values and codes that are
+// computed from them. Throws one Error{data} that lists all missing, unexpected and misshapen tensors.
 void load_model(Engine& engine, const std::filesystem::path& directory);
 
 // Writes config.json and the weights, in BF16 or, with the recipe fp32, in F32. Collective: all ranks call it, and rank 0 writes.

@@ -120,8 +120,7 @@ void Trainer::start_engine() {
   if (continues_weights() && !resumed_) {
     load_model(*engine_, config_.model.init_from);
   } else {
-    engine_->model().parameters().initialise(engine_->stream(), config_.run.seed);
-    engine_->refresh();
+    engine_->initialise(config_.run.seed);
   }
   engine_->tune(gemm_tuning());
 }

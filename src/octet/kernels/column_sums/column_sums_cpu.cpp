@@ -27,6 +27,7 @@ void add_columns(const Tensor& partials, G* y, std::int64_t begin, std::int64_t 
 }  // namespace
 
 void add_partials(const Tensor& partials, const Tensor& y) {
+  if (!y) return;
   visit_float(y.dtype, [&]<class G>() {
     parallel_ranges(y.elements(), kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
       if (partials.dtype == DType::f64) {

@@ -11,7 +11,7 @@ namespace octet::kernels::cpu {
 constexpr std::int64_t rows_per_partial(std::int64_t rows) { return rows <= 1024 ? 16 : round_up(ceil_div(rows, 64), 16); }
 constexpr std::int64_t column_partials(std::int64_t rows) { return ceil_div(rows, rows_per_partial(rows)); }
 
-// y [C] += the rows of `partials` [n, C] F32 or F64, in their order.
+// y [C] (optional) += the rows of `partials` [n, C] F32 or F64, in their order.
 void add_partials(const Tensor& partials, const Tensor& y);
 
 // `partials` is [column_partials(T), C] F32 (F64 for F64).

@@ -20,7 +20,8 @@ constexpr std::int64_t column_partials(std::int64_t rows) {
   return std::max<std::int64_t>(1, ceil_div(rows, rows_per_partial(rows)));
 }
 
-// y [C] F32 or BF16 += the rows of `partials` [n, C] F32. Sixteen groups of rows are summed in parallel, then added in order.
+// y [C] F32 or BF16 (optional) += the rows of `partials` [n, C] F32. Sixteen groups of rows are summed in parallel, then added in
+// order.
 void add_partials(Stream& stream, const Tensor& partials, const Tensor& y);
 
 // `partials` is [column_partials(T), C] F32.

@@ -1,4 +1,4 @@
-// GEMM  D = A · Bᵀ (+ C). K, the dimension that is summed over, is the last dimension of both operands ("K-major").
+// GEMM  D = factor A · Bᵀ (+ C). K, the dimension that is summed over, is the last dimension of both operands ("K-major").
 #pragma once
 
 #include <string>
@@ -37,15 +37,17 @@ struct Gemm {
   GemmOperand b;                                      // [N, K], of the same kind as a; FP8 formats and tiles may differ
   Tensor c = {};                                      // [M, N] of D's dtype, optional; may be D itself, which then accumulates
   Tensor d;                                           // [M, N] BF16, F32 or F64; overwritten
+  float factor = 1.0f;
   Accumulation accumulation = Accumulation::precise;  // of FP8 on Hopper; the CPU always sums in FP32 (F64 for F64)
 };
 
 // On the CPU the result is deterministic for any number of threads. The CPU decodes BF16 and FP8 operands to FP32, a few MiB per
 // thread at a time, in `scratch`: codes for tensor and row tiles, code * scale_inv for block and MX tiles. It sums in FP32 (F64
-// for F64). For tensor and row tiles it then computes (sum * a.scale_inv) * b.scale_inv. Finally it adds C and rounds once to
-// D's dtype. On CUDA, some of cuBLASLt's algorithms also round the product to BF16 before they add a BF16 C. F32 operands on
-// CUDA require an F32 D; their products are computed in full FP32. Both tiles must be of one kind: tensor, row, block or MX.
-// Throws Error{internal} if shapes, dtypes or tiles do not match, and for 128x128 times 128x128, which no device supports.
+// for F64). For tensor and row tiles it then computes (sum * a.scale_inv) * b.scale_inv. Finally it multiplies by the factor,
+// adds C and rounds once to D's dtype. On CUDA, some of cuBLASLt's algorithms also round the product to BF16 before they add a
+// BF16 C. F32 operands on CUDA require an F32 D; their products are computed in full FP32. Both tiles must be of one kind:
+// tensor, row, block or MX. Throws Error{internal} if shapes, dtypes or tiles do not match, and for 128x128 times 128x128, which
+// no device supports.
 void gemm(Stream& stream, Arena& scratch, const Gemm& op);
 
 // The kernel family that OpenBLAS uses on this processor ("SkylakeX", "Haswell", ...), for `octet doctor`.

@@ -120,6 +120,9 @@ void multiply_tile(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* me
         scale_row(row, tile.columns, a_scale, op.b.scale_inv.as<float>() + tile.column * step(op.b), step(op.b));
       }
     }
+    if (op.factor != 1.0f) {
+      for (std::int64_t j = 0; j < tile.columns; ++j) row[j] *= static_cast<T>(op.factor);
+    }
     if (op.c) {
       const Out* c = op.c.as<Out>() + (tile.row + i) * op.c.row_stride + tile.column;
       for (std::int64_t j = 0; j < tile.columns; ++j) row[j] += static_cast<T>(c[j]);

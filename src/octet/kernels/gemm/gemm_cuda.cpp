@@ -111,6 +111,7 @@ void gemm(Stream& stream, const Gemm& op, void* scratch) {
                     .b_scales = b.scale_inv.data,
                     .c = op.c ? op.c.data : op.d.data,
                     .d = op.d.data,
+                    .factor = op.factor,
                     .workspace = scratch},
                    octet::cuda::native_stream(stream));
 }

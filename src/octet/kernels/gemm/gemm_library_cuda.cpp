@@ -146,9 +146,9 @@ bool ProductPlan::accepts(const cublasLtMatmulAlgo_t& candidate) const {
 
 cublasStatus_t ProductPlan::run(const ProductMemory& memory, const cublasLtMatmulAlgo_t& chosen, cudaStream_t native) const {
   if (key_.fp8()) set_scales(memory);
-  const float alpha = 1.0f, beta = key_.addend == ProductKey::Addend::none ? 0.0f : 1.0f;
-  return cublasLtMatmul(library_, operation_.get(), &alpha, memory.b, a_.get(), memory.a, b_.get(), &beta, memory.c, c_.get(),
-                        memory.d, d_.get(), &chosen, memory.workspace, kWorkspaceBytes, native);
+  const float beta = key_.addend == ProductKey::Addend::none ? 0.0f : 1.0f;
+  return cublasLtMatmul(library_, operation_.get(), &memory.factor, memory.b, a_.get(), memory.a, b_.get(), &beta, memory.c,
+                        c_.get(), memory.d, d_.get(), &chosen, memory.workspace, kWorkspaceBytes, native);
 }
 
 GemmLibrary::GemmLibrary(Device& device)

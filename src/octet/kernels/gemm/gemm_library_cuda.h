@@ -43,6 +43,7 @@ struct ProductMemory {
   const void *b = nullptr, *b_scales = nullptr;
   const void* c = nullptr;
   void* d = nullptr;
+  float factor = 1.0f;        // of the product
   void* workspace = nullptr;  // kWorkspaceBytes
 };
 

@@ -32,7 +32,7 @@ struct HeadNormBackward {
   HeadNorm norm;
   Tensor before, rstd;          // of the forward pass
   Tensor g;                     // [T, heads K]; rows may be strided; the gradient of y, overwritten with that of x
-  Tensor gq_weight, gk_weight;  // [K] F32, BF16 or F64; accumulated into
+  Tensor gq_weight, gk_weight;  // [K] F32, BF16 or F64, optional; accumulated into
 };
 void head_norm_backward(Stream& stream, Arena& scratch, const HeadNormBackward& op);
 

@@ -56,9 +56,11 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
   check_operands("layernorm_backward", op.x, op.weight, op.mean, op.rstd);
   check_tensor("layernorm_backward", "gy", op.gy, op.x.shape, op.x.dtype);
   check_tensor("layernorm_backward", "gx", op.gx, op.x.shape, op.x.dtype);
-  require(op.gweight.shape == op.weight.shape, "layernorm_backward: gweight must be ", op.weight.shape, ", got ",
-          op.gweight.shape);
-  check_tensor("layernorm_backward", "gbias", op.gbias, op.weight.shape, op.gweight.dtype);
+  if (op.gweight) {
+    require(op.gweight.shape == op.weight.shape, "layernorm_backward: gweight must be ", op.weight.shape, ", got ",
+            op.gweight.shape);
+    check_tensor("layernorm_backward", "gbias", op.gbias, op.weight.shape, op.gweight.dtype);
+  }
   const ArenaScope scope(scratch);
   const bool on_gpu = stream.target() == DeviceKind::cuda;
   const Fusion fused(stream, op.codes);
@@ -67,10 +69,11 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
   const Tensor weight_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   const Tensor bias_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   const std::size_t reads = fused ? (fused.needs_amax_pass() ? 2 : 1) : 0;  // reads of the new gx for its codes
-  stream.count("layernorm_backward",
-               {.flops = 16.0 * static_cast<double>(op.x.elements()),
-                .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +
-                                             op.weight.bytes() + 4 * op.gweight.bytes() + fused.code_bytes())});
+  stream.count(
+      "layernorm_backward",
+      {.flops = 16.0 * static_cast<double>(op.x.elements()),
+       .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +
+                                    op.weight.bytes() + (op.gweight ? 4 * op.gweight.bytes() : 0) + fused.code_bytes())});
   if (stream.kind() == DeviceKind::cpu) cpu::layernorm_backward(op, weight_partials, bias_partials);
   float* const amaxes = fused.allocate_amaxes(scratch, rows, cols);
   if constexpr (kCudaBackend) {

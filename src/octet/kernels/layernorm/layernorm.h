@@ -30,8 +30,8 @@ struct LayerNormBackward {
   Tensor mean;                  // [T]
   Tensor rstd;                  // [T]
   Tensor gx;                    // [T, D] of x's dtype; accumulated into (it already has the residual branch's gradient)
-  Tensor gweight;               // [D] F32, BF16 or F64; accumulated into
-  Tensor gbias;                 // [D] of gweight's dtype; accumulated into
+  Tensor gweight;               // [D] F32, BF16 or F64, optional; accumulated into
+  Tensor gbias;                 // [D] of gweight's dtype, if that is there; accumulated into
   QuantizeEpilogue codes = {};  // optional: receives the new gx quantised, in addition to gx
 };
 void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward& op);

@@ -56,7 +56,8 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& op)
   check_operands("rmsnorm_backward", op.x, op.weight, op.rstd);
   check_like_x("rmsnorm_backward", "gy", op.gy, op.x);
   check_like_x("rmsnorm_backward", "gx", op.gx, op.x);
-  require(op.gweight.shape == op.weight.shape, "rmsnorm_backward: gweight must be ", op.weight.shape, ", got ", op.gweight.shape);
+  require(!op.gweight || op.gweight.shape == op.weight.shape, "rmsnorm_backward: gweight must be ", op.weight.shape, ", got ",
+          op.gweight.shape);
   const ArenaScope scope(scratch);
   const bool on_gpu = stream.target() == DeviceKind::cuda;
   const Fusion fused(stream, op.codes);
@@ -65,10 +66,11 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& op)
   const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   // If the scales need the amax of the whole new gx, gx is read once more for the codes.
   const std::size_t reads = fused.needs_amax_pass() ? 1 : 0;
-  stream.count("rmsnorm_backward",
-               {.flops = 12.0 * static_cast<double>(op.x.elements()),
-                .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + op.rstd.bytes() +
-                                             op.weight.bytes() + 2 * op.gweight.bytes() + fused.code_bytes())});
+  stream.count(
+      "rmsnorm_backward",
+      {.flops = 12.0 * static_cast<double>(op.x.elements()),
+       .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + op.rstd.bytes() +
+                                    op.weight.bytes() + (op.gweight ? 2 * op.gweight.bytes() : 0) + fused.code_bytes())});
   if (stream.kind() == DeviceKind::cpu) cpu::rmsnorm_backward(op, partials);
   float* const amaxes = fused.allocate_amaxes(scratch, rows, cols);
   if constexpr (kCudaBackend) {

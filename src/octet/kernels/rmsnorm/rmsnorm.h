@@ -27,7 +27,7 @@ struct RmsNormBackward {
   Tensor weight;                // [D]
   Tensor rstd;                  // [T]
   Tensor gx;                    // [T, D] of x's dtype; accumulated into (it already has the residual branch's gradient)
-  Tensor gweight;               // [D] F32, BF16 or F64; accumulated into
+  Tensor gweight;               // [D] F32, BF16 or F64, optional; accumulated into
   QuantizeEpilogue codes = {};  // optional: receives the new gx quantised, in addition to gx
 };
 void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& op);

@@ -187,8 +187,11 @@ void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackwa
   const Tensor gh = parallel_ ? work.gh2 : allocate(scope.scratch, scope.dtype, work.gy.values.shape);
   if (scope.checkpointing == nn::Checkpointing::selective) {
     const nn::Scope again = nn::rebuild_scope(scope);
-    const nn::Operand h = mlp_->input(again, gh.rows());
-    norm2_.forward(again, saved.x1, h, saved.statistics2);
+    nn::Operand h;
+    if (mlp_->keeps_input()) {
+      h = mlp_->input(again, gh.rows());
+      norm2_.forward(again, saved.x1, h, saved.statistics2);
+    }
     mlp_->rebuild(again, h, saved.mlp);
   }
   mlp_->backward(scope, work.gy, saved.mlp, gh);
@@ -229,7 +232,7 @@ void Block::route_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackw
 void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
   const std::int64_t tokens = work.gy.values.rows();
   work.gh1 = allocate(scope.scratch, scope.dtype, {tokens, dim_});
-  if (scope.checkpointing == nn::Checkpointing::selective) {
+  if (scope.checkpointing == nn::Checkpointing::selective && attention_.keeps_input()) {
     const nn::Scope again = nn::rebuild_scope(scope);
     const nn::Operand h = attention_.input(again, tokens);
     norm1_.forward(again, saved.x, h, saved.statistics1);

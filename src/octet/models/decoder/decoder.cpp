@@ -1,6 +1,9 @@
 #include "octet/models/decoder/decoder.h"
 
+#include <set>
+
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/models/registry.h"
 #include "octet/nn/sequence.h"
@@ -45,13 +48,14 @@ struct Decoder::Flight {
 Decoder::~Decoder() = default;
 
 Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place,
-                 parallel::ExpertPlace expert_place, parallel::Stages stages, int stage)
+                 parallel::ExpertPlace expert_place, parallel::Stages stages, int stage, const Adapters& adapters)
     : config_(config), recipe_(recipe), parameters_(place, expert_place, stage), scales_(recipe) {
   const Family& family = family_of(config.family, "model");
   shape_.blocks = static_cast<int>(config.layers);
   shape_.stages = stages;
   shape_.stage = stage;
   require(!config.tied_head || stages.count == 1, "a tied head on ", stages.count, " pipeline stages");
+  parameters_.set_frozen(static_cast<bool>(adapters));
   shape_.embedding = parameters_.begin_unit();
   embedding_ = std::make_unique<nn::Embedding>(family.modules.embedding, config.vocab, config.dim, config.init_std, parameters_);
   if (config.learned_positions) {
@@ -77,6 +81,49 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
     if (linear->parts().size() > 1) names.push_back(linear->name());
   }
   recipes::check_skip_patterns(recipe_, names);
+  if (adapters) add_adapters(adapters);
+}
+
+void Decoder::add_adapters(const Adapters& adapters) {
+  parameters_.set_frozen(false);
+  const auto names = [](const std::string& target, const std::string& module) {
+    return target == kAllLinear || module == target || module.ends_with("." + target);
+  };
+  std::vector<bool> found(adapters.targets.size());
+  std::set<std::string> known;
+  for (Block& block : blocks_) {
+    for (nn::Linear* linear : block.linears()) {
+      std::vector<std::size_t> parts;
+      for (std::size_t i = 0; i < linear->parts().size(); ++i) {
+        const std::string& module = linear->parts()[i];
+        known.insert(module.substr(module.rfind('.') + 1));
+        bool adapted = false;
+        for (std::size_t t = 0; t < adapters.targets.size(); ++t) {
+          const bool of_expert = static_cast<bool>(linear->weight().spec.expert);
+          if (!names(adapters.targets[t], module) || (of_expert && adapters.targets[t] == kAllLinear)) continue;
+          demand(!of_expert, ExitCode::config, "lora.targets: ", in_quotes(adapters.targets[t]), " names ", module,
+                 ", and experts have no adapters");
+          adapted = found[t] = true;
+        }
+        if (adapted) parts.push_back(i);
+      }
+      if (parts.empty()) continue;
+      parameters_.resume_unit(linear->weight().unit);
+      linear->adapt(parts, adapters.rank, adapters.scale, parameters_);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const nn::Adapter::Rows rows = linear->adapter()->rows(i);
+        const std::int64_t out = rows.end - rows.begin, in = linear->weight().cut.global()[1];
+        demand(adapters.rank <= std::min(out, in), ExitCode::config, "lora.rank = ", adapters.rank, ": ",
+               linear->parts()[parts[i]], " is [", out, ", ", in, "], and a rank is at most the smaller dim");
+      }
+    }
+  }
+  std::string list;
+  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+  for (std::size_t t = 0; t < found.size(); ++t) {
+    demand(found[t], ExitCode::config, "lora.targets: no linear of a block is called ", in_quotes(adapters.targets[t]),
+           "; the blocks have ", list, ", and \"", kAllLinear, "\" is all of them");
+  }
 }
 
 std::vector<nn::Linear*> Decoder::linears() {

@@ -25,12 +25,23 @@ struct Batch {
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
 };
 
+// Adapters beside linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
+struct Adapters {
+  std::int64_t rank = 0;  // 0: there are none, and the model is trained
+  double scale = 1.0;
+  // Modules by the end of their names: "q_proj" is every module "....q_proj". kAllLinear is every linear of the blocks but those
+  // of experts, which have no adapters.
+  std::vector<std::string> targets = {};
+  explicit operator bool() const { return rank > 0; }
+};
+inline constexpr const char* kAllLinear = "all-linear";
+
 class Decoder {
  public:
   // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts, of a pipeline
-  // stage.
+  // stage. Throws Error{config} for a target that names no module or one of an expert, and for a rank that is larger than a dim of one.
   Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
-          parallel::ExpertPlace expert_place = {}, parallel::Stages stages = {}, int stage = 0);
+          parallel::ExpertPlace expert_place = {}, parallel::Stages stages = {}, int stage = 0, const Adapters& adapters = {});
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -80,6 +91,7 @@ class Decoder {
   std::vector<nn::Linear*> linears();
 
  private:
+  void add_adapters(const Adapters& adapters);
   // A micro-batch, and its pass through a chunk: what the tasks of the pass hand on to each other.
   struct MicroBatch;
   struct Flight;

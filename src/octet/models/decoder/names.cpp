@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace octet::models {
 
@@ -11,13 +12,16 @@ parallel::NameTable parameter_names(Decoder& model) {
     const char* what;
   };
   std::map<const parallel::Parameter*, Fused> fused;
+  std::set<const parallel::Parameter*> of_adapters;
   for (const nn::Linear* linear : model.linears()) {
+    if (linear->adapter()) of_adapters.insert({&linear->adapter()->a(), &linear->adapter()->b()});
     if (linear->parts().size() == 1) continue;
     fused[&linear->weight()] = {linear, ".weight"};
     if (linear->bias()) fused[linear->bias()] = {linear, ".bias"};
   }
   parallel::NameTable table;
   for (parallel::Parameter& p : model.parameters().parameters()) {
+    if (of_adapters.contains(&p)) continue;
     const Shape& shape = p.cut.global();
     const auto found = fused.find(&p);
     if (found == fused.end()) {
@@ -32,6 +36,35 @@ parallel::NameTable parameter_names(Decoder& model) {
       table.push_back(
           {.external = linear->parts()[i] + what, .parameter = &p, .rows = {{begin, begin + part[0]}}, .shape = part});
       begin += part[0];
+    }
+  }
+  return table;
+}
+
+parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& names) {
+  std::map<std::string, const parallel::NameEntry*> weights;
+  for (const parallel::NameEntry& entry : names) weights[entry.external] = &entry;
+  parallel::NameTable table;
+  for (const nn::Linear* linear : model.linears()) {
+    const nn::Adapter* const adapter = linear->adapter();
+    if (!adapter) continue;
+    const std::int64_t rank = adapter->options().rank, in = linear->weight().cut.global()[1];
+    const std::vector<std::size_t>& parts = adapter->options().parts;
+    const auto name = [&](std::size_t i, const char* matrix) {
+      return concat("base_model.model.", linear->parts()[parts[i]], ".", matrix, ".weight");
+    };
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto begin = static_cast<std::int64_t>(i) * rank;
+      table.push_back(
+          {.external = name(i, "lora_A"), .parameter = &adapter->a(), .rows = {{begin, begin + rank}}, .shape = {rank, in}});
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const nn::Adapter::Rows rows = adapter->rows(i);
+      parallel::NameEntry entry{
+          .external = name(i, "lora_B"), .parameter = &adapter->b(), .rows = {}, .shape = {rows.end - rows.begin, rank}};
+      for (const parallel::RowRun& run : weights.at(linear->parts()[parts[i]] + ".weight")->rows)
+        entry.rows.push_back({run.begin - rows.begin + rows.of_b, run.end - rows.begin + rows.of_b});
+      table.push_back(std::move(entry));
     }
   }
   return table;

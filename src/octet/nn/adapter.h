@@ -1,0 +1,74 @@
+// A low-rank adapter (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021) beside a linear whose weight is
+// frozen:
+//   y += s (x Aᵀ) Bᵀ,   A [r, in], B [out, r]
+// A fused linear has an A and a B for each of its modules that is adapted. All n of its A lie in one parameter [n r, in], so that
+// one GEMM reads x for all of them, and all of its B in another one, in the order of the modules. A starts as a normal
+// distribution with the variance of PEFT's uniform one, B at zero.
+//
+// GEMMs read values: BF16 with FP32 accumulation, or the activations' dtype if the recipe computes in another one. On the tensor
+// axis, A is cut like the columns of the weight and B like its rows. What an adapter adds to a partial sum (nn/sequence.h) is
+// then itself a part of the sum, so nothing more is exchanged. The gradient of what all ranks of the axis hold is summed once a
+// step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "octet/nn/scope.h"
+#include "octet/parallel/parameter.h"
+
+namespace octet::nn {
+
+class Adapter {
+ public:
+  struct Options {
+    std::string linear;                           // its name
+    const parallel::Parameter* weight = nullptr;  // [out, in]
+    parallel::CutRule cut = {};                   // of the weight
+    std::size_t part_count = 1;                   // modules that are fused in the linear
+    std::vector<std::size_t> parts;               // the numbers of the adapted ones, ascending
+    std::int64_t rank = 0;
+    double scale = 1.0;  // s
+  };
+  Adapter(const Options& options, parallel::ParameterStore& store);
+
+  const Options& options() const { return options_; }
+  parallel::Parameter& a() const { return *a_; }
+  parallel::Parameter& b() const { return *b_; }
+  // The rows [begin, end) of the whole weight that belong to an adapted module, and the first row of the whole B for them.
+  struct Rows {
+    std::int64_t begin = 0, end = 0, of_b = 0;
+  };
+  Rows rows(std::size_t adapted) const;
+
+  // Returns s x Aᵀ [T, n r], in `arena`.
+  Tensor reduce(const Scope& scope, Arena& arena, const Tensor& x) const;
+  // y += reduced Bᵀ.
+  void fprop(const Scope& scope, const Tensor& reduced, const Tensor& y) const;
+
+  // Returns s g B [T, n r], in `arena`.
+  Tensor reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const;
+  // gx += reduced A.
+  void dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const;
+  // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them.
+  struct Wgrad {
+    Tensor g, reduced_g;  // [T, out], and what reduce_gradient() made of it
+    Tensor x, reduced_x;  // [T, in], and what reduce() made of it
+  };
+  void wgrad(const Scope& scope, const Wgrad& op) const;
+
+ private:
+  // The part of an adapted module: its columns of what is reduced, its rows of this rank's W, and those of this rank's B.
+  struct Part {
+    std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
+  };
+  Tensor columns_of(const Part& part, const Tensor& reduced) const;
+  Tensor b_of(const Part& part, const Tensor& b) const;
+
+  Options options_;
+  std::vector<Part> parts_;
+  parallel::Parameter *a_, *b_;
+};
+
+}  // namespace octet::nn
