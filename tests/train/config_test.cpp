@@ -116,7 +116,8 @@ TEST(Config, ReadsEverySection) {
 }
 
 TEST(Config, PrintsEveryKeyAndReadsItBack) {
-  Config c = parse_config(kWhole + "[optimizer]\nlr = 0.1\n[model.rope_scaling]\nfactor = 32\n[training]\nepochs = 0.5\n", "run.toml");
+  Config c = parse_config(kWhole + "[optimizer]\nlr = 0.1\n[model.rope_scaling]\nfactor = 32\n[lora]\n[training]\nepochs = 0.5\n",
+                          "run.toml");
   c.run.name = "quotes \" and \\ and\nnew lines";
   const std::string printed = print_config(c);
   const Config again = parse_config(printed, "printed");
@@ -129,9 +130,12 @@ TEST(Config, PrintsEveryKeyAndReadsItBack) {
   }
 }
 
-// Whether a key is in a table of which there are as many as the user writes.
+// Whether a key is in a table of which there are as many as the user writes, perhaps none.
 bool is_of_list(const KeyDescription& key) {
   return key.path.starts_with("data.source.") || key.path.starts_with("evaluation.source.");
+}
+bool is_optional(const KeyDescription& key) {
+  return is_of_list(key) || key.path.starts_with("model.rope_scaling.") || key.path.starts_with("lora.");
 }
 
 TEST(Config, EveryKeyIsExplainedInASentence) {
@@ -141,15 +145,14 @@ TEST(Config, EveryKeyIsExplainedInASentence) {
     ASSERT_GT(help.size(), 5u) << key.path;
     EXPECT_EQ(help.back(), '.') << key.path;
     EXPECT_NE(key.type, "") << key.path;
-    const bool one_table = !is_of_list(key) && key.path.rfind("model.rope_scaling.", 0) != 0;
-    EXPECT_TRUE(!one_table || printed.find(help) != std::string::npos) << key.path << " is not explained by --print-config";
+    EXPECT_TRUE(is_optional(key) || printed.find(help) != std::string::npos) << key.path << " is not explained by --print-config";
   }
 }
 
 // Setting a key to the default that the reference shows must change nothing.
 TEST(Config, DescribedDefaultsSetNothingNew) {
   for (const KeyDescription& key : config_keys()) {
-    if (key.default_value.empty() || is_of_list(key) || key.path.rfind("model.rope_scaling.", 0) == 0) continue;
+    if (key.default_value.empty() || is_optional(key)) continue;
     Config config;
     apply_override(config, key.option + "=" + key.default_value);
     EXPECT_EQ(to_json(config), to_json(Config{})) << key.path << " = " << key.default_value;
@@ -161,6 +164,19 @@ TEST(Config, DescribedDefaultsSetNothingNew) {
   }
   ASSERT_EQ(config.data.source.size(), 1u);
   EXPECT_EQ(config.data.source[0].path, "");
+}
+
+TEST(Config, TargetsOfLoraAreOneNameOrSeveral) {
+  EXPECT_FALSE(parse_config("", "run.toml").lora);
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(parse_config("[lora]\n", "run.toml").lora->targets, Names{"all-linear"});
+  EXPECT_EQ(parse_config("[lora]\ntargets = 'q_proj'\n", "run.toml").lora->targets, Names{"q_proj"});
+  EXPECT_EQ(parse_config("[lora]\ntargets = ['q_proj', 'v_proj']\n", "run.toml").lora->targets, (Names{"q_proj", "v_proj"}));
+  Config c;
+  apply_override(c, "lora.targets=k_proj,o_proj");
+  EXPECT_EQ(c.lora->targets, (Names{"k_proj", "o_proj"}));
+  EXPECT_EQ(parse_error("[lora]\nrank = 0\n"), "run.toml:2: lora.rank = 0: must be at least 1");
+  EXPECT_EQ(parse_error("[lora]\ntargets = 3\n"), "run.toml:2: lora.targets = 3: must be a list, not a whole number");
 }
 
 TEST(Config, WrongTypesNameKeyValueWantedTypeFileAndLine) {

@@ -113,7 +113,7 @@ int run_bench_run(const BenchArgs& args) {
   const double seconds = seconds_since(start) / static_cast<double>(steps);
   // Of this rank: what it shares with others counts once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
-  const double flops = tokens * options.model.train_flops_per_token(options.seq_len) / seconds;
+  const double flops = tokens * options.flops_per_token() / seconds;
   const std::size_t peak = engine.device().memory().total_peak;
   if (world.is_first()) {
     fmt::print("{} on {}{}, recipe {}: {} steps of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),

@@ -18,7 +18,9 @@ void Octet::add_models() {
                                      "/quit or the end of the input ends it. With --prompt as well, it answers the prompt alone."},
                            [this] { return run_generate(generate_); });
   option(generate,
-         {.name = "--model", .help = "Hugging Face directory, checkpoint, or folder of a run: its newest checkpoint.", .value = "DIR"},
+         {.name = "--model",
+          .help = "Hugging Face directory, adapter directory of PEFT, checkpoint, or folder of a run: its newest checkpoint.",
+          .value = "DIR"},
          generate_.model)
       ->required();
   option(generate, {.name = "--prompt", .help = "Text to continue, or with --chat to answer.", .value = "TEXT"}, generate_.prompt);
@@ -59,16 +61,24 @@ void Octet::add_convert() {
       convert,
       {.name = "export",
        .summary = "Writes the model of a checkpoint as a Hugging Face directory.",
-       .example = "octet convert export --checkpoint out/quickstart/checkpoints/step-00000300 --output out/quickstart-fp8 --dtype fp8",
-       .notes = "fp8 writes the linear layers of the blocks as E4M3 codes with 128 x 128 scales, as fp8_block trains them, for inference "
-                "servers. Embedding, head and norms stay in BF16."},
+       .example =
+           "octet convert export --checkpoint out/quickstart/checkpoints/step-00000300 --output out/quickstart-fp8 --dtype fp8",
+       .notes = "fp8 writes the linear layers of the blocks as E4M3 codes with 128 x 128 scales, as fp8_block trains them, for "
+                "inference "
+                "servers. Embedding, head and norms stay in BF16. Adapters are added to the weights of the model that the run "
+                "began with."},
       [this] { return run_convert_export(export_); });
-  option(exporting, {.name = "--checkpoint", .help = "Folder of a checkpoint or of a run, or a Hugging Face directory.", .value = "DIR"},
+  option(exporting,
+         {.name = "--checkpoint",
+          .help = "Folder of a checkpoint or of a run, or a Hugging Face directory, or an adapter directory of PEFT.",
+          .value = "DIR"},
          export_.checkpoint)
       ->required();
   add_output(exporting, export_.output, export_.max_shard_size);
   option(exporting, {.name = "--dtype", .help = "Type of the weights.", .choices = "bf16 | fp32 | fp8"}, export_.dtype)
       ->capture_default_str();
+  flag(exporting, {.name = "--adapter", .help = "Write only the adapters of a run with [lora], as a directory of PEFT."},
+       export_.adapter);
 
   CLI::App& importing = add(
       convert,
@@ -117,7 +127,9 @@ void Octet::add_numerics() {
        .summary = "Writes logits, loss and gradients of a model, to compare them with another program.",
        .example = "octet probe --model out/quickstart/model --tokens tokens.safetensors --recipe fp32 --output probe.safetensors --grads"},
       [this] { return run_probe(probe_); });
-  option(probe, {.name = "--model", .help = "Hugging Face directory.", .value = "DIR"}, probe_.model)->required();
+  option(probe, {.name = "--model", .help = "Hugging Face directory, or adapter directory of PEFT.", .value = "DIR"},
+         probe_.model)
+      ->required();
   option(probe, {.name = "--tokens", .help = "safetensors file with tokens [B, T] and optionally targets [B, T].", .value = "FILE"},
          probe_.tokens)
       ->required();

@@ -189,6 +189,7 @@ struct ConvertExportArgs {
   std::filesystem::path checkpoint;  // step-00001000, or a Hugging Face directory
   std::filesystem::path output;      // a new Hugging Face directory
   std::string dtype = "bf16";        // bf16 | fp32 | fp8
+  bool adapter = false;              // only the adapters, as a directory of PEFT
   std::int64_t max_shard_size = checkpoint::kMaxShardBytes;
 };
 int run_convert_export(const ConvertExportArgs& args);

@@ -43,6 +43,12 @@ int run_convert_import(const ConvertImportArgs& args) {
 }
 
 int run_convert_export(const ConvertExportArgs& args) {
+  if (args.adapter) {
+    use_threads({});
+    train::export_adapter(train::model_at(args.checkpoint), args.output);
+    fmt::print("{}: adapter_config.json and adapter_model.safetensors\n", args.output.string());
+    return 0;
+  }
   return convert(train::model_at(args.checkpoint), args.output, args.dtype, args.max_shard_size);
 }
 

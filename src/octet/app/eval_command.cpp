@@ -24,7 +24,7 @@ int run_eval(const EvalArgs& args) {
   options.training = false;
   train::Engine engine(options, device);
   if (config.evaluation.source.empty()) train::check_split(checkpoint::Reader::open(checkpoint), config);
-  const std::int64_t step = train::restore_weights(engine, checkpoint);
+  const std::int64_t step = train::restore_weights(engine, config, checkpoint);
   const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
   const train::HeldOut held_out(config, dataset);
   const std::string tokenizer = train::tokenizer_of_run(config, options.model);

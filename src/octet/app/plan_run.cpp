@@ -210,9 +210,8 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster, std
   c.passes = std::move(pipeline.passes);
   const double tokens =
       static_cast<double>(config.training.global_batch_size * c.options.seq_len) / static_cast<double>(cluster.gpus);
-  c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.params, c.count.seconds, tokens,
-                         c.options.model.train_flops_per_token(c.options.seq_len), idle[slowest],
-                         plan::state_copies(c.count.update).exposed_s);
+  c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.params, c.count.seconds, tokens, c.options.flops_per_token(),
+                         idle[slowest], plan::state_copies(c.count.update).exposed_s);
   return c;
 }
 

@@ -69,7 +69,7 @@ int run_train(const TrainArgs& args) {
     for (const train::SourceConfig& source : config.data.source) data::demand_corpus(source.path);
   }
   {
-    models::Decoder model(options.model, options.recipe);
+    models::Decoder model(options.model, options.recipe, {}, {}, {}, 0, options.adapters);
     fmt::print("{}: {} parameters on {}, recipe {}\n", config.run.name,
                telemetry::format_compact(static_cast<double>(options.model.parameters())), name_of(device), options.recipe.name);
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
@@ -101,8 +101,8 @@ int run_train(const TrainArgs& args) {
   const ExitCode code = trainer.run();
   progress.end();
   if (code == ExitCode::done) {
-    log_info(concat("done: the model is in ", config.run.output_dir, "/model, `octet report ", config.run.output_dir,
-                    "` draws the curves"));
+    log_info(concat("done: the ", config.lora ? "adapter is in " : "model is in ", config.run.output_dir,
+                    config.lora ? "/adapter" : "/model", ", `octet report ", config.run.output_dir, "` draws the curves"));
   }
   return static_cast<int>(code);
 }

@@ -46,6 +46,7 @@ struct Field {
   std::string choices = "";     // of a string: "a | b | c", or "" for any
   Range range = kAnyNumber;
   bool number = false;          // of a string: a number without quotes may stand for it
+  bool single = false;          // of a list of strings: one string may stand for a list of it alone
 };
 
 // A key as the reference describes it.
@@ -156,10 +157,11 @@ void read_list(std::vector<T>& member, const Field& field, const TomlNode& value
     if (value.kind != TomlNode::Kind::array) fail_wrong_type(source, path, value, "a list of tables ([[" + path + "]])");
   }
   const bool typed = source.is_override && value.kind != TomlNode::Kind::array;
-  if (!typed && value.kind != TomlNode::Kind::array) fail_wrong_type(source, path, value, "a list");
-  const std::vector<TomlNode> cut = typed ? split_list(value) : std::vector<TomlNode>();
+  const bool alone = !typed && field.single && value.kind == TomlNode::Kind::string;
+  if (!typed && !alone && value.kind != TomlNode::Kind::array) fail_wrong_type(source, path, value, "a list");
+  const std::vector<TomlNode> cut = typed ? split_list(value) : alone ? std::vector{value} : std::vector<TomlNode>();
   std::vector<T> result;
-  for (const TomlNode& item : typed ? cut : value.items) {
+  for (const TomlNode& item : typed || alone ? cut : value.items) {
     if constexpr (Record<T>) {
       read_record(result.emplace_back(), item, source, path);
     } else {

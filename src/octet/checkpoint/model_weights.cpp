@@ -141,14 +141,26 @@ void ModelWeights::add_shards() {
   mismatch.raise(index_path.string());
 }
 
+void ModelWeights::add_single(const fs::path& path) {
+  add(path);
+  for (const TensorInfo& info : shards_.front().header.tensors) places_.emplace(info.name, Place{0, &info});
+}
+
+ModelWeights ModelWeights::open_file(const fs::path& file) {
+  ModelWeights weights;
+  weights.dir_ = file;
+  weights.add_single(file);
+  for (const auto& [name, place] : weights.places_) weights.names_.push_back(name);
+  return weights;
+}
+
 ModelWeights ModelWeights::open(const fs::path& dir) {
   demand(has_weights(dir), ExitCode::data, dir.string(), ": neither ", kSingleFile, " nor ", kIndexFile);
   ModelWeights weights;
   weights.dir_ = dir;
   weights.block_fp8_ = config_says_block_fp8(dir);
   if (path_exists(dir / kSingleFile)) {
-    weights.add(dir / kSingleFile);
-    for (const TensorInfo& info : weights.shards_.front().header.tensors) weights.places_.emplace(info.name, Place{0, &info});
+    weights.add_single(dir / kSingleFile);
   } else {
     weights.add_shards();
   }

@@ -12,10 +12,10 @@
 
 #include "octet/base/file.h"
 #include "octet/checkpoint/safetensors.h"
+#include "octet/checkpoint/weight_files.h"
 
 namespace octet::checkpoint {
 
-inline constexpr const char* kSingleFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // Parses an index and returns {tensor name: file name of its shard}. Throws Error{data} "SOURCE: reason" for a malformed index or a file
@@ -32,7 +32,10 @@ class ModelWeights {
   // quantisation. All differences between an index and its shards are in one error: absent shards, tensors that are missing from their
   // shard or are in another shard, and tensors that the index does not name.
   static ModelWeights open(const std::filesystem::path& dir);
+  // Reads the header of one file, whose weights are in floating point.
+  static ModelWeights open_file(const std::filesystem::path& file);
 
+  // The directory, or the file that was opened alone.
   const std::filesystem::path& dir() const { return dir_; }
   // The names of the weights, sorted. The scales of quantised weights are not among them.
   const std::vector<std::string>& names() const { return names_; }
@@ -53,6 +56,7 @@ class ModelWeights {
   };
   ModelWeights() = default;
   void add(const std::filesystem::path& path);
+  void add_single(const std::filesystem::path& path);
   void add_shards();
   const Place& place_of(const std::string& name) const;
 

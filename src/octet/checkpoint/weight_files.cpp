@@ -134,7 +134,7 @@ class Output {
     index["metadata"]["total_size"] = total_;
     std::map<std::string, std::string> weight_map;
     for (std::size_t k = 0; k < shards.size(); ++k) {
-      const std::string name = shards.size() == 1 ? kSingleFile : shard_name(k + 1, shards.size());
+      const std::string name = shards.size() == 1 ? form_.file : shard_name(k + 1, shards.size());
       // Before an old shard is overwritten, removes the old index, which must not describe a mixture of old and new shards.
       if (shards.size() > 1 && path_exists(dir / name)) remove_file(dir / kIndexFile);
       write_shard(dir / name, shards[k]);

@@ -14,6 +14,7 @@
 
 namespace octet::checkpoint {
 
+inline constexpr const char* kSingleFile = "model.safetensors";
 constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // the default of transformers
 
 struct OutputWeight {
@@ -31,6 +32,7 @@ struct OutputForm {
   // How FP8 weights are quantised from BF16 values. The first tile of a weight begins at its first row.
   QuantSpec fp8 = {.format = Fp8Format::e4m3, .tile = ScaleTile::block_128x128, .power_of_2 = true};
   std::int64_t max_shard_bytes = kMaxShardBytes;
+  std::string file = kSingleFile;  // the name of the file if all weights fit into max_shard_bytes
   std::function<void(std::int64_t bytes, std::int64_t of)> progress = {};  // called with the bytes of data written so far, and the total
 };
 

@@ -1,6 +1,6 @@
-// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h and config_evaluation.h:
-// its default, its choices or range, and the sentence that --print-config, docs/reference/configuration.md and shell completion
-// show.
+// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h, config_evaluation.h
+// and config_lora.h: its default, its choices or range, and the sentence that --print-config, docs/reference/configuration.md and
+// shell completion show.
 //
 // Paths are relative to the current directory, not to the file.
 #pragma once
@@ -17,6 +17,7 @@
 #include "octet/base/json.h"
 #include "octet/train/config_architecture.h"
 #include "octet/train/config_evaluation.h"
+#include "octet/train/config_lora.h"
 
 namespace octet::models {
 struct DecoderConfig;
@@ -429,6 +430,7 @@ struct Config {
   OptimizerConfig optimizer;
   LrSchedulerConfig lr_scheduler;
   PrecisionConfig precision;
+  std::optional<LoraConfig> lora;  // absent: the model itself is trained
   EvaluationConfig evaluation;
   ParallelConfig parallel;
   ActivationCheckpointConfig activation_checkpoint;
@@ -448,6 +450,8 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "optimizer", .help = "AdamW."}, c.optimizer);
   visit(Field{.name = "lr_scheduler", .help = "Learning rate over the run."}, c.lr_scheduler);
   visit(Field{.name = "precision", .help = "FP8 recipe and its settings."}, c.precision);
+  visit(Field{.name = "lora", .help = "Adapters to train beside a frozen model; without this table the model itself is trained."},
+        c.lora);
   visit(Field{.name = "evaluation", .help = "Held-out loss during the run, and what it decides."}, c.evaluation);
   visit(Field{.name = "parallel", .help = "How ranks share weights, batch, sequences and experts."}, c.parallel);
   visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);

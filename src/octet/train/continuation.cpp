@@ -66,6 +66,14 @@ void check_allowed(const std::vector<Change>& changes, const std::vector<std::st
          ". To go on with the change give --checkpoint.allow=", names);
 }
 
+// Adapters of another shape or scale are not those that were trained.
+void check_same_adapters(const nlohmann::json& meta, const Config& config, const std::string& checkpoint) {
+  for (const auto& [key, before, now] : differences(Json(config_of(meta)), config)) {
+    demand(key != "lora" && (!key.starts_with("lora.") || key == "lora.init_from"), ExitCode::config, checkpoint, ": ", key,
+           " is ", in_words(before), " there and ", in_words(now), " here; a run goes on with the adapters that it began with");
+  }
+}
+
 std::vector<data::Stretch> stretches_of(const nlohmann::json& meta) {
   std::vector<data::Stretch> result;
   for (const nlohmann::json& stretch : meta.value("stretches", nlohmann::json::array())) {
@@ -115,6 +123,7 @@ Continuation continue_from(const checkpoint::Reader& reader, const Config& confi
       std::find(config.checkpoint.allow.begin(), config.checkpoint.allow.end(), "data") != config.checkpoint.allow.end();
   if (!allows_data) check_sources(dataset, meta.value("sources", nlohmann::json()), where);
   check_allowed(result.changes, config.checkpoint.allow, where);
+  check_same_adapters(meta, config, where);
   check_split(reader, config);
   for (const auto& [name, d] : result.changes)
     result.record.push_back({{"step", result.step}, {"key", d.key}, {"before", d.before}, {"now", d.now}});

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "octet/base/directory.h"
 #include "octet/base/json.h"
@@ -14,7 +15,9 @@
 #include "octet/data/tokenizer/files.h"
 #include "octet/recipes/registry.h"
 #include "octet/tensor/host_tensor.h"
+#include "octet/train/adapter_files.h"
 #include "octet/train/config.h"
+#include "octet/train/merge.h"
 #include "octet/train/model_files.h"
 #include "octet/train/tokenizer.h"
 
@@ -60,6 +63,7 @@ std::vector<std::string> plain_modules(const DescribedModel& described, const Fp
 struct Source {
   virtual ~Source() = default;
   virtual const models::DecoderConfig& config() const = 0;
+  virtual models::Adapters adapters() const { return {}; }
   // The config.json without its new dtype and quantisation.
   virtual Json config_json() const = 0;
   virtual void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
@@ -100,10 +104,10 @@ class DirectorySource : public Source {
 
 class CheckpointSource : public Source {
  public:
-  explicit CheckpointSource(const fs::path& path) : reader_(checkpoint::Reader::open(path)) {
-    const std::string source = (path / "manifest.json").string();
+  explicit CheckpointSource(checkpoint::Reader reader) : reader_(std::move(reader)) {
+    const std::string source = (reader_.path() / "manifest.json").string();
     config_ = models::parse_config(reader_.meta().value("model", nlohmann::json()), source);
-    config_ = with_token_ids(config_, tokenizer_of_model(path, config_));  // checkpoints of early versions lack the ids
+    config_ = with_token_ids(config_, tokenizer_of_model(reader_.path(), config_));  // checkpoints of early versions lack the ids
   }
   const models::DecoderConfig& config() const override { return config_; }
   Json config_json() const override { return models::config_json(config_, DType::bf16); }
@@ -142,9 +146,40 @@ class CheckpointSource : public Source {
   models::DecoderConfig config_;
 };
 
+class MergedSource : public Source {
+ public:
+  explicit MergedSource(MergedModel merged) : merged_(std::move(merged)) {}
+  const models::DecoderConfig& config() const override { return merged_.config(); }
+  models::Adapters adapters() const override { return merged_.adapters(); }
+  Json config_json() const override {
+    if (merged_.base().empty()) return models::config_json(merged_.config(), DType::bf16);
+    Json json = read_ordered_json(merged_.base() / "config.json");
+    json.erase("quantization_config");
+    return json;
+  }
+  void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
+                     const Fp8Choice& is_fp8) const override {
+    merged_.check(model);
+    const auto whole = [&](const Parameter& p) { return merged_.whole(model, p); };
+    checkpoint::save_weights(to, model.names, form, whole, std::cref(is_fp8));
+  }
+
+ private:
+  mutable MergedModel merged_;
+};
+
+// The run's configuration, which a checkpoint stores.
+Config config_of_run(const checkpoint::Reader& reader) {
+  return parse_config(reader.meta().value("toml", ""), (reader.path() / "manifest.json").string());
+}
+
 std::unique_ptr<Source> open_source(const fs::path& path) {
-  if (path_exists(path / "manifest.json")) return std::make_unique<CheckpointSource>(path);
-  return std::make_unique<DirectorySource>(path);
+  if (is_adapter(path)) return std::make_unique<MergedSource>(MergedModel(path));
+  if (!path_exists(path / "manifest.json")) return std::make_unique<DirectorySource>(path);
+  checkpoint::Reader reader = checkpoint::Reader::open(path);
+  const Config run = config_of_run(reader);
+  if (run.lora) return std::make_unique<MergedSource>(MergedModel(std::move(reader), run));
+  return std::make_unique<CheckpointSource>(std::move(reader));
 }
 
 Json config_of(const Source& source, const DescribedModel& model, const Fp8Choice& is_fp8, WeightType type) {
@@ -157,12 +192,14 @@ Json config_of(const Source& source, const DescribedModel& model, const Fp8Choic
 
 }  // namespace
 
-DescribedModel::DescribedModel(const models::DecoderConfig& config)
-    : model(std::make_unique<models::Decoder>(config, recipes::make_recipe("bf16", {}))), names(models::names_of(*model)) {}
+DescribedModel::DescribedModel(const models::DecoderConfig& config, const models::Adapters& adapters)
+    : model(std::make_unique<models::Decoder>(config, recipes::make_recipe("bf16", {}), parallel::TensorPlace{},
+                                              parallel::ExpertPlace{}, parallel::Stages{}, 0, adapters)),
+      names(models::names_of(*model)) {}
 
 Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   const auto source = open_source(path);
-  DescribedModel model(source->config());
+  DescribedModel model(source->config(), source->adapters());
   const Fp8Choice is_fp8(*model.model, options.type);
   NewDirectory output(options.output);
 
@@ -179,14 +216,33 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   if (tokenizer != path.string() || data::tokenizer_file(tokenizer)) copy_tokenizer(tokenizer, output.path());
   output.finish();
 
-  Converted result{.parameters = model.model->parameters().elements()};
+  Converted result;
   for (const NameEntry& entry : model.names) {
+    result.parameters += entry.shape.elements();
     if (!is_fp8(entry)) continue;
     ++result.fp8_matrices;
     if (entry.shape[0] % checkpoint::kBlock != 0 || entry.shape[1] % checkpoint::kBlock != 0)
       result.ragged.push_back(entry.external);
   }
   return result;
+}
+
+void export_adapter(const fs::path& path, const fs::path& to) {
+  const auto merged = [&] {
+    if (is_adapter(path)) return MergedModel(path);
+    demand(path_exists(path / "manifest.json"), ExitCode::config, path.string(), ": not a checkpoint, so it has no adapter");
+    checkpoint::Reader reader = checkpoint::Reader::open(path);
+    const Config run = config_of_run(reader);
+    demand(run.lora.has_value(), ExitCode::config, path.string(), ": its run has no [lora], so it has no adapter");
+    return MergedModel(std::move(reader), run);
+  };
+  MergedModel model = merged();
+  DescribedModel described(model.config(), model.adapters());
+  model.check(described);
+  NewDirectory output(to);
+  write_adapter(output.path(), *described.model, model.adapters(), model.base().string(),
+                [&](const Parameter& p) { return model.whole_of_adapter(described, p); });
+  output.finish();
 }
 
 }  // namespace octet::train

@@ -37,6 +37,11 @@ struct EngineOptions {
   int rank = 0;
   bool document_mask = false;  // no token sees another document, and positions begin anew; on CUDA not with `deterministic`
   bool whole_logits = false;   // room for the logits of a micro-batch (probe, generate)
+
+  // Floating-point operations of a training step per token, without recompute.
+  double flops_per_token() const {
+    return adapters ? model.frozen_flops_per_token(seq_len) : model.train_flops_per_token(seq_len);
+  }
 };
 
 // Bytes by category: to the byte what an Engine with these options takes from its device.

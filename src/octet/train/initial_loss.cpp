@@ -1,7 +1,7 @@
 #include "octet/train/initial_loss.h"
 
 #include "octet/recipes/registry.h"
-#include "octet/train/model_files.h"
+#include "octet/train/base_model.h"
 #include "octet/train/restore.h"
 
 namespace octet::train {
@@ -16,10 +16,10 @@ EngineOptions evaluation_in_bf16(const EngineOptions& run) {
 }
 
 double initial_loss_in_bf16(const EngineOptions& run, Device& device, const parallel::Groups& groups,
-                            const data::Dataset& dataset, const std::filesystem::path& directory, std::int64_t sequences) {
+                            const data::Dataset& dataset, const Config& config) {
   Engine engine(evaluation_in_bf16(run), device, groups);
-  load_model(engine, directory);
-  const double loss = evaluate(engine, dataset, sequences);
+  begin_model(engine, config);
+  const double loss = evaluate(engine, dataset, config.evaluation.sequences);
   engine.close();
   return loss;
 }

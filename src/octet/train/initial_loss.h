@@ -2,6 +2,7 @@
 // cost of quantisation.
 #pragma once
 
+#include "octet/train/config.h"
 #include "octet/train/engine.h"
 
 namespace octet::train {
@@ -10,9 +11,10 @@ namespace octet::train {
 // afterwards, because this engine must fit where the run fits and its speed does not matter.
 EngineOptions evaluation_in_bf16(const EngineOptions& run);
 
-// Returns the mean loss, in nats per token, over the first `sequences` held-out sequences, or NaN if there is no held-out text. Makes an
-// engine on `device` and frees it afterwards; call it before the run's own engine takes its memory. Collective: all ranks call it.
+// Returns the mean loss, in nats per token, over the first evaluation.sequences held-out sequences, or NaN if there is no
+// held-out text. Makes an engine on `device` and frees it afterwards; call it before the run's own engine takes its memory.
+// Collective: all ranks call it.
 double initial_loss_in_bf16(const EngineOptions& run, Device& device, const parallel::Groups& groups,
-                            const data::Dataset& dataset, const std::filesystem::path& directory, std::int64_t sequences);
+                            const data::Dataset& dataset, const Config& config);
 
 }  // namespace octet::train

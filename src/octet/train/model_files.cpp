@@ -1,8 +1,10 @@
 #include "octet/train/model_files.h"
 
 #include "octet/base/directory.h"
+#include "octet/base/visible.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/models/registry.h"
+#include "octet/train/adapter_files.h"
 
 namespace octet::train {
 void load_model(Engine& engine, const std::filesystem::path& directory) {
@@ -11,6 +13,20 @@ void load_model(Engine& engine, const std::filesystem::path& directory) {
                            models::ignorable_names(engine.model().config()),
                            [&](parallel::Parameter& p, const std::function<void()>& write) { engine.fill(p, write); });
   engine.refresh();
+}
+
+ModelDirectory find_model(const std::filesystem::path& path) {
+  if (!is_adapter(path)) return {.model = path, .adapter = {}, .config = models::read_config(path), .adapters = {}};
+  const AdapterDirectory adapter = open_adapter(path);
+  demand(!adapter.base.empty() && path_exists(std::filesystem::path(adapter.base) / "config.json"), ExitCode::data,
+         (path / "adapter_config.json").string(), ": base_model_name_or_path = ", in_quotes(adapter.base),
+         ": not a model directory here. Write the path of one there");
+  return {.model = adapter.base, .adapter = path, .config = models::read_config(adapter.base), .adapters = adapter.adapters};
+}
+
+void load_model(Engine& engine, const ModelDirectory& from) {
+  load_model(engine, from.model);
+  if (!from.adapter.empty()) load_adapter(engine, from.adapter);
 }
 
 void save_model(Engine& engine, const std::filesystem::path& directory) {

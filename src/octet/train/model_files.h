@@ -11,6 +11,19 @@ namespace octet::train {
 // computed from them. Throws one Error{data} that lists all missing, unexpected and misshapen tensors.
 void load_model(Engine& engine, const std::filesystem::path& directory);
 
+// A model that is given as a folder: a Hugging Face directory, or an adapter directory of PEFT with the Hugging Face directory
+// that it names as its base.
+struct ModelDirectory {
+  std::filesystem::path model;
+  std::filesystem::path adapter;  // empty: none
+  models::DecoderConfig config;
+  models::Adapters adapters;
+};
+// Throws Error{data} if config.json is missing or wrong, and for an adapter whose base is not a directory here.
+ModelDirectory find_model(const std::filesystem::path& path);
+// Overwrites the parameters of an engine of this model.
+void load_model(Engine& engine, const ModelDirectory& from);
+
 // Writes config.json and the weights, in BF16 or, with the recipe fp32, in F32. Collective: all ranks call it, and rank 0 writes.
 void save_model(Engine& engine, const std::filesystem::path& directory);
 

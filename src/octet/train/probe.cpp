@@ -63,7 +63,8 @@ void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, Ho
   std::array<double, 2> total{};
   engine.stream().copy_to_host(total.data(), engine.optimizer().loss_total(), sizeof total);
   engine.stream().synchronize();
-  for (const parallel::NameEntry& entry : models::names_of(engine.model())) {
+  const bool adapted = static_cast<bool>(engine.options().adapters);
+  for (const parallel::NameEntry& entry : adapted ? models::adapter_names_of(engine.model()) : models::names_of(engine.model())) {
     const Tensor& grad = entry.parameter->grad;
     HostTensor external(grad.dtype, entry.shape);
     std::byte* to = external.data();
@@ -116,7 +117,7 @@ std::map<std::string, HostTensor> scales_from(const ProbeOptions& options, Engin
   engine_options.whole_logits = false;
   engine_options.watch = nullptr;
   Engine engine(engine_options, options.device);
-  load_model(engine, options.model);
+  load_model(engine, find_model(options.model));
   calibrate(engine, input);
   std::map<std::string, HostTensor> result;
   for (const auto& [name, tensor, held] : engine.model().scales().tensors()) result[name] = to_host(engine.stream(), tensor);
@@ -197,7 +198,9 @@ std::map<std::string, HostTensor> model_outputs(Engine& engine, const ProbeInput
 
 void probe(const ProbeOptions& options) {
   EngineOptions engine_options = options.engine;
-  engine_options.model = models::read_config(options.model);
+  const ModelDirectory model = find_model(options.model);
+  engine_options.model = model.config;
+  engine_options.adapters = model.adapters;
   only_losses_of_transformers(engine_options.model);
   const ProbeInput input = read_probe_input(options.tokens, engine_options.model);
   DumpWatch dump(options.dump);
@@ -220,7 +223,7 @@ void probe(const ProbeOptions& options) {
     engine_options.calibrates = false;
   }
   Engine engine(engine_options, options.device);
-  load_model(engine, options.model);
+  load_model(engine, model);
   if (engine_options.calibrates) calibrate(engine, input);
   if (!scales.empty()) set_scales(engine, scales);
   if (dumps) {

@@ -36,12 +36,12 @@ void only_losses_of_transformers(models::DecoderConfig& model);
 std::map<std::string, HostTensor> model_outputs(Engine& engine, const ProbeInput& input, bool grads, const std::string& source);
 
 struct ProbeOptions {
-  std::filesystem::path model;      // Hugging Face directory
+  std::filesystem::path model;      // Hugging Face directory, or adapter directory of PEFT
   std::filesystem::path tokens;     // safetensors: `tokens` [B, T] I32 or I64; optional `targets` [B, T], where -100 is ignored
   std::filesystem::path calibrate;  // like `tokens`, of any shape: what scales of delayed scaling are set from; empty: `tokens`
   std::filesystem::path output;     // safetensors: `logits` [B, T, V] F32, `loss` [1] F32 (mean over targets that count)
   DeviceKind device = DeviceKind::cpu;
-  bool grads = false;            // also writes grad.<Hugging Face name> F32, the gradients of the mean loss
+  bool grads = false;            // also writes grad.<name in the files> F32, the gradients of the mean loss
   std::int64_t steps = 0;        // trains this many steps on the tokens and writes `losses` [steps]
   std::string dump;              // glob of linears whose operands, products and scales are written (train/dump.h)
   std::int64_t micro_batch_size = 0;  // rows of `tokens` in a micro-batch; 0: all rows

@@ -9,6 +9,8 @@
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
+#include "octet/train/adapter_files.h"
+#include "octet/train/base_model.h"
 #include "octet/train/entries.h"
 #include "octet/train/model_files.h"
 #include "octet/train/setup.h"
@@ -20,10 +22,14 @@ namespace fs = std::filesystem;
 
 bool is_checkpoint(const fs::path& path) { return path_exists(path / "manifest.json"); }
 
-std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
+std::int64_t load_weights(Engine& engine, const Config& config, const checkpoint::Reader& reader) {
   const std::string recipe = reader.meta().value("recipe", "");
   demand(recipe == engine.model().recipe().name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
          ", but precision.recipe = ", engine.model().recipe().name);
+  if (config.lora) {
+    check_base(reader.meta(), config, reader.path().string());
+    begin_model(engine, config);
+  }
   reader.load(engine.stream(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),
               {"*.moment1", "*.moment2", "optimizer.updates"});
   engine.refresh();
@@ -47,17 +53,18 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
 }
 
 fs::path model_at(const fs::path& path) {
-  const fs::path checkpoints = path / "checkpoints", model = path / "model";
-  if (is_checkpoint(path) || path_exists(path / "config.json")) return path;
+  const fs::path checkpoints = path / "checkpoints", model = path / "model", adapter = path / "adapter";
+  if (is_checkpoint(path) || is_adapter(path) || path_exists(path / "config.json")) return path;
   if (const auto found = checkpoint::find_checkpoints(checkpoints); !found.empty()) return found.front().path;
   if (path_exists(model / "config.json")) return model;
+  if (is_adapter(adapter)) return adapter;
   demand(!path_exists(path / "run.json") && !path_exists(checkpoints), ExitCode::data, path.string(),
          ": this run has no checkpoint and no model yet");
   return path;
 }
 
-std::int64_t restore_weights(Engine& engine, const fs::path& path) {
-  return load_weights(engine, checkpoint::Reader::open(path));
+std::int64_t restore_weights(Engine& engine, const Config& config, const fs::path& path) {
+  return load_weights(engine, config, checkpoint::Reader::open(path));
 }
 
 std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {
@@ -71,20 +78,23 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
     return std::make_unique<Engine>(options, device);
   };
   if (!is_checkpoint(path)) {
-    options.model = models::read_config(path);
+    const ModelDirectory from = find_model(path);
+    options.model = from.config;
+    options.adapters = from.adapters;
     options.recipe = recipes::make_recipe("bf16", {});
     auto engine = make();
-    load_model(*engine, path);
+    load_model(*engine, from);
     return engine;
   }
   const checkpoint::Reader reader = checkpoint::Reader::open(path);
   const std::string source = (path / "manifest.json").string();
   const Config config = parse_config(reader.meta().value("toml", ""), source);
   options.model = models::parse_config(reader.meta().value("model", nlohmann::json()), source);
+  options.adapters = adapters_of(config);
   options.recipe = recipe_of(config, device);
   options.master_weights = config.optimizer.master_weights;
   auto engine = make();
-  load_weights(*engine, reader);
+  load_weights(*engine, config, reader);
   return engine;
 }
 

@@ -16,15 +16,17 @@ namespace octet::train {
 void check_split(const checkpoint::Reader& reader, const Config& config);
 
 // Returns the checkpoint or model directory that `path` stands for. A run's folder stands for its newest checkpoint or, if it has
-// none, for its model. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
+// none, for its model or adapter. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
 std::filesystem::path model_at(const std::filesystem::path& path);
 
-// Overwrites the weights and scales of an engine that does not train with those of a checkpoint, and returns the checkpoint's
-// step. Throws Error{data} if the checkpoint belongs to another model, and Error{config} if it was made with another recipe.
-std::int64_t restore_weights(Engine& engine, const std::filesystem::path& checkpoint);
+// Overwrites the weights and scales of an engine of `config` that does not train with those of a checkpoint, and returns the
+// checkpoint's step. With [lora], the model beneath the adapters is loaded as for a run. Throws Error{data} if the checkpoint
+// belongs to another model, and Error{config} if it was made with another recipe.
+std::int64_t restore_weights(Engine& engine, const Config& config, const std::filesystem::path& checkpoint);
 
-// Makes an engine for Engine::logits() of one sequence of at most `max_tokens` tokens, or the model's maximum if it is smaller, and loads
-// its weights. `path` is a Hugging Face directory, which runs in BF16, or a checkpoint, which runs in its own recipe.
+// Makes an engine for Engine::logits() of one sequence of at most `max_tokens` tokens, or the model's maximum if it is smaller,
+// and loads its weights. `path` is a Hugging Face directory or an adapter directory of PEFT, which run in BF16, or a checkpoint,
+// which runs in its own recipe.
 std::unique_ptr<Engine> open_model(const std::filesystem::path& path, DeviceKind device, std::int64_t max_tokens);
 
 // Returns the mean loss, in nats per token, over the first `sequences` held-out sequences, or over all if there are fewer. Returns NaN if

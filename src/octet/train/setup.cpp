@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -96,9 +97,18 @@ EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   return options;
 }
 
+models::Adapters adapters_of(const Config& config) {
+  if (!config.lora) return {};
+  const auto rank = static_cast<double>(config.lora->rank);
+  return {.rank = config.lora->rank,
+          .scale = config.lora->alpha / (config.lora->rslora ? std::sqrt(rank) : rank),
+          .targets = config.lora->targets};
+}
+
 EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   EngineOptions options = optimizer_options(config, recipe);
   options.model = decoder_config(config);
+  options.adapters = adapters_of(config);
   options.seq_len = config.training.seq_len;
   options.micro_batch_size = config.training.micro_batch_size;
   options.document_mask = config.data.document_mask || config.data.packing == "documents";

@@ -14,6 +14,8 @@ DeviceKind device_of(const Config& config);
 // is none, or one of compute capability `capability` (90 for 9.0).
 Recipe recipe_of(const Config& config, DeviceKind device);
 Recipe recipe_of(const Config& config, DeviceKind device, int capability);
+// The adapters of [lora]; none without this table.
+models::Adapters adapters_of(const Config& config);
 // The layout of the model on the mesh by [parallel]. If [parallel] leaves a choice ("auto"), takes the first of layouts_allowed().
 parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh);
 // Returns copies of `config`, one for each choice of weights and gradients that its [parallel] allows, in the order of

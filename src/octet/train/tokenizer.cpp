@@ -12,6 +12,7 @@
 #include "octet/data/corpus.h"
 #include "octet/data/tokenizer/files.h"
 #include "octet/data/tokenizer/tokenizer.h"
+#include "octet/train/model_files.h"
 
 namespace octet::train {
 namespace fs = std::filesystem;
@@ -136,7 +137,7 @@ void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
 
 std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {
   if (!model.tokenizer.empty()) return model.tokenizer;
-  if (!path_exists(path / "manifest.json")) return path.string();
+  if (!path_exists(path / "manifest.json")) return find_model(path).model.string();
   const auto reader = checkpoint::Reader::open(path);
   return tokenizer_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()), model);
 }
@@ -155,7 +156,7 @@ fs::path generation_config_of_run(const Config& config) {
 }
 
 fs::path generation_config_of_model(const fs::path& path) {
-  if (!path_exists(path / "manifest.json")) return path / kGenerationConfig;
+  if (!path_exists(path / "manifest.json")) return find_model(path).model / kGenerationConfig;
   const auto reader = checkpoint::Reader::open(path);
   return generation_config_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()));
 }

@@ -14,6 +14,8 @@
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/adapter_files.h"
+#include "octet/train/base_model.h"
 #include "octet/train/disk_space.h"
 #include "octet/train/entries.h"
 #include "octet/train/initial_loss.h"
@@ -88,8 +90,7 @@ Trainer::Trainer(const TrainerOptions& options)
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
   if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8()) {
-    initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(),
-                                              config_.model.init_from, config_.evaluation.sequences);
+    initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
   start_engine();
   loader_ =
@@ -115,12 +116,15 @@ void Trainer::start_engine() {
   if (engine_) engine_->close();
   engine_.reset();  // before its successor takes memory
   engine_ = std::make_unique<Engine>(engine_options_, world_.device(), world_.groups());
-  demand(resumed_ || !init_from_is_gone(config_), ExitCode::data, config_.model.init_from,
-         "/config.json: No such file; a run that begins without a checkpoint begins with model.init_from");
-  if (continues_weights() && !resumed_) {
-    load_model(*engine_, config_.model.init_from);
-  } else {
+  demand((resumed_ && !config_.lora) || !init_from_is_gone(config_), ExitCode::data, config_.model.init_from,
+         "/config.json: No such file; a run that begins without a checkpoint begins with model.init_from",
+         config_.lora ? ", and a run with [lora] always does" : "");
+  if (config_.lora && resumed_) check_base(resumed_->meta(), config_, resumed_->path().string());
+  if (config_.lora) base_hash_ = hash_of_base(config_);
+  if (resumed_ && !config_.lora) {
     engine_->initialise(config_.run.seed);
+  } else {
+    begin_model(*engine_, config_);
   }
   engine_->tune(gemm_tuning());
 }
@@ -145,6 +149,7 @@ nlohmann::json Trainer::meta() const {
           {"initial_eval_loss", initial_loss_},
           {"initial_eval_loss_bf16", initial_loss_bf16_},
           {"best", best_->state()},
+          {"lora_base", base_hash_},
           {"mesh",
            {{"replicate", world_.mesh().size(parallel::Axis::replicate)},
             {"shard", world_.mesh().size(parallel::Axis::shard)},
@@ -259,8 +264,9 @@ void Trainer::resume() {
   }
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
     if (d.key == "run.output_dir") continue;
-    const char* unread =
-        d.key == "model.init_from" ? "; its weights are not read, because the run goes on from the checkpoint's" : "";
+    const char* unread = d.key == "model.init_from" && !config_.lora
+                             ? "; its weights are not read, because the run goes on from the checkpoint's"
+                             : "";
     log_info(concat("  changed since then: ", d.key, ": ", d.before, " -> ", d.now, unread));
   }
   if (step_ >= steps_) {
@@ -343,8 +349,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   m.data_time_s = interval.data_time_s;
   m.tokens_per_s = interval.tokens_per_s;
   m.tokens_per_s_per_gpu = interval.tokens_per_s_per_process;
-  m.tflops_per_gpu =
-      interval.tokens_per_s_per_process * engine_options_.model.train_flops_per_token(config_.training.seq_len) * 1e-12;
+  m.tflops_per_gpu = interval.tokens_per_s_per_process * engine_options_.flops_per_token() * 1e-12;
   m.fp8_flop_share = plan_.step.flops > 0 ? plan_.step.fp8_flops / plan_.step.flops : 0.0;
   if (peak_) {
     m.mfu = m.tflops_per_gpu * 1e12 / peak_->bf16_flops;
@@ -549,8 +554,12 @@ ExitCode Trainer::run() {
   const bool moved = anomaly_.skipped_steps() < step_;
   if (moved) {
     if (lock_) lock_->renew();
-    save_model(*engine_, directory / "model");
-    if (world_.rank() == 0) {
+    if (config_.lora) {
+      save_adapter(*engine_, config_.model.init_from, directory / "adapter");
+    } else {
+      save_model(*engine_, directory / "model");
+    }
+    if (world_.rank() == 0 && !config_.lora) {
       copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
       copy_generation_config(generation_config_of_run(config_), directory / "model");
     }

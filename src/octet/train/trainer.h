@@ -141,6 +141,7 @@ class Trainer {
   std::int64_t failed_saves_ = 0;  // in a row
   telemetry::RunInfo info_;        // on the first rank; after the first step the thread that writes checkpoints owns it
   double initial_loss_ = telemetry::kUnknown, initial_loss_bf16_ = telemetry::kUnknown;  // of the weights it goes on from
+  std::string base_hash_;                                                                // of the model beneath adapters
   std::optional<Peak> peak_;                                                             // on the first rank
   Waits waits_;                                 // in the last step whose waits were watched
   std::unique_ptr<checkpoint::Writer> writer_;  // the last member, because its thread uses the others until it ends

@@ -34,7 +34,11 @@ std::int64_t DecoderConfig::parameters() const {
          (learned_positions ? max_position * dim : 0);
 }
 
-double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
+double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const { return flops_per_token(seq_len, 6.0); }
+
+double DecoderConfig::frozen_flops_per_token(std::int64_t seq_len) const { return flops_per_token(seq_len, 4.0); }
+
+double DecoderConfig::flops_per_token(std::int64_t seq_len, double per_weight) const {
   const std::int64_t weights = matrices(*this, experts_per_token) + vocab * dim;
   // Tokens that a token sees in all layers, on average: half the sequence, without the triangle of those behind its window.
   const auto length = static_cast<double>(seq_len);
@@ -45,7 +49,7 @@ double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
   }
   // Q Kᵀ and P V: 2 products of 2 H K operations per token and token seen forward, and twice that backward.
   const double attention = 12.0 * static_cast<double>(heads * head_dim) * seen;
-  return 6.0 * static_cast<double>(weights) + attention;
+  return per_weight * static_cast<double>(weights) + attention;
 }
 
 namespace {

@@ -67,6 +67,11 @@ struct DecoderConfig {
   // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token meets, and of attention
   // what the causal mask and the window leave. Recompute does not count.
   double train_flops_per_token(std::int64_t seq_len) const;
+  // The same for a frozen model: 4 per matrix weight, because no weight has a gradient. Adapters do not count.
+  double frozen_flops_per_token(std::int64_t seq_len) const;
+
+ private:
+  double flops_per_token(std::int64_t seq_len, double per_weight) const;
 };
 
 // Throws Error{data} for a number of layers, read under `key`, that makes no model. Families call it before they make lists with

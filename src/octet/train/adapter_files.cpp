@@ -1,0 +1,128 @@
+#include "octet/train/adapter_files.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/json.h"
+#include "octet/base/visible.h"
+#include "octet/models/registry.h"
+
+namespace octet::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kConfig = "adapter_config.json";
+constexpr const char* kWeights = "adapter_model.safetensors";
+constexpr std::string_view kPrefix = "base_model.model.", kSuffix = ".lora_A.weight";
+
+template <class T>
+T value_of(const nlohmann::json& config, const char* key, const std::string& source, const char* wanted) {
+  const auto found = config.find(key);
+  demand(found != config.end(), ExitCode::data, source, ": no ", key);
+  try {
+    return found->get<T>();
+  } catch (const nlohmann::json::exception&) {
+    fail(ExitCode::data, source, ": ", key, " = ", in_quotes(found->dump()), ": must be ", wanted);
+  }
+}
+
+// Keys of adapters that compute something else, with the value that they have if they do not.
+void check_supported(const nlohmann::json& config, const std::string& source) {
+  const auto check = [&](const char* key, const std::vector<nlohmann::json>& allowed) {
+    const nlohmann::json value = config.value(key, nlohmann::json());
+    const bool fits = value.is_null() || std::find(allowed.begin(), allowed.end(), value) != allowed.end();
+    demand(fits, ExitCode::data, source, ": ", key, " = ", in_quotes(value.dump()), ": Octet reads only adapters with ",
+           allowed.front().dump());
+  };
+  check("peft_type", {"LORA"});
+  check("bias", {"none"});
+  check("use_dora", {false});
+  check("fan_in_fan_out", {false});
+  check("rank_pattern", {nlohmann::json::object()});
+  check("alpha_pattern", {nlohmann::json::object()});
+  check("modules_to_save", {nlohmann::json::array()});
+}
+
+double scale_of(double alpha, std::int64_t rank, bool rslora) {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rslora ? std::sqrt(r) : r);
+}
+
+nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters& adapters, const std::string& base) {
+  std::set<std::string> targets;
+  for (const nn::Linear* linear : model.linears()) {
+    if (!linear->adapter()) continue;
+    for (const std::size_t part : linear->adapter()->options().parts) targets.insert(linear->parts()[part]);
+  }
+  // alpha / r is the scale in either form.
+  return {{"peft_type", "LORA"},
+          {"task_type", "CAUSAL_LM"},
+          {"base_model_name_or_path", base},
+          {"r", adapters.rank},
+          {"lora_alpha", adapters.scale * static_cast<double>(adapters.rank)},
+          {"target_modules", targets},
+          {"lora_dropout", 0.0},
+          {"bias", "none"},
+          {"use_rslora", false},
+          {"fan_in_fan_out", false},
+          {"inference_mode", true}};
+}
+
+checkpoint::OutputForm form_of_adapter() {
+  return {.dtype = DType::f32, .max_shard_bytes = std::numeric_limits<std::int64_t>::max(), .file = kWeights};
+}
+
+}  // namespace
+
+bool is_adapter(const fs::path& directory) { return path_exists(directory / kConfig); }
+
+AdapterDirectory open_adapter(const fs::path& directory) {
+  const std::string source = (directory / kConfig).string();
+  const nlohmann::json config = read_json(directory / kConfig);
+  demand(config.is_object(), ExitCode::data, source, ": not a JSON object");
+  check_supported(config, source);
+  AdapterDirectory result{.weights = checkpoint::ModelWeights::open_file(directory / kWeights), .base = {}, .adapters = {}};
+  const nlohmann::json base = config.value("base_model_name_or_path", nlohmann::json());
+  if (base.is_string()) result.base = base.get<std::string>();
+  models::Adapters& adapters = result.adapters;
+  adapters.rank = value_of<std::int64_t>(config, "r", source, "a whole number");
+  demand(adapters.rank > 0 && adapters.rank <= 1 << 20, ExitCode::data, source, ": r = ", adapters.rank,
+         ": must be between 1 and ", 1 << 20);
+  const auto alpha = value_of<double>(config, "lora_alpha", source, "a number");
+  const bool rslora = config.contains("use_rslora") && value_of<bool>(config, "use_rslora", source, "true or false");
+  adapters.scale = scale_of(alpha, adapters.rank, rslora);
+  for (const std::string& name : result.weights.names()) {
+    if (name.starts_with(kPrefix) && name.ends_with(kSuffix))
+      adapters.targets.push_back(name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size()));
+  }
+  demand(!adapters.targets.empty(), ExitCode::data, (directory / kWeights).string(), ": no tensor ", kPrefix, "MODULE", kSuffix);
+  return result;
+}
+
+void load_adapter(Engine& engine, const fs::path& directory) {
+  const AdapterDirectory from = open_adapter(directory);
+  const double scale = engine.options().adapters.scale;
+  demand(std::abs(from.adapters.scale - scale) <= 1e-6 * scale, ExitCode::config, (directory / kConfig).string(),
+         ": multiplies by ", from.adapters.scale, ", but lora.alpha and lora.rank say ", scale,
+         ": give --lora.alpha=", from.adapters.scale * static_cast<double>(from.adapters.rank));
+  checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names_of(engine.model()));
+  engine.refresh();
+}
+
+void write_adapter(const fs::path& directory, models::Decoder& model, const models::Adapters& adapters, const std::string& base,
+                   const checkpoint::WholeParameter& whole) {
+  make_folders(directory);
+  checkpoint::save_weights(directory, models::adapter_names_of(model), form_of_adapter(), whole);
+  write_file_atomically(directory / kConfig, config_of(model, adapters, base).dump(2) + "\n");
+}
+
+void save_adapter(Engine& engine, const std::string& base, const fs::path& directory) {
+  const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };
+  if (engine.options().rank > 0) return checkpoint::join_save_weights(models::adapter_names_of(engine.model()), whole);
+  write_adapter(directory, engine.model(), engine.options().adapters, base, whole);
+}
+
+}  // namespace octet::train

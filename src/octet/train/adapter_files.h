@@ -1,0 +1,34 @@
+// Adapter directories of PEFT, Hugging Face's library for adapters: adapter_config.json and adapter_model.safetensors.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "octet/checkpoint/model_dir.h"
+#include "octet/checkpoint/model_weights.h"
+#include "octet/train/engine.h"
+
+namespace octet::train {
+
+// Whether there is an adapter_config.json.
+bool is_adapter(const std::filesystem::path& directory);
+
+struct AdapterDirectory {
+  checkpoint::ModelWeights weights;
+  std::string base;           // base_model_name_or_path: a model directory, or a name on a hub
+  models::Adapters adapters;  // the targets are the whole names of the modules that have tensors
+};
+// Throws Error{data} for what is missing, malformed, or not supported, by name.
+AdapterDirectory open_adapter(const std::filesystem::path& directory);
+
+// Overwrites the adapters of an engine and refreshes. Throws Error{data} that lists all missing, unexpected and misshapen
+// tensors, and Error{config} if the engine multiplies by another scale.
+void load_adapter(Engine& engine, const std::filesystem::path& directory);
+
+// Writes the adapters of `model` in F32. `whole` returns their parameters; `base` becomes base_model_name_or_path.
+void write_adapter(const std::filesystem::path& directory, models::Decoder& model, const models::Adapters& adapters,
+                   const std::string& base, const checkpoint::WholeParameter& whole);
+// Writes the adapters of an engine. Collective: all ranks call it, and rank 0 writes.
+void save_adapter(Engine& engine, const std::string& base, const std::filesystem::path& directory);
+
+}  // namespace octet::train

@@ -1,0 +1,72 @@
+#include "octet/train/base_model.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "octet/base/checksum.h"
+#include "octet/checkpoint/model_weights.h"
+#include "octet/train/adapter_files.h"
+#include "octet/train/convert.h"
+#include "octet/train/model_files.h"
+
+namespace octet::train {
+namespace {
+
+// Training changes every value of a weight, so the first and the last ones tell models apart. Reading all values again would take
+// minutes for a large model.
+constexpr std::int64_t kHashed = 1 << 14;
+
+void add_values(RunningChecksum& sum, checkpoint::WeightReader& reader, std::int64_t begin, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  reader.read(begin, count, DType::f32, values.data());
+  sum.update(std::as_bytes(std::span(values)));
+}
+
+bool has_base_weights(const Config& config) {
+  return !config.model.init_from.empty() && checkpoint::has_weights(config.model.init_from);
+}
+
+}  // namespace
+
+void begin_model(Engine& engine, const Config& config) {
+  if (has_base_weights(config)) {
+    load_model(engine, config.model.init_from);
+    if (config.lora) engine.initialise_adapters(config.run.seed);
+  } else {
+    engine.initialise(config.run.seed);
+  }
+  if (config.lora && !config.lora->init_from.empty()) load_adapter(engine, config.lora->init_from);
+}
+
+std::string hash_of_base(const Config& config) {
+  RunningChecksum sum;
+  if (!has_base_weights(config)) {
+    const DescribedModel described(decoder_config(config));
+    sum.update(concat("random ", config.run.seed));
+    for (const parallel::NameEntry& entry : described.names) {
+      const parallel::ParameterSpec& spec = entry.parameter->spec;
+      sum.update(concat(entry.external, entry.shape, spec.init_std, spec.init == parallel::Init::ones));
+    }
+    return sum.hex();
+  }
+  const auto weights = checkpoint::ModelWeights::open(config.model.init_from);
+  for (const std::string& name : weights.names()) {
+    const std::string fault = weights.fault_of(name);
+    demand(fault.empty(), ExitCode::data, config.model.init_from, ": ", fault);
+    const checkpoint::TensorInfo& info = *weights.find(name);
+    sum.update(concat(name, info.dtype_name, info.shape_text()));
+    checkpoint::WeightReader reader(weights, name);
+    const std::int64_t first = std::min(kHashed, reader.elements()), last = std::max(first, reader.elements() - kHashed);
+    add_values(sum, reader, 0, first);
+    add_values(sum, reader, last, reader.elements() - last);
+  }
+  return sum.hex();
+}
+
+void check_base(const nlohmann::json& meta, const Config& config, const std::string& checkpoint) {
+  const std::string before = meta.value("lora_base", ""), now = hash_of_base(config);
+  demand(before == now, ExitCode::data, checkpoint, ": its adapters belong to a model with the hash ", before, ", but ",
+         has_base_weights(config) ? config.model.init_from + " has" : "random weights of this configuration have", " ", now);
+}
+
+}  // namespace octet::train

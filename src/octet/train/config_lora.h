@@ -1,0 +1,37 @@
+// [lora]: adapters beside a frozen model. Part of config.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "octet/base/fields.h"
+
+namespace octet::train {
+
+struct LoraConfig {
+  std::int64_t rank = 16;
+  double alpha = 32;
+  std::vector<std::string> targets = {"all-linear"};
+  bool rslora = false;
+  std::string init_from;
+};
+template <FieldsOf<LoraConfig> C>
+void visit_fields(C& c, auto&& visit) {
+  visit(Field{.name = "rank", .help = "Rank of each adapter; at most the smaller dim of the linear.", .range = kAtLeastOne},
+        c.rank);
+  visit(Field{.name = "alpha", .help = "What an adapter computes is multiplied by alpha / rank.", .range = kPositive}, c.alpha);
+  visit(Field{.name = "targets",
+              .help = "Linears with an adapter, by the ends of their Hugging Face names, such as q_proj; all-linear is every "
+                      "linear of the blocks.",
+              .value = "NAME",
+              .single = true},
+        c.targets);
+  visit(Field{.name = "rslora", .help = "Multiplies by alpha / sqrt(rank) instead."}, c.rslora);
+  visit(Field{.name = "init_from",
+              .help = "Adapter directory of PEFT to start from; if not set, adapters start without effect.",
+              .value = "DIR"},
+        c.init_from);
+}
+
+}  // namespace octet::train

@@ -1,0 +1,52 @@
+// A frozen model with its adapters added to its weights: W + s B A.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "octet/checkpoint/model_weights.h"
+#include "octet/checkpoint/reader.h"
+#include "octet/tensor/host_tensor.h"
+#include "octet/train/config.h"
+#include "octet/train/convert.h"
+
+namespace octet::train {
+
+class MergedModel {
+ public:
+  // Of an adapter directory of PEFT and the model that it names. Throws Error{data}.
+  explicit MergedModel(const std::filesystem::path& adapter);
+  // Of a checkpoint of a run with [lora], whose model is loaded again. Throws Error{data}, also if that is another model.
+  MergedModel(checkpoint::Reader reader, const Config& config);
+
+  const models::DecoderConfig& config() const { return config_; }
+  // The Hugging Face directory of the model; empty for a model of random weights.
+  const std::filesystem::path& base() const { return base_; }
+  const models::Adapters& adapters() const { return adapters_; }
+
+  // Throws one error that lists all missing, unexpected and misshapen tensors.
+  void check(DescribedModel& described) const;
+  // Returns all of a parameter of the model, in F32: valid until the next call. `described` has the adapters.
+  Tensor whole(DescribedModel& described, const parallel::Parameter& p);
+  // Returns all of a parameter of adapters, in F32: valid until the next call.
+  Tensor whole_of_adapter(DescribedModel& described, const parallel::Parameter& p);
+
+ private:
+  HostTensor base_values(DescribedModel& described, const parallel::Parameter& p) const;
+  HostTensor adapter_values(DescribedModel& described, const parallel::Parameter& p) const;
+
+  models::DecoderConfig config_;
+  models::Adapters adapters_;
+  std::filesystem::path base_;
+  std::optional<checkpoint::ModelWeights> base_weights_;  // absent: random, by `seed_`
+  std::uint64_t seed_ = 0;
+  DType dtype_ = DType::f32;                                 // to which the model's weights were rounded in training
+  std::optional<checkpoint::ModelWeights> adapter_weights_;  // of a directory, or
+  std::optional<checkpoint::Reader> reader_;                 // of a checkpoint
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  HostTensor held_;
+};
+
+}  // namespace octet::train

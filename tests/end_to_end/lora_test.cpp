@@ -1,0 +1,226 @@
+// Runs with [lora]: against PEFT's numbers, across a resume, exported and read again, and what is refused.
+#include <algorithm>
+#include <cmath>
+
+#include "octet/checkpoint/safetensors.h"
+#include "octet/numerics/bounds.h"
+#include "support/near.h"
+#include "support/paths.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::SafetensorsFile;
+
+::testing::AssertionResult says(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
+}
+
+// Copies an adapter of the goldens, and lets it name its model by a path that exists.
+std::string put_adapter(const std::string& golden, const fs::path& to) {
+  const fs::path from = fs::path(golden_dir()) / "lora" / golden / "adapter";
+  fs::create_directories(to);
+  fs::copy(from / "adapter_model.safetensors", to / "adapter_model.safetensors");
+  Json config = json_of(read_file(from / "adapter_config.json"));
+  const std::string model = config["base_model_name_or_path"];
+  config["base_model_name_or_path"] = (fs::path(golden_dir()) / model).string();
+  write_text(to / "adapter_config.json", config.dump());
+  return (fs::path(golden_dir()) / model).parent_path().string();
+}
+
+class PeftGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PeftGolden, LogitsLossAndGradientsAgreeWithPeft) {
+  const TemporaryFolder folder;
+  const std::string model = put_adapter(GetParam(), folder / "adapter");
+  const ProgramResult run = run_program("probe --model adapter --tokens '" + model +
+                                            "/tokens.safetensors' --recipe fp32 --device cpu --grads --output out.safetensors",
+                                        folder.path());
+  ASSERT_EQ(run.code, 0) << run.err;
+  const SafetensorsFile expected = SafetensorsFile::open(fs::path(golden_dir()) / "lora" / GetParam() / "expected.safetensors");
+  const SafetensorsFile actual = SafetensorsFile::open(folder / "out.safetensors");
+  ASSERT_EQ(actual.tensors().size(), expected.tensors().size());
+  for (const checkpoint::TensorInfo& info : expected.tensors()) {
+    ASSERT_TRUE(actual.find(info.name)) << info.name;
+    // The project promises this bound. FP32 itself errs by about 1e-6.
+    EXPECT_TRUE(near_norm(values_of(actual.get(info.name)), values_of(expected.get(info.name)), 1e-4)) << info.name;
+  }
+}
+
+// What Octet writes is what PEFT wrote: the same names and bytes, and the settings that decide what an adapter computes.
+TEST_P(PeftGolden, IsWrittenAsPeftWritesIt) {
+  const TemporaryFolder folder;
+  put_adapter(GetParam(), folder / "adapter");
+  const ProgramResult run = run_program("convert export --checkpoint adapter --output again --adapter", folder.path());
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(tensors_of(folder / "again/adapter_model.safetensors"), tensors_of(folder / "adapter/adapter_model.safetensors"));
+  const Json peft = json_of(read_file(folder / "adapter/adapter_config.json"));
+  const Json octet = json_of(read_file(folder / "again/adapter_config.json"));
+  for (const char* key : {"peft_type", "task_type", "base_model_name_or_path", "r", "bias", "fan_in_fan_out"})
+    EXPECT_EQ(octet[key], peft[key]) << key;
+  const double r = peft["r"], scale = peft["lora_alpha"].get<double>() / (peft["use_rslora"] ? std::sqrt(r) : r);
+  EXPECT_FALSE(octet["use_rslora"]);
+  EXPECT_NEAR(octet["lora_alpha"].get<double>() / r, scale, 1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, PeftGolden,
+                         ::testing::Values("llama-all", "llama-some", "llama-one-layer", "qwen3-all", "gpt_neox-all"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// A model that a short run has made, and a run with adapters on it.
+class Lora : public ::testing::Test {
+ protected:
+  Lora() {
+    EXPECT_EQ(run_.train("--run.output_dir=base --training.steps=8").code, 0);
+    std::string toml = read_file(run_ / "run.toml");
+    const std::size_t begin = toml.find("[model]"), end = toml.find("[[data");
+    toml.replace(begin, end - begin, "[model]\ninit_from = \"base/model\"\n[lora]\nrank = 4\nalpha = 6\n");
+    write_text(run_ / "lora.toml", toml);
+  }
+  ProgramResult train(const std::string& options = "") const {
+    return run_.run("train lora.toml --training.steps=15 --checkpoint.keep_latest_k=0 " + options);
+  }
+  void expect_refused(const std::string& options, int code, const std::string& message) const {
+    const ProgramResult result = train(options);
+    EXPECT_EQ(result.code, code) << options << "\n" << result.err;
+    EXPECT_TRUE(says(result.err, message)) << options;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+  TinyRun run_;
+};
+
+// What must be the same in an interrupted run.
+std::map<std::string, std::string> results_of(const fs::path& out) {
+  std::map<std::string, std::string> result = tensors_of(out / "checkpoints/step-00000015/rank-00000.safetensors");
+  result.merge(tensors_of(out / "adapter/adapter_model.safetensors"));
+  for (const auto& [step, line] : metrics_of(out)) result[concat("loss ", step)] = line["loss"].dump() + line["grad_norm"].dump();
+  return result;
+}
+
+TEST_F(Lora, ResumesToTheBit) {
+  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
+    const std::string options = concat("--precision.recipe=", recipe, " --run.output_dir=", recipe);
+    ASSERT_EQ(train(options).code, 0);
+    const auto expected = results_of(run_ / recipe);
+    fs::remove_all(run_ / recipe / "checkpoints/step-00000015");
+    fs::remove_all(run_ / recipe / "adapter");
+    const ProgramResult again = train(options);
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_TRUE(says(again.err, "resuming after step 10")) << again.err;
+    EXPECT_TRUE(results_of(run_ / recipe) == expected) << recipe;
+    EXPECT_FALSE(fs::exists(run_ / recipe / "model"));
+  }
+}
+
+// A checkpoint holds adapters, their moments and the scales of activations and gradients: nothing of the model.
+TEST_F(Lora, StoresNothingOfTheModel) {
+  ASSERT_EQ(train().code, 0);
+  std::size_t adapters = 0;
+  for (const auto& [name, bytes] : tensors_of(run_ / "out/checkpoints/step-00000015/rank-00000.safetensors")) {
+    const bool of_adapter = name.find(".lora_A.weight") != std::string::npos || name.find(".lora_B.weight") != std::string::npos;
+    const bool of_scales = name.starts_with("fp8.") && name.find(".w.") == std::string::npos;
+    EXPECT_TRUE(of_adapter || of_scales || name == "optimizer.updates") << name;
+    adapters += of_adapter;
+  }
+  EXPECT_EQ(adapters, 2u * 4 * 2 * 3) << "A and B of four linears in two layers, each with two moments";
+}
+
+std::vector<double> rows_times(const std::vector<double>& b, const std::vector<double>& a, std::size_t rank, double scale) {
+  const std::size_t rows = b.size() / rank, cols = a.size() / rank;
+  std::vector<double> result(rows * cols);
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t k = 0; k < rank; ++k) {
+      for (std::size_t j = 0; j < cols; ++j) result[i * cols + j] += scale * b[i * rank + k] * a[k * cols + j];
+    }
+  }
+  return result;
+}
+
+// Each merged weight is the BF16 weight plus s B A, rounded once.
+TEST_F(Lora, IsMergedWithOneRounding) {
+  ASSERT_EQ(train("--optimizer.lr=0.05").code, 0);
+  for (const std::string from : {"out", "out/adapter"}) {
+    fs::remove_all(run_ / "merged");
+    const ProgramResult result = run_.run("convert export --output merged --checkpoint " + from);
+    ASSERT_EQ(result.code, 0) << result.err;
+    const SafetensorsFile base = SafetensorsFile::open(run_ / "base/model/model.safetensors");
+    const SafetensorsFile merged = SafetensorsFile::open(run_ / "merged/model.safetensors");
+    const SafetensorsFile adapter = SafetensorsFile::open(run_ / "out/adapter/adapter_model.safetensors");
+    ASSERT_EQ(merged.tensors().size(), base.tensors().size());
+    std::size_t adapted = 0;
+    for (const checkpoint::TensorInfo& info : base.tensors()) {
+      std::vector<double> expected = values_of(base.get(info.name));
+      const std::string module = "base_model.model." + info.name.substr(0, info.name.size() - std::string(".weight").size());
+      if (adapter.find(module + ".lora_A.weight")) {
+        ++adapted;
+        const auto change = rows_times(values_of(adapter.get(module + ".lora_B.weight")),
+                                       values_of(adapter.get(module + ".lora_A.weight")), 4, 6.0 / 4);
+        for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += change[i];
+      }
+      // Half a unit in the last place of BF16, and FP32's roundoff of the sum, which can push a value over a boundary.
+      EXPECT_TRUE(near(values_of(merged.get(info.name)), expected, [&](std::size_t i) {
+        return std::abs(expected[i]) * (kUnitRoundoffBf16 + 0x1p-20) + 1e-12;
+      })) << info.name;
+    }
+    EXPECT_EQ(adapted, 2u * 7);
+  }
+  const ProgramResult fp8 = run_.run("convert export --output merged8 --dtype fp8 --checkpoint out");
+  ASSERT_EQ(fp8.code, 0) << fp8.err;
+  ASSERT_EQ(run_.run("convert export --output again8 --dtype fp8 --checkpoint merged").code, 0);
+  EXPECT_EQ(tensors_of(run_ / "merged8/model.safetensors"), tensors_of(run_ / "again8/model.safetensors"));
+}
+
+TEST_F(Lora, IsEvaluatedAndTalks) {
+  ASSERT_EQ(train().code, 0);
+  const ProgramResult eval = run_.run("eval lora.toml --checkpoint out --json");
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_EQ(json_of(eval.out)["eval_loss"], metrics_of(run_ / "out").at(15)["eval_loss"]);
+  for (const std::string model : {"out", "out/adapter"}) {
+    const ProgramResult text = run_.run("generate --prompt The --max-tokens 4 --model " + model);
+    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_EQ(text.out.rfind("The", 0), 0u) << text.out;
+  }
+}
+
+// A run that begins with an adapter begins where the adapter was.
+TEST_F(Lora, GoesOnFromAnAdapter) {
+  ASSERT_EQ(train("--precision.recipe=fp32 --optimizer.lr=0.05").code, 0);
+  const std::string options = "--precision.recipe=fp32 --run.output_dir=second --training.steps=1 --lora.init_from=out/adapter";
+  const ProgramResult second = train(options);
+  ASSERT_EQ(second.code, 0) << second.err;
+  const double after = metrics_of(run_ / "out").at(15)["eval_loss"];
+  const std::string text = " before step 1, in fp32: ";
+  ASSERT_TRUE(says(second.err, text));
+  EXPECT_NEAR(std::stod(second.err.substr(second.err.find(text) + text.size())), after, 1e-5) << "printed with six decimals";
+  expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6");
+  expect_refused(options + " --run.output_dir=third --lora.alpha=4.5 --lora.rank=3", 76, "expected [3, 32]");
+}
+
+TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {
+  ASSERT_EQ(train().code, 0);
+  expect_refused("--training.steps=20 --lora.alpha=8", 2, "lora.alpha is 6.0 there and 8.0 here");
+  expect_refused("--training.steps=20 --lora.targets=q_proj", 2, "lora.targets is [\"all-linear\"] there and [\"q_proj\"] here");
+  expect_refused("--run.output_dir=base", 2, "lora is absent there");
+  expect_refused("--run.output_dir=new --lora.targets=q_proj,gate", 2, "lora.targets: no linear of a block is called \"gate\"");
+  expect_refused("--run.output_dir=new --lora.rank=33", 2, "lora.rank = 33: model.layers.0.self_attn.q_proj is [32, 32]");
+  ASSERT_EQ(run_.train("--run.output_dir=base --training.steps=9").code, 0);
+  expect_refused("--training.steps=20", 76, "out/checkpoints/step-00000015: its adapters belong to a model with the hash ");
+  const ProgramResult exported = run_.run("convert export --output merged --checkpoint out");
+  EXPECT_EQ(exported.code, 76);
+  EXPECT_TRUE(says(exported.err, "its adapters belong to a model with the hash "));
+  fs::remove_all(run_ / "base/model");
+  expect_refused("--training.steps=20", 76, "base/model/config.json: No such file");
+  const ProgramResult none = run_.run("convert export --adapter --output adapter --checkpoint base");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_TRUE(says(none.err, "its run has no [lora]"));
+}
+
+}  // namespace
+}  // namespace octet::testing
