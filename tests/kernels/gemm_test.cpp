@@ -230,6 +230,22 @@ TEST_F(GemmTest, EveryDtypeLayoutAndAddend) {
   }
 }
 
+// The factor multiplies the sum, and not C.
+TEST_F(GemmTest, FactorScalesTheProductAlone) {
+  const std::int64_t m = 37, n = 50, k = 471;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const GemmOperand a = operand(dtype, m, k, Layout::k_last, 1), b = operand(dtype, n, k, Layout::k_first, 2);
+    const Tensor c = random(dtype, {m, n}, 3), d = zeros(dtype, {m, n});
+    Gemm op{.a = a, .b = b, .c = c, .d = d, .factor = 0.375f};
+    Reference expected = reference(op);
+    for (std::vector<double>* numbers : {&expected.d, &expected.magnitude}) {
+      for (double& number : *numbers) number *= 0.375;
+    }
+    gemm(stream(), scratch(), op);
+    EXPECT_TRUE(agrees(op, plus(expected, c), k)) << name_of(dtype);
+  }
+}
+
 TEST_F(GemmTest, EveryScaleTile) {
   struct Tiles {
     ScaleTile a, b;

@@ -110,6 +110,20 @@ TEST_F(HeadNormTest, BackwardAgreesWithFiniteDifferences) {
   agrees("k_weight", o.norm.k_weight.as<double>(), gk);
 }
 
+TEST_F(HeadNormTest, BackwardOfFrozenWeightsGivesTheSameGradient) {
+  const Operands o = operands(DType::f32, 8, 2, 1);
+  forward(o);
+  const Tensor given = random(DType::f32, {kRows, o.cols()});
+  std::vector<std::vector<double>> gradients;
+  for (const bool frozen : {false, true}) {
+    const Tensor g = copy(given), of_weight = zeros(DType::f32, {8}), gweight = frozen ? Tensor{} : of_weight;
+    head_norm_backward(*stream, scratch,
+                       {.norm = o.norm, .before = o.before, .rstd = o.rstd, .g = g, .gq_weight = gweight, .gk_weight = gweight});
+    gradients.push_back(values_of(g));
+  }
+  EXPECT_EQ(gradients[0], gradients[1]);
+}
+
 TEST_F(HeadNormTest, BackwardAddsToTheGradientsOfWeights) {
   const Operands o = operands(DType::f32, 8, 2, 1);
   forward(o);

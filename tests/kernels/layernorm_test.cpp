@@ -145,6 +145,16 @@ TEST_F(LayerNormTest, BackwardIsTheFormulaAndAdds) {
   }
 }
 
+TEST_F(LayerNormTest, BackwardOfAFrozenWeightGivesTheSameGx) {
+  const Operands o = operands(DType::bf16, 50, 136, DType::f32);
+  Operands frozen = o;
+  frozen.gx = copy(o.gx);
+  frozen.gweight = frozen.gbias = {};
+  backward(o);
+  backward(frozen);
+  EXPECT_EQ(values_of(frozen.gx), values_of(o.gx));
+}
+
 TEST_F(LayerNormTest, BackwardIsTheDerivative) {
   const std::int64_t rows = 5, d = 12;
   const Operands o = operands(DType::f64, rows, d, DType::f64);

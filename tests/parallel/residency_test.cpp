@@ -110,6 +110,38 @@ TEST(Residency, FollowsTheTable) {
   }
 }
 
+// A frozen parameter has no master, no gradient and no moments, with any settings of the optimizer. Its codes are its primary.
+TEST(Residency, FreezesParameters) {
+  constexpr Division kOne{}, kTensor{.tensor = 2}, kShards{.shards = 4, .dense_shards = 4},
+      kElsewhere{.held = false, .shards = 2, .dense_shards = 4};
+  const struct {
+    const char* kind;
+    Division division;
+    Weights weights;
+    const char* places;
+  } cases[] = {
+      {"plain", kOne, Weights::kept, "awaaaaaa"},           {"plain", kShards, Weights::kept, "awaaaaaa"},
+      {"plain", kShards, Weights::resharded, "asaaaaaa"},   {"plain", kElsewhere, Weights::kept, "aaaaaaaa"},
+      {"tensor", kOne, Weights::kept, "aawwaaaa"},          {"tensor", kTensor, Weights::kept, "aawaaaaa"},
+      {"tensor", kShards, Weights::kept, "aawwaaaa"},       {"tensor", kShards, Weights::resharded, "aasaaaaa"},
+      {"tensor uncached", kOne, Weights::kept, "aawaaaaa"}, {"tensor read", kOne, Weights::kept, "awwwaaaa"},
+      {"block", kShards, Weights::resharded, "aasaaaaa"},   {"row", kOne, Weights::kept, "aawwaaaa"},
+      {"row", kShards, Weights::resharded, "aasasaaa"},
+  };
+  for (const auto& c : cases) {
+    ParameterSpec spec = spec_of(c.kind);
+    spec.frozen = true;
+    for (const bool master : {true, false}) {
+      for (const std::size_t offload_slot : {0, 4096}) {
+        for (const Gradients gradients : {Gradients::whole, Gradients::sharded}) {
+          const Storage storage{.master_weights = master, .offload_slot = offload_slot};
+          EXPECT_EQ(places_of(spec, storage, {.weights = c.weights, .gradients = gradients}, c.division), c.places) << c.kind;
+        }
+      }
+    }
+  }
+}
+
 TEST(Residency, GivesEachCopyItsDtype) {
   const Storage storage{.moments = DType::bf16};
   const Division shards{.shards = 2, .dense_shards = 2};

@@ -23,9 +23,14 @@ std::vector<Adapted> models_with_adapters() {
   };
   models::DecoderConfig tied = tiny_config();
   tied.tied_head = true;
+  // All experts are chosen, because a choice that changes has no derivative.
+  models::DecoderConfig mixture = tiny_config();
+  mixture.family = "mixtral";
+  mixture.experts = mixture.experts_per_token = 3;
   return {{"Llama", of(tiny_config())},
           {"OnlyQueriesAndValues", of(tied, {"q_proj", "v_proj"})},
           {"OnlyUp", of(tiny_config(), {"up_proj"})},
+          {"Mixtral", of(mixture)},
           {"GptNeoxParallel", of(tiny_gpt_neox_config(true))},
           {"GptNeoxSequential", of(tiny_gpt_neox_config(false), {"query_key_value", "dense"})},
           {"GptNeo", of(tiny_gpt_neo_config())},
@@ -200,6 +205,16 @@ TEST_F(FrozenOnMeshes, LearnsAsOneRank) {
       SCOPED_TRACE(recipe + ", " + text(layout));
       expect_same_curve(run_mesh(options, layout, steps), one);
     }
+  }
+}
+
+// States of adapters may lie in host memory.
+TEST_F(FrozenOnMeshes, IsTheSameWithOffload) {
+  for (const Layout& layout : {kAlone, Layout{.mesh = Mesh({1, 2, 1, 1})}}) {
+    train::EngineOptions options = adapted(tiny_options("fp8_rowwise"));
+    const RunState expected = run_mesh(options, layout, {.count = 3});
+    options.offload_slot = 1 << 16;
+    expect_same_bits(run_mesh(options, layout, {.count = 3}), expected);
   }
 }
 
