@@ -62,6 +62,15 @@ TEST_F(Advise, ALargeModelIsFasterInFp8) {
   for (const Json& recipe : advice["recipes"]) EXPECT_GT(recipe["memory_bytes"].get<std::int64_t>(), 1 << 30) << recipe;
 }
 
+// A frozen weight has two products instead of three. Adapters add some reads of what these multiply.
+TEST_F(Advise, AFrozenModelHasNoWeightGradients) {
+  const Json advice = advise_json(std::string(kLarge) + "--lora.rank=16");
+  const double products = 2 * 2.0 * 16384 * 4096 * 14336 / 690e12;
+  const double total = advice["linears"][3]["recipes"][0]["predicted"]["total_s"].get<double>();
+  EXPECT_GT(total, products);
+  EXPECT_LT(total, 1.25 * products);
+}
+
 // The dry run for the same device prints the same total.
 TEST_F(Advise, MemoryIsThatOfThePlan) {
   std::string bytes = run_.train("--dry-run --run.device=cuda").out;

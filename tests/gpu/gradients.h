@@ -13,12 +13,13 @@
 
 namespace octet::testing {
 
-// Returns the gradients of one micro-batch for all parameters, one parameter after the other.
+// Returns the gradients of one micro-batch for all trained parameters, one parameter after the other.
 inline std::vector<double> gradients(train::Engine& engine, const Tokens& tokens) {
   engine.zero_gradients();
   engine.forward_backward(tokens.batch(), nullptr);
   std::vector<double> result;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    if (p.spec.frozen) continue;
     const std::vector<double> values = values_of(to_host(engine.stream(), p.grad).view());
     result.insert(result.end(), values.begin(), values.end());
   }

@@ -75,6 +75,21 @@ std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, 
   return engine;
 }
 
+train::EngineOptions adapted(train::EngineOptions options, std::vector<std::string> targets) {
+  options.adapters = {.rank = 4, .scale = 0.75, .targets = std::move(targets)};
+  return options;
+}
+
+void randomise_b(train::Engine& engine) {
+  for (parallel::Parameter& p : engine.model().parameters().parameters()) {
+    if (!p.spec.name.ends_with(".lora_B.weight")) continue;
+    p.spec.init_std = 0.3;
+    engine.model().parameters().initialise(engine.stream(), p, 5);
+    p.spec.init_std = 0.0;
+  }
+  engine.refresh();
+}
+
 Tokens random_tokens(std::int64_t count, std::int64_t vocab, std::uint32_t subject) {
   const Rng rng(99, RngStream::test, subject);
   Tokens result;

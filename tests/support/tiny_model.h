@@ -28,6 +28,11 @@ train::EngineOptions tiny_options(const std::string& recipe);
 std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, std::uint64_t seed = 7,
                                            DeviceKind device = DeviceKind::cpu);
 
+// Adds adapters of rank 4.
+train::EngineOptions adapted(train::EngineOptions options, std::vector<std::string> targets = {models::kAllLinear});
+// Adapters start with B at zero, where A has no gradient. Gives B random numbers.
+void randomise_b(train::Engine& engine);
+
 struct Tokens {
   std::vector<std::int32_t> tokens, targets, document_starts;
   data::Batch batch() const {

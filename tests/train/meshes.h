@@ -60,21 +60,6 @@ inline train::EngineOptions mixture_options(const std::string& recipe) {
   options.model.router_z = 0.01;
   return options;
 }
-// Adds adapters of rank 4.
-inline train::EngineOptions adapted(train::EngineOptions options, std::vector<std::string> targets = {models::kAllLinear}) {
-  options.adapters = {.rank = 4, .scale = 0.75, .targets = std::move(targets)};
-  return options;
-}
-// Adapters start with B at zero, where A has no gradient. Gives B random numbers.
-inline void randomise_b(train::Engine& engine) {
-  for (parallel::Parameter& p : engine.model().parameters().parameters()) {
-    if (!p.spec.name.ends_with(".lora_B.weight")) continue;
-    p.spec.init_std = 0.3;
-    engine.model().parameters().initialise(engine.stream(), p, 5);
-    p.spec.init_std = 0.0;
-  }
-  engine.refresh();
-}
 inline train::EngineOptions gpt_neox_options(const std::string& recipe, bool parallel_residual) {
   train::EngineOptions options = context_options(recipe);
   options.model = tiny_gpt_neox_config(parallel_residual);

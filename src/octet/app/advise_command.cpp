@@ -76,7 +76,7 @@ class Adviser {
     try {
       const train::Config config = config_for(config_, recipe_name);
       const Recipe recipe = train::recipe_of(config, DeviceKind::cuda);
-      models::Decoder model(advice.setting.model, recipe);
+      models::Decoder model(advice.setting.model, recipe, {}, {}, {}, 0, train::adapters_of(config));
       result.fp8_layers = plan::fp8_layers(model, advice.kinds);
       result.memory_bytes = train::measure_run(config).total();
       const Recipe bf16 = recipes::make_recipe("bf16", {});
@@ -121,7 +121,7 @@ int run_advise(const AdviseArgs& args) {
   // As the run itself would be refused.
   const Recipe own = train::recipe_of(config, DeviceKind::cpu);
   const train::EngineOptions options = train::engine_options(config, own);
-  models::Decoder model(options.model, own);
+  models::Decoder model(options.model, own, {}, {}, {}, 0, options.adapters);
   Advice advice{.run = config.run.name,
                 .gpu = stream ? cuda_properties().name : "",
                 .gpu_memory_bytes = stream ? cuda_properties().memory_bytes : kH200MemoryBytes,

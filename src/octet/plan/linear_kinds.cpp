@@ -56,6 +56,7 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
     const bool shares_gradient = model.config().parallel_residual && role->name == std::string_view("o");
     // The norm of heads comes between the rotation and the linear, and writes values.
     const bool normed = model.config().head_norm && role->name == std::string_view("qkv");
+    const nn::Adapter* const adapter = linear->adapter();
     kinds.push_back({.name = role->name,
                      .pattern = pattern,
                      .out = shape[0],
@@ -65,6 +66,8 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
                      .g = shares_gradient || normed ? Producer::none : role->g,
                      .residual = role->residual,
                      .bias = linear->bias() != nullptr,
+                     .frozen = linear->weight().spec.frozen,
+                     .adapter_rank = adapter ? adapter->a().cut.global()[0] : 0,
                      .quantisable = shape[0] % 16 == 0 && shape[1] % 16 == 0});
   }
   return kinds;

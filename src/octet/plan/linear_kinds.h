@@ -29,6 +29,8 @@ struct LinearKind {
   Producer x = Producer::none, g = Producer::none;  // producers of the input X and of the output gradient G
   bool residual = false;                            // the output is added to the residual stream
   bool bias = false;
+  bool frozen = false;
+  std::int64_t adapter_rank = 0;  // of the adapters of all its modules together; 0: it has none
   bool quantisable = true;  // false: FP8 does not support the dims, so the layers stay in BF16 in every recipe
 };
 

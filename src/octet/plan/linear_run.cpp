@@ -18,6 +18,12 @@ Recipe everywhere(const Recipe& recipe) {
   return result;
 }
 
+parallel::ParameterStore store_of(const LinearKind& kind) {
+  parallel::ParameterStore store;
+  store.set_frozen(kind.frozen);
+  return store;
+}
+
 }  // namespace
 
 std::int64_t tokens_at_a_time(const LinearKind& kind, const LinearSetting& setting) {
@@ -32,6 +38,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
       kind_(kind),
       setting_(setting),
       tokens_(tokens_at_a_time(kind, setting)),
+      parameters_(store_of(kind)),
       scales_(recipe),
       linear_({.parts = {kind.name},
                .out = kind.out,
@@ -43,8 +50,11 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
       norm_g_(setting.model.norm, "g", kind.out, setting.model.norm_epsilon, parameters_),
       stash_(stream.device(), MemoryCategory::activations, capacity.stash),
       scratch_(stream.device(), MemoryCategory::workspace, capacity.scratch) {
+  parameters_.set_frozen(false);
+  if (kind.adapter_rank > 0) linear_.adapt({0}, kind.adapter_rank, 1.0, parameters_);
   parameters_.materialise(stream.device(), setting.storage);
-  parameters_.initialise(stream, 1);
+  for (parallel::Parameter& p : parameters_.parameters())
+    parameters_.fill(stream, scratch_, p, [&] { parameters_.initialise(stream, p, 1); });
   scales_.materialise(stream);
   linear_.bind();
   parameters_.refresh(stream, scratch_);

@@ -32,7 +32,7 @@ class LinearRun {
 
   // Runs forward and backward for tokens_at_a_time() tokens.
   void micro_batch();
-  // Casts the weight again.
+  // Casts the weight again, unless it is frozen.
   void cast_weight();
   // Updates delayed scales as after an optimizer step. With the initial scales of 1, the codes would use few bits, and a GPU
   // computes faster on such data.
@@ -64,7 +64,7 @@ class LinearRun {
   LinearKind kind_;
   LinearSetting setting_;
   std::int64_t tokens_;
-  parallel::ParameterStore parameters_;
+  parallel::ParameterStore parameters_;  // all of them frozen, or none but the adapter
   recipes::ScaleState scales_;
   nn::Linear linear_;
   nn::Norm norm_x_, norm_g_;
