@@ -189,6 +189,21 @@ TEST_F(Lora, IsEvaluatedAndTalks) {
   }
 }
 
+// Ranks load the model in shards, and the run goes on on one rank.
+TEST_F(Lora, GoesFromTwoRanksToOne) {
+  ASSERT_EQ(train().code, 0);
+  const ProgramResult two = run_.run(
+      "launch -n 2 -- train lora.toml --training.steps=10 --run.output_dir=two --parallel.reshard_after_forward=true "
+      "--parallel.gradients=sharded");
+  ASSERT_EQ(two.code, 0) << two.err;
+  const ProgramResult one = train("--run.output_dir=two");
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_TRUE(says(one.err, "resuming after step 10"));
+  const auto expected = metrics_of(run_ / "out"), actual = metrics_of(run_ / "two");
+  for (const auto& [step, line] : expected)
+    EXPECT_NEAR(actual.at(step)["loss"].get<double>(), line["loss"].get<double>(), 0.01) << step;
+}
+
 // A run that begins with an adapter begins where the adapter was.
 TEST_F(Lora, GoesOnFromAnAdapter) {
   ASSERT_EQ(train("--precision.recipe=fp32 --optimizer.lr=0.05").code, 0);
@@ -200,6 +215,25 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   ASSERT_TRUE(says(second.err, text));
   EXPECT_NEAR(std::stod(second.err.substr(second.err.find(text) + text.size())), after, 1e-5) << "printed with six decimals";
   expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6");
+  expect_refused("--run.output_dir=third --lora.init_from=base/model", 76, "base/model/adapter_config.json: No such file");
+  const fs::path config = run_ / "out/adapter/adapter_config.json";
+  Json json = json_of(read_file(config));
+  const auto with = [&](const char* key, const Json& value) {
+    Json changed = json;
+    changed[key] = value;
+    write_text(config, changed.dump());
+  };
+  with("use_dora", true);
+  expect_refused(options + " --run.output_dir=third", 76, "use_dora = \"true\": Octet reads only adapters with false");
+  with("r", 0);
+  expect_refused(options + " --run.output_dir=third", 76, "r = 0: must be between 1 and");
+  with("lora_alpha", "much");
+  expect_refused(options + " --run.output_dir=third", 76, "lora_alpha = \"\"much\"\": must be a number");
+  with("base_model_name_or_path", "somebody/model");
+  const ProgramResult talks = run_.run("generate --prompt The --max-tokens 4 --model out/adapter");
+  EXPECT_EQ(talks.code, 76);
+  EXPECT_TRUE(says(talks.err, "base_model_name_or_path = \"somebody/model\": not a model directory here"));
+  with("r", 4);
   expect_refused(options + " --run.output_dir=third --lora.alpha=4.5 --lora.rank=3", 76, "expected [3, 32]");
 }
 

@@ -1,7 +1,7 @@
 // Adapters beside a frozen model: their gradients, what is frozen, what is in memory, and steps on meshes.
 #include <gtest/gtest.h>
 
-#include "octet/base/rng.h"
+#include "octet/kernels/quantize/quantize.h"
 #include "support/errors.h"
 #include "support/grad_check.h"
 #include "train/meshes.h"
@@ -104,9 +104,21 @@ TEST(FrozenModel, HasNotOneBitChangedAfterSteps) {
 // With B at zero an adapter changes nothing: the loss is that of the model alone, which is trained with the scales of its
 // weights' amaxes.
 TEST(FrozenModel, ComputesWhatTheTrainedModelComputes) {
+  std::vector<train::EngineOptions> variants;
   for (const std::string& recipe : all_recipes()) {
-    SCOPED_TRACE(recipe);
-    train::EngineOptions options = tiny_options(recipe);
+    variants.push_back(tiny_options(recipe));
+    if (!variants.back().recipe.is_fp8()) continue;
+    const recipes::Options of_head{.head = "recipe"}, uncached{.weight_transpose_cache = false};
+    const recipes::Options in_bf16{.skip = {"model.layers.0.*", "*.down_proj"}}, wgrad{.wgrad = "bf16"};
+    for (const recipes::Options& of_recipe : {of_head, uncached, in_bf16, wgrad}) {
+      if (!of_recipe.weight_transpose_cache && !kernels::is_square(variants.back().recipe.w.tile)) continue;  // refused
+      variants.push_back(tiny_options(recipe));
+      variants.back().recipe = recipe_named(recipe, of_recipe);
+      variants.back().model.tied_head = of_recipe.head == "recipe";
+    }
+  }
+  for (train::EngineOptions& options : variants) {
+    SCOPED_TRACE(options.recipe.name);
     options.calibrates = options.recipe.delayed();
     const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
     const auto loss_of = [&](const train::EngineOptions& of) {

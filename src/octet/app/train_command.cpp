@@ -45,6 +45,16 @@ std::string mesh_text(const parallel::Mesh& mesh, const train::Config& config) {
   return text;
 }
 
+// " and 8.2 K of adapters, which alone are trained,", or "" without adapters.
+std::string text_of_adapters(models::Decoder& model) {
+  double trained = 0;
+  for (const nn::Linear* linear : model.linears()) {
+    if (const nn::Adapter* adapter = linear->adapter())
+      trained += static_cast<double>(adapter->a().cut.global().elements() + adapter->b().cut.global().elements());
+  }
+  return trained == 0 ? "" : concat(" and ", telemetry::format_compact(trained), " of adapters, which alone are trained,");
+}
+
 }  // namespace
 
 int run_train(const TrainArgs& args) {
@@ -70,8 +80,9 @@ int run_train(const TrainArgs& args) {
   }
   {
     models::Decoder model(options.model, options.recipe, {}, {}, {}, 0, options.adapters);
-    fmt::print("{}: {} parameters on {}, recipe {}\n", config.run.name,
-               telemetry::format_compact(static_cast<double>(options.model.parameters())), name_of(device), options.recipe.name);
+    fmt::print("{}: {} parameters{} on {}, recipe {}\n", config.run.name,
+               telemetry::format_compact(static_cast<double>(options.model.parameters())), text_of_adapters(model),
+               name_of(device), options.recipe.name);
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
