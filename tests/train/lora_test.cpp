@@ -106,6 +106,7 @@ TEST(FrozenModel, HasNotOneBitChangedAfterSteps) {
 TEST(FrozenModel, ComputesWhatTheTrainedModelComputes) {
   std::vector<train::EngineOptions> variants;
   for (const std::string& recipe : all_recipes()) {
+    variants.push_back(mixture_options(recipe));
     variants.push_back(tiny_options(recipe));
     if (!variants.back().recipe.is_fp8()) continue;
     const recipes::Options of_head{.head = "recipe"}, uncached{.weight_transpose_cache = false};
@@ -258,6 +259,11 @@ TEST(FrozenModel, RefusesTargetsAndRanksThatDoNotFit) {
       contains(error_of(ExitCode::config, [&] { make_engine(options); }),
                "lora.targets: no linear of a block is called \"w1\"; the blocks have down_proj, gate_proj, k_proj, o_proj, "
                "q_proj, up_proj, v_proj, and \"all-linear\" is all of them"));
+  train::EngineOptions mixture = adapted(mixture_options("bf16"), {"q_proj", "down_proj"});
+  mixture.model.family = "qwen3_moe";
+  mixture.model.head_norm = true;
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { make_engine(mixture); }),
+                       "lora.targets: \"down_proj\" names model.layers.0.mlp.experts.0.down_proj, and experts have no adapters"));
   options.adapters = {.rank = 17, .targets = {"k_proj"}};
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { make_engine(options); }),
                        "lora.rank = 17: model.layers.0.self_attn.k_proj is ["));

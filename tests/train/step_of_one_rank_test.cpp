@@ -198,7 +198,7 @@ std::vector<StepCase> adapters() {
                                    std::pair("Full", Checkpointing::full)}) {
     train::EngineOptions mixture = adapted(mixture_options("fp64"));
     mixture.checkpointing = mode;
-    add(concat("AdaptersOfExperts", name), mixture, kMixtures);
+    add(concat("AdaptersOfAMixture", name), mixture, kMixtures);
   }
   return cases;
 }
