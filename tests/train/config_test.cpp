@@ -176,6 +176,7 @@ TEST(Config, TargetsOfLoraAreOneNameOrSeveral) {
   apply_override(c, "lora.targets=k_proj,o_proj");
   EXPECT_EQ(c.lora->targets, (Names{"k_proj", "o_proj"}));
   EXPECT_EQ(parse_error("[lora]\nrank = 0\n"), "run.toml:2: lora.rank = 0: must be at least 1");
+  EXPECT_EQ(parse_error("[lora]\ndropout = 0.1\n"), "run.toml:2: lora.dropout: unknown key (octet has no dropout)");
   EXPECT_EQ(parse_error("[lora]\ntargets = 3\n"), "run.toml:2: lora.targets = 3: must be a list, not a whole number");
 }
 

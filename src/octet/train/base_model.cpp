@@ -63,10 +63,10 @@ std::string hash_of_base(const Config& config) {
   return sum.hex();
 }
 
-void check_base(const nlohmann::json& meta, const Config& config, const std::string& checkpoint) {
-  const std::string before = meta.value("lora_base", ""), now = hash_of_base(config);
-  demand(before == now, ExitCode::data, checkpoint, ": its adapters belong to a model with the hash ", before, ", but ",
-         has_base_weights(config) ? config.model.init_from + " has" : "random weights of this configuration have", " ", now);
+void check_base(const nlohmann::json& meta, const std::string& hash, const std::string& checkpoint) {
+  const std::string before = meta.value("lora_base", "");
+  demand(before == hash, ExitCode::data, checkpoint, ": its adapters belong to a model with the hash ", before,
+         ", and that of this run has ", hash, ": model.init_from must hold the model that the run began with");
 }
 
 }  // namespace octet::train

@@ -17,7 +17,7 @@ void begin_model(Engine& engine, const Config& config);
 // The hash of the model beneath the adapters of [lora], as 16 hexadecimal digits: of the name, dtype, shape, and first and last
 // values of every tensor of model.init_from; or of the seed and of every name and shape, which random weights follow from.
 std::string hash_of_base(const Config& config);
-// Throws Error{data} naming `checkpoint` if its adapters, by its `meta`, belong to another model.
-void check_base(const nlohmann::json& meta, const Config& config, const std::string& checkpoint);
+// Throws Error{data} naming `checkpoint` if its adapters, by its `meta`, belong to a model with another hash.
+void check_base(const nlohmann::json& meta, const std::string& hash, const std::string& checkpoint);
 
 }  // namespace octet::train

@@ -76,6 +76,15 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"dtype", "precision.recipe"},
       {"torch_dtype", "precision.recipe"},
       {"mixed_precision", "precision.recipe"},
+      // PEFT and axolotl
+      {"lora_r", "lora.rank"},
+      {"lora_alpha", "lora.alpha"},
+      {"target_modules", "lora.targets"},
+      {"lora_target_modules", "lora.targets"},
+      {"lora_target_linear", "lora.targets"},
+      {"use_rslora", "lora.rslora"},
+      {"peft_use_rslora", "lora.rslora"},
+      {"lora_model_dir", "lora.init_from"},
       // Megatron and NeMo
       {"lr_warmup_iters", "lr_scheduler.warmup_steps"},
       {"lr_warmup_steps", "lr_scheduler.warmup_steps"},
@@ -164,6 +173,8 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
 // Names for what is no key of ours, and why.
 const std::map<std::string, std::string, std::less<>>& foreign_notes() {
   static const std::map<std::string, std::string, std::less<>> notes = {
+      {"dropout", "octet has no dropout"},
+      {"lora_dropout", "octet has no dropout"},
       {"delayed_param", "octet always creates parameters shard by shard"},
       {"delayed_parameter_initialization", "octet always creates parameters shard by shard"},
       {"sequence_parallel", "parallel.tensor always divides the tokens, too"},

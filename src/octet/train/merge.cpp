@@ -58,7 +58,7 @@ MergedModel::MergedModel(checkpoint::Reader reader, const Config& config)
       dtype_(reader.meta().value("recipe", "") == "fp32" ? DType::f32 : DType::bf16),
       device_(make_device(DeviceKind::cpu)),
       stream_(device_->make_stream()) {
-  check_base(reader.meta(), config, reader.path().string());
+  check_base(reader.meta(), hash_of_base(config), reader.path().string());
   if (!base_.empty() && checkpoint::has_weights(base_)) base_weights_ = checkpoint::ModelWeights::open(base_);
   reader_ = std::move(reader);
 }

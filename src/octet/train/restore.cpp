@@ -27,7 +27,7 @@ std::int64_t load_weights(Engine& engine, const Config& config, const checkpoint
   demand(recipe == engine.model().recipe().name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
          ", but precision.recipe = ", engine.model().recipe().name);
   if (config.lora) {
-    check_base(reader.meta(), config, reader.path().string());
+    check_base(reader.meta(), hash_of_base(config), reader.path().string());
     begin_model(engine, config);
   }
   reader.load(engine.stream(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),

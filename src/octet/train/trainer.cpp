@@ -119,8 +119,8 @@ void Trainer::start_engine() {
   demand((resumed_ && !config_.lora) || !init_from_is_gone(config_), ExitCode::data, config_.model.init_from,
          "/config.json: No such file; a run that begins without a checkpoint begins with model.init_from",
          config_.lora ? ", and a run with [lora] always does" : "");
-  if (config_.lora && resumed_) check_base(resumed_->meta(), config_, resumed_->path().string());
   if (config_.lora) base_hash_ = hash_of_base(config_);
+  if (config_.lora && resumed_) check_base(resumed_->meta(), base_hash_, resumed_->path().string());
   if (resumed_ && !config_.lora) {
     engine_->initialise(config_.run.seed);
   } else {
