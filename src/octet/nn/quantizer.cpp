@@ -103,7 +103,9 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, 
   const std::int64_t all = shared ? scope.tensor.size() * rows : rows;
   x.codes = codes ? *codes : allocate_codes(scope, all, reads);
   if (shared && !x.codes.rowwise) add_rowwise(scope, all, x.codes);  // in which ranks gather
-  if (!writes_values) x.epilogue = epilogue(scope, shared ? own_rows(scope, x.codes) : x.codes);
+  // An adapter needs no more values than the residual stream, so the producer may write codes beside them.
+  const bool writes_codes = !writes_values || (options_.of_residual && options_.reads_values);
+  if (writes_codes) x.epilogue = epilogue(scope, shared ? own_rows(scope, x.codes) : x.codes);
   return x;
 }
 
