@@ -7,7 +7,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// What an answer is, and whether it has ended, after these ids.
+// Takes ids one after another. Returns those of the answer, and whether it has ended.
 std::pair<Ids, bool> answer_of(const Ids& end, const Ids& ids) {
   AnswerEnd answer(end);
   Ids certain;

@@ -96,7 +96,7 @@ class Lora : public ::testing::Test {
   TinyRun run_;
 };
 
-// What must be the same in an interrupted run.
+// Everything in which an interrupted run must equal one that was not: the checkpoint, the adapter, losses and norms.
 std::map<std::string, std::string> results_of(const fs::path& out) {
   std::map<std::string, std::string> result = tensors_of(out / "checkpoints/step-00000015/rank-00000.safetensors");
   result.merge(tensors_of(out / "adapter/adapter_model.safetensors"));

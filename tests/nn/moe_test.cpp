@@ -22,12 +22,12 @@ double distance(const Tensor& a, const Tensor& b) {
 }
 
 struct MoeLayer : testing::LayerTest {
-  void make(const Recipe& of, std::int64_t top_k = 2, double losses = 0) {
+  void make(const Recipe& of, std::int64_t top_k = 2, double losses = 0, std::int64_t experts = kExperts) {
     use(of);
     moe = std::make_unique<Moe>(Moe::Options{.name = "moe",
                                              .dim = kMoeDim,
                                              .ffn = kMoeFfn,
-                                             .experts = kExperts,
+                                             .experts = experts,
                                              .top_k = top_k,
                                              .init_std = 0.5,
                                              .output_init_std = 0.5,
@@ -100,6 +100,21 @@ TEST_F(MoeLayer, BackwardIsTheDerivative) {
   expect_gradient("router", moe->router().value, copy(moe->router().grad), loss);
   for (Linear* linear : moe->linears())
     expect_gradient(linear->name(), linear->weight().value, copy(linear->weight().grad), loss);
+}
+
+// A hundred experts take no more launches than a few. The routers differ, and so do the rows of each expert.
+TEST_F(MoeLayer, LaunchesDoNotDependOnTheNumberOfExperts) {
+  for (const std::string& name : recipes::recipe_names()) {
+    const auto launches = [&](std::int64_t experts) {
+      make(recipes::make_recipe(name, {}), 2, 1.0, experts);
+      stream->start_profile();
+      run(Way::rebuilt);
+      std::int64_t calls = 0;
+      for (const OpTime& op : stream->take_profile()) calls += op.calls;
+      return calls;
+    };
+    EXPECT_EQ(launches(4), launches(32)) << name;
+  }
 }
 
 // Backward gives the same bits after a full forward, after a forward without y, and after a selective forward with a rebuild.

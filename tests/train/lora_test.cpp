@@ -131,8 +131,8 @@ TEST(FrozenModel, ComputesWhatTheTrainedModelComputes) {
   }
 }
 
-// Of an FP8 linear only codes and scales are there, of other frozen parameters values in the dtype of the activations. All that
-// is trained are the adapters: masters, values, gradients and two moments.
+// A frozen weight of an FP8 linear has codes and scales alone, and other frozen parameters have values in the dtype of the
+// activations. Only adapters have masters, gradients and moments.
 TEST(FrozenModel, TakesTheMemoryOfItsCodesAndAdapters) {
   for (const std::string& recipe : all_recipes()) {
     SCOPED_TRACE(recipe);

@@ -15,9 +15,9 @@ inline constexpr double kH200CopyBytesPerSecond = 4.3e12;
 inline constexpr double kH100CopyBytesPerSecond = 3.0e12;
 inline constexpr double kNvlinkBytesPerSecond = 324e9;  // of the bus, in NCCL's all-gather of 1 GiB between four
 
+constexpr bool is_grouped(std::string_view op) { return op.ends_with(kernels::kGroupedSuffix); }
 // Operations per second that an op of a profile sustains at best within a step at 700 W; 0 for ops that memory bounds. cuDNN's
 // attention alone reaches 620 and 525 for a moment, but no step sustains that.
-constexpr bool is_grouped(std::string_view op) { return op.ends_with(kernels::kGroupedSuffix); }
 constexpr double ceiling_flops(std::string_view op) {
   if (is_grouped(op)) op.remove_suffix(kernels::kGroupedSuffix.size());
   struct Ceiling {

@@ -39,13 +39,11 @@ Adapter::Adapter(const Options& o, parallel::ParameterStore& store)
       a_(&store.add({.name = o.linear + ".lora_A.weight",
                      .shape = {static_cast<std::int64_t>(o.parts.size()) * o.rank, o.weight->cut.global()[1]},
                      .cut = {.along = o.cut.along == Cut::columns ? Cut::columns : Cut::none},
-                     .expert = o.weight->spec.expert,
                      .init_std = 1.0 / std::sqrt(3.0 * static_cast<double>(o.weight->cut.global()[1])),
                      .grad_from_product = true})),
       b_(&store.add({.name = o.linear + ".lora_B.weight",
                      .shape = {rows_of_b(o), o.rank},
                      .cut = cut_of_b(o),
-                     .expert = o.weight->spec.expert,
                      .init_std = 0.0,
                      .grad_from_product = true})) {
   const std::vector<std::int64_t> all = rows_of_parts(o);

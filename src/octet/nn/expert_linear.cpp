@@ -34,7 +34,8 @@ Quantizer::Options ExpertLinear::options_of(const Quantizer& (Linear::*operand)(
 void ExpertLinear::watch_weights(const Scope& scope) const {
   for (std::size_t i = 0; i < count_; ++i) {
     const parallel::Parameter& w = own(i).weight();
-    if (w.primary() && w.primary().shape == w.spec.shape) scope.watch->operand(scope, own(i).name(), Role::weight, w.primary(), w.codes);
+    if (w.primary() && w.primary().shape == w.spec.shape)
+      scope.watch->operand(scope, own(i).name(), Role::weight, w.primary(), w.codes);
   }
 }
 

@@ -22,7 +22,7 @@ class ExpertLinear {
   std::int64_t out() const { return own(0).out(); }
   // Returns X completed, as its producer left it.
   Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const { return x_.complete(scope, x, reads); }
-  // Of the operands of all experts.
+  // These quantize the operands of all experts of this rank together.
   const Quantizer& x() const { return x_; }
   const Quantizer& g() const { return g_; }
 

@@ -76,7 +76,7 @@ class Moe {
   // Chooses the experts of each token. Adds the router's losses of whole sequences to scope.router_total, on the first rank of
   // the context axis.
   void route(const Scope& scope, const Operand& h, MoeSaved& saved) const;
-  // Counts the rows, for which the host waits, and sends them to their experts.
+  // Counts the rows and sends them to their experts. With several ranks the host waits for the counts.
   void dispatch(const Scope& scope, MoeSaved& saved, MoeWork& work) const;
   void experts(const Scope& scope, MoeSaved& saved) const;
   // Sends the results back.

@@ -39,7 +39,7 @@ enum class Reads : std::uint8_t {
   wgrad,            // X is made again, bit for bit, in the backward pass
 };
 
-// What the gradient of a weight is made of.
+// The form in which wgrad reads an operand.
 enum class WgradReads : std::uint8_t {
   codes,
   values,   // not in FP8, or of an adapter instead of the weight
@@ -58,9 +58,9 @@ class Quantizer {
     bool fp8 = false;                  // false: GEMMs read values
     bool shared = false;               // producers make a share of the tokens
     WgradReads wgrad = WgradReads::values;
-    bool reads_values = false;         // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
-    bool of_residual = false;          // a gradient of the residual stream: its producer writes values even if it writes codes
-    std::vector<int> slots = {};       // of each in `scales`, with delayed scaling
+    bool reads_values = false;    // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
+    bool of_residual = false;     // a gradient of the residual stream: its producer writes values even if it writes codes
+    std::vector<int> slots = {};  // of each in `scales`, with delayed scaling
   };
   // `scales` outlives the quantizer. A grouped one quantizes the rows of scope.groups.
   Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped = false);

@@ -45,7 +45,8 @@ constexpr Share kShares[] = {
     {"sum_squares", 1.0},
 };
 
-// Of what products of one group reach, measured in steps of Mixtral 8x7B and Qwen3 30B-A3B (docs/measurements/gpu-tests.md).
+// A grouped product reaches this share of the rate of a single one, measured in steps of Mixtral 8x7B and Qwen3 30B-A3B
+// (docs/measurements/gpu-tests.md).
 constexpr double kGroupedShare = 0.9;
 
 Share share_of(std::string_view op) {

@@ -25,6 +25,10 @@ struct RowGroups {
   explicit operator bool() const { return static_cast<bool>(counts); }
   std::int64_t size() const { return counts ? counts.rows() : 0; }
   std::int64_t rows() const { return tiles.rows() * kGroupRows; }
+  // The share of all rows that a plan counts with; 1 without groups.
+  double expected_share() const {
+    return *this && rows() > 0 ? static_cast<double>(expected) / static_cast<double>(rows()) : 1.0;
+  }
 };
 
 // The rows of a matrix that has room for `rows` rows, however they are shared out to the groups.

@@ -15,9 +15,10 @@ namespace octet::train {
 
 class MergedModel {
  public:
-  // Of an adapter directory of PEFT and the model that it names. Throws Error{data}.
+  // Merges an adapter directory of PEFT with the model that it names. Throws Error{data}.
   explicit MergedModel(const std::filesystem::path& adapter);
-  // Of a checkpoint of a run with [lora], whose model is loaded again. Throws Error{data}, also if that is another model.
+  // Merges the adapters of a checkpoint with the model that its run began with, which is loaded again. Throws Error{data}, also
+  // if the model there is another one.
   MergedModel(checkpoint::Reader reader, const Config& config);
 
   const models::DecoderConfig& config() const { return config_; }

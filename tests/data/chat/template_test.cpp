@@ -142,7 +142,7 @@ TEST(ChatTemplate, UnknownNamesAndTemplates) {
   EXPECT_TRUE(contains(error, "give --chat with one of: llama3"));
 }
 
-// What a template does not write is not trained on in silence.
+// A template that would not write a part of a message refuses the message.
 TEST(ChatTemplate, Qwen3RefusesThoughtsThatWouldBeLost) {
   const ByteTokenizer bytes;
   const ChatFormat format = chat_format("qwen3", TrainOn::assistant, bytes);

@@ -78,10 +78,9 @@ const char* profile_name(const GemmOperand& a, ScaleTile b, Accumulation accumul
 // The work of the rows that a plan expects; `once` are the bytes that do not depend on rows.
 Work work_of(const GemmOperand& a, const RowGroups& groups, std::int64_t n, std::int64_t k, double once) {
   const double flops = 2.0 * static_cast<double>(groups.expected) * static_cast<double>(n) * static_cast<double>(k);
-  const double share = static_cast<double>(groups.expected) / static_cast<double>(std::max<std::int64_t>(1, groups.rows()));
   return {.flops = flops,
           .fp8_flops = is_fp8(a) ? flops : 0,
-          .bytes = share * static_cast<double>(a.values.bytes()) + once,
+          .bytes = groups.expected_share() * static_cast<double>(a.values.bytes()) + once,
           .shape = {groups.expected, n, k}};
 }
 

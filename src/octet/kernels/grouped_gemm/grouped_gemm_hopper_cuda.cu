@@ -486,8 +486,12 @@ struct TablesM {
   const float* const* scales;
 };
 TablesM tables_of(Stream& stream, const std::vector<GemmOperand>& b, int rows) {
-  std::vector<std::uint64_t> key = {std::uint64_t(rows), std::uint64_t(b.front().layout), std::uint64_t(b.front().values.dtype),
-                                    std::uint64_t(b.front().values.shape[0]), std::uint64_t(b.front().values.shape[1])};
+  std::vector<std::uint64_t> key = {std::uint64_t(rows),
+                                    std::uint64_t(b.front().layout),
+                                    std::uint64_t(b.front().values.dtype),
+                                    std::uint64_t(b.front().values.shape[0]),
+                                    std::uint64_t(b.front().values.shape[1]),
+                                    std::uint64_t(b.front().values.row_stride)};
   for (const GemmOperand& x : b) {
     key.push_back(reinterpret_cast<std::uint64_t>(x.values.data));
     key.push_back(reinterpret_cast<std::uint64_t>(x.scale_inv.data));

@@ -1,7 +1,5 @@
 #include "octet/kernels/quantize/quantize.h"
 
-#include <algorithm>
-
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/quantize/quantize_cpu.h"
@@ -64,17 +62,12 @@ void check(const Quantize& op) {
   require(either || !per_tensor, "quantize: scale_inv is missing");
 }
 
-// Rows in groups that a plan expects, as a share of all.
-double share_of_groups(const Quantize& op) {
-  return op.groups ? static_cast<double>(op.groups.expected) / static_cast<double>(std::max<std::int64_t>(1, op.x.rows())) : 1;
-}
-
 // x is read once, or twice if its amax must be known before the cast.
 Work work_of(const Quantize& op) {
   double bytes = static_cast<double>(op.x.bytes()) * (needs_amax_first(op.spec) ? 2 : 1);
   if (op.out.rowwise) bytes += static_cast<double>(op.out.rowwise.bytes() + op.out.rowwise_scale_inv.bytes());
   if (op.out.columnwise) bytes += static_cast<double>(op.out.columnwise.bytes() + op.out.columnwise_scale_inv.bytes());
-  return {.flops = 0, .fp8_flops = 0, .bytes = bytes * share_of_groups(op)};
+  return {.flops = 0, .fp8_flops = 0, .bytes = bytes * op.groups.expected_share()};
 }
 
 void run_cpu(const Quantize& op, float* current_amax) {

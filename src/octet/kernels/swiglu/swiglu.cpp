@@ -1,7 +1,5 @@
 #include "octet/kernels/swiglu/swiglu.h"
 
-#include <algorithm>
-
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/quantize/fusion_cuda.h"
 #include "octet/kernels/swiglu/swiglu_cpu.h"
@@ -19,10 +17,7 @@ void check_operands(const char* name, const Tensor& gate_up, const char* product
           name_of(product.dtype));
 }
 
-// The rows that belong to groups, as a share that a plan expects, and as the CPU computes them.
-double expected_share(const RowGroups& groups) {
-  return groups ? static_cast<double>(groups.expected) / static_cast<double>(std::max<std::int64_t>(1, groups.rows())) : 1;
-}
+// The rows up to the end of the last group, which the CPU computes.
 Tensor rows_in_groups(const Tensor& x, const RowGroups& groups) {
   return groups && x ? x.slice_rows(0, groups.first.as<std::int32_t>()[groups.size()]) : x;
 }
@@ -33,17 +28,16 @@ QuantizeEpilogue without_codes(const QuantizeEpilogue& to) { return {.spec = to.
 void swiglu_forward(Stream& stream, Arena& scratch, const SwigluForward& op) {
   const Fusion fused(stream, op.codes);
   if (op.codes && !fused) {
-    return write_then_quantize(stream, scratch, op.codes, op.y, op.gate_up.dtype, {op.gate_up.rows(), op.gate_up.cols() / 2},
-                               [&](const Tensor& y) {
-                                 swiglu_forward(stream, scratch, {.gate_up = op.gate_up, .y = y, .codes = without_codes(op.codes)});
-                               });
+    return write_then_quantize(
+        stream, scratch, op.codes, op.y, op.gate_up.dtype, {op.gate_up.rows(), op.gate_up.cols() / 2}, [&](const Tensor& y) {
+          swiglu_forward(stream, scratch, {.gate_up = op.gate_up, .y = y, .codes = without_codes(op.codes)});
+        });
   }
   if (!fused) check_operands("swiglu_forward", op.gate_up, "y", op.y);
   const int reads = fused.needs_amax_pass() ? 2 : 1;
-  const double share = expected_share(op.codes.groups);
-  stream.count("swiglu_forward",
-               {.flops = share * 2.5 * static_cast<double>(op.gate_up.elements()),
-                .bytes = share * (reads * static_cast<double>(op.gate_up.bytes()) + fused.result_bytes(op.y))});
+  const double share = op.codes.groups.expected_share();
+  stream.count("swiglu_forward", {.flops = share * 2.5 * static_cast<double>(op.gate_up.elements()),
+                                  .bytes = share * (reads * static_cast<double>(op.gate_up.bytes()) + fused.result_bytes(op.y))});
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.gate_up.rows(), op.gate_up.cols() / 2);
   if (stream.kind() == DeviceKind::cpu) {
@@ -60,20 +54,18 @@ void swiglu_backward(Stream& stream, Arena& scratch, const SwigluBackward& op) {
   const bool whole_tiles = !is_block(op.codes.spec.tile) || op.gy.cols() % 128 == 0;
   const Fusion fused = whole_tiles ? Fusion(stream, op.codes) : Fusion();
   if (op.codes && !fused) {
-    return write_then_quantize(stream, scratch, op.codes, op.ggate_up, op.gate_up.dtype, op.gate_up.shape,
-                               [&](const Tensor& ggate_up) {
-                                 swiglu_backward(
-                                     stream, scratch,
-                                     {.gate_up = op.gate_up, .gy = op.gy, .ggate_up = ggate_up, .codes = without_codes(op.codes)});
-                               });
+    return write_then_quantize(
+        stream, scratch, op.codes, op.ggate_up, op.gate_up.dtype, op.gate_up.shape, [&](const Tensor& ggate_up) {
+          swiglu_backward(stream, scratch,
+                          {.gate_up = op.gate_up, .gy = op.gy, .ggate_up = ggate_up, .codes = without_codes(op.codes)});
+        });
   }
   if (!fused) check_operands("swiglu_backward", op.ggate_up, "gy", op.gy);
   const int reads = fused.needs_amax_pass() ? 2 : 1;
-  const double share = expected_share(op.codes.groups);
-  stream.count(
-      "swiglu_backward",
-      {.flops = share * 10.0 * static_cast<double>(op.gy.elements()),
-       .bytes = share * (reads * static_cast<double>(op.gate_up.bytes() + op.gy.bytes()) + fused.result_bytes(op.ggate_up))});
+  const double share = op.codes.groups.expected_share();
+  stream.count("swiglu_backward", {.flops = share * 10.0 * static_cast<double>(op.gy.elements()),
+                                   .bytes = share * (reads * static_cast<double>(op.gate_up.bytes() + op.gy.bytes()) +
+                                                     fused.result_bytes(op.ggate_up))});
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.gate_up.rows(), op.gate_up.cols());
   if (stream.kind() == DeviceKind::cpu) {
