@@ -4,6 +4,7 @@ set(OCTET_CUDA AUTO CACHE STRING "CUDA backend: AUTO (if this machine has a GPU 
 set_property(CACHE OCTET_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(OCTET_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures, as for CMAKE_CUDA_ARCHITECTURES. Empty: those of this machine's GPUs; \
 without a GPU all from 90 on that nvcc knows, and PTX for later ones")
+option(OCTET_QUICK_CUDA "Leave GPU code unoptimised: it compiles sooner, for machines that will not run it" OFF)
 
 set(OCTET_HAS_CUDA 0)
 if(OCTET_CUDA STREQUAL ON OR (OCTET_CUDA STREQUAL AUTO AND EXISTS /dev/nvidia0))

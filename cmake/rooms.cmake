@@ -23,6 +23,7 @@ target_link_libraries(octet_flags INTERFACE Threads::Threads octet_cuda)
 # octet_room(name LOWER...): makes a static library of all sources in the folder `name`. It sees only the rooms LOWER... and what these
 # link. x_cuda.cpp and x_cuda.cu belong to the CUDA backend; without it, cuda/absent.cpp replaces them. x_plugin.cpp is built elsewhere,
 # as a library of its own. x_hopper_cuda.cu has instructions that Hopper alone has, and is compiled for sm_90a.
+# OCTET_QUICK_CUDA leaves GPU code unoptimised, but not x_hopper_cuda.cu: ptxas 13.0 crashes on unoptimised wgmma.
 function(octet_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
   list(FILTER sources EXCLUDE REGEX "_plugin\\.cpp$")
@@ -48,6 +49,9 @@ function(octet_room name)
     set(scope INTERFACE)
   endif()
   target_link_libraries(octet_${name} ${scope} octet_flags)
+  if(sources AND OCTET_QUICK_CUDA)
+    target_compile_options(octet_${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcicc=-O0 -Xptxas=-O0>)
+  endif()
   foreach(lower IN LISTS ARGN)
     target_link_libraries(octet_${name} ${scope} octet_${lower})
   endforeach()

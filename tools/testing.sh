@@ -175,7 +175,7 @@ cuda() {
   options=(-DOCTET_CUDA_ARCHITECTURES="$architectures")
   # Without a GPU nothing will run, so nothing is optimised.
   if [ ! -e /dev/nvidia0 ]; then
-    options+=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_FLAGS_DEBUG="-O0 -Xcicc -O0 -Xptxas -O0")
+    options+=(-DOCTET_QUICK_CUDA=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_FLAGS_DEBUG=-O0)
   fi
   if build cuda gpu_tests "${options[@]}" && [ -e /dev/nvidia0 ]; then check cuda -L gpu; fi
 }
