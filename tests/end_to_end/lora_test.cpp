@@ -77,8 +77,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, PeftGolden,
 // A model that a short run has made, and a run with adapters on it.
 class Lora : public ::testing::Test {
  protected:
-  Lora() {
-    EXPECT_EQ(run_.train("--run.output_dir=base --training.steps=8").code, 0);
+  explicit Lora(const std::string& base = "") {
+    EXPECT_EQ(run_.train("--run.output_dir=base --training.steps=8 " + base).code, 0);
     std::string toml = read_file(run_ / "run.toml");
     const std::size_t begin = toml.find("[model]"), end = toml.find("[[data");
     toml.replace(begin, end - begin, "[model]\ninit_from = \"base/model\"\n[lora]\nrank = 4\nalpha = 6\n");
@@ -204,6 +204,42 @@ TEST_F(Lora, GoesFromTwoRanksToOne) {
     EXPECT_NEAR(actual.at(step)["loss"].get<double>(), line["loss"].get<double>(), 0.01) << step;
 }
 
+// The evaluation loss of what a run in FP32 begins with, which is printed with six decimals.
+double loss_before(const ProgramResult& run) {
+  const std::string text = " before step 1, in fp32: ";
+  const std::size_t at = run.err.find(text);
+  if (at != std::string::npos) return std::stod(run.err.substr(at + text.size()));
+  ADD_FAILURE() << run.err;
+  return 0;
+}
+
+class LoraOfExperts : public Lora {
+ protected:
+  LoraOfExperts() : Lora("--model.model_type=mixtral --model.num_local_experts=6 --model.num_experts_per_tok=2") {}
+};
+
+// Two ranks with three experts each train adapters, one goes on, and the merged model computes what the adapters did.
+TEST_F(LoraOfExperts, AreSharedOutAndMerged) {
+  const std::string options = "--precision.recipe=fp32 --optimizer.lr=0.05 ";
+  const ProgramResult two =
+      run_.run("launch -n 2 -- train lora.toml --training.steps=10 --parallel.expert=2 --checkpoint.keep_latest_k=0 " + options);
+  ASSERT_EQ(two.code, 0) << two.err;
+  const ProgramResult one = train(options);
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_TRUE(says(one.err, "resuming after step 10"));
+  const SafetensorsFile adapter = SafetensorsFile::open(run_ / "out/adapter/adapter_model.safetensors");
+  EXPECT_EQ(adapter.tensors().size(), 2u * (2 * (4 + 6 * 3))) << "A and B of four linears and of each expert's three";
+  EXPECT_TRUE(adapter.find("base_model.model.model.layers.1.block_sparse_moe.experts.5.w2.lora_B.weight"));
+  ASSERT_EQ(run_.run("convert export --output merged --dtype fp32 --checkpoint out").code, 0);
+  const double with_adapters = metrics_of(run_ / "out").at(15)["eval_loss"];
+  std::string toml = read_file(run_ / "lora.toml");
+  toml.erase(toml.find("[lora]"), std::string("[lora]\nrank = 4\nalpha = 6\n").size());
+  write_text(run_ / "whole.toml", toml);
+  const std::string from = "train whole.toml --precision.recipe=fp32 --training.steps=1 ";
+  EXPECT_NEAR(loss_before(run_.run(from + "--run.output_dir=third --model.init_from=merged")), with_adapters, 2e-6);
+  EXPECT_GT(std::abs(loss_before(run_.run(from + "--run.output_dir=fourth")) - with_adapters), 1e-3);
+}
+
 // A run that begins with an adapter begins where the adapter was.
 TEST_F(Lora, GoesOnFromAnAdapter) {
   ASSERT_EQ(train("--precision.recipe=fp32 --optimizer.lr=0.05").code, 0);
@@ -211,9 +247,7 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   const ProgramResult second = train(options);
   ASSERT_EQ(second.code, 0) << second.err;
   const double after = metrics_of(run_ / "out").at(15)["eval_loss"];
-  const std::string text = " before step 1, in fp32: ";
-  ASSERT_TRUE(says(second.err, text));
-  EXPECT_NEAR(std::stod(second.err.substr(second.err.find(text) + text.size())), after, 1e-5) << "printed with six decimals";
+  EXPECT_NEAR(loss_before(second), after, 2e-6);
   expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6");
   expect_refused("--run.output_dir=third --lora.init_from=base/model", 76, "base/model/adapter_config.json: No such file");
   const fs::path config = run_ / "out/adapter/adapter_config.json";

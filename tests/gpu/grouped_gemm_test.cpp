@@ -186,6 +186,33 @@ TEST_F(GpuGroupedGemm, Bf16) {
   }
 }
 
+// The products of adapters of rank 16 on two modules: few columns, parts of matrices, a factor, and sums that are added.
+TEST_F(GpuGroupedGemm, ThinBf16) {
+  constexpr std::int64_t kRank = 16, kWide = 384, kModule = 272;
+  const Twin x = rows_of_groups(kWide), reduced = rows_of_groups(2 * kRank), y = rows_of_groups(2 * kModule);
+  const auto second = [](const Tensor& t, std::int64_t width) { return t.slice_cols(width, 2 * width); };
+  const Tensor of_cpu = second(reduced.cpu, kRank), of_gpu = second(reduced.gpu, kRank);
+  kernels::GroupedGemmM on_cpu{.groups = groups_.cpu, .a = {.values = of_cpu}, .d = second(y.cpu, kModule), .accumulate = true};
+  kernels::GroupedGemmM on_gpu{.groups = groups_.gpu, .a = {.values = of_gpu}, .d = second(y.gpu, kModule), .accumulate = true};
+  on_cpu.factor = on_gpu.factor = 0.75f;
+  std::vector<ProductTwin> narrow;
+  for (std::size_t i = 0; i < kCounts.size(); ++i) {
+    const Twin a = random(DType::bf16, {2 * kRank, kWide}), b = random(DType::bf16, {kModule, kRank});
+    narrow.push_back({{.values = a.cpu}, {.values = a.gpu}});
+    on_cpu.b.push_back({.values = b.cpu});
+    on_gpu.b.push_back({.values = b.gpu});
+  }
+  multiply_along_m({{.values = x.cpu}, {.values = x.gpu}}, narrow, DType::bf16, Accumulation::precise, "reduced");
+  kernels::grouped_gemm(*cpu_stream, cpu_scratch, on_cpu);
+  kernels::grouped_gemm(*gpu_stream, gpu_scratch, on_gpu);
+  const std::int64_t end = groups_.cpu.first.as<std::int32_t>()[kCounts.size()];
+  expect_close(y.cpu.slice_rows(0, end), y.gpu.slice_rows(0, end), "added");
+  const ProductTwin left{kernels::transposed_values(of_cpu), kernels::transposed_values(of_gpu)};
+  const ProductTwin right{kernels::transposed_values(x.cpu), kernels::transposed_values(x.gpu)};
+  multiply_along_k(left, right, DType::f32, Accumulation::precise, "gradient of A");
+  multiply_along_k(right, left, DType::f32, Accumulation::precise, "gradient of B");
+}
+
 TEST_F(GpuGroupedGemm, Fp8) {
   struct Case {
     QuantSpec x, w, g;

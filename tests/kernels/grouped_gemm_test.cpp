@@ -78,14 +78,16 @@ class GroupedGemm : public ::testing::Test {
   // Checks D[rows of g] = a b_gᵀ, where a(row, k) and b(group, n, k) are the values that the operands stand for.
   template <class A, class B>
   void check_along_m(const kernels::GroupedGemmM& op, A a, B b, const std::string& what) {
+    const std::vector<double> before = op.accumulate ? values_of(op.d) : std::vector<double>();
     kernels::grouped_gemm(*stream_, scratch_, op);
     for (const GroupPart& part : parts_of(groups_)) {
       for (std::int64_t row = part.first; row < part.first + part.padded(); ++row) {
         for (std::int64_t n = 0; n < op.d.cols(); ++n) {
-          double sum = 0, size = 0;
+          double sum = op.accumulate ? before[static_cast<std::size_t>(row * op.d.cols() + n)] : 0, size = std::abs(sum);
           for (std::int64_t k = 0; k < op.a.k(); ++k) {
-            sum += a(row, k) * b(part.group, n, k);
-            size += std::abs(a(row, k) * b(part.group, n, k));
+            const double term = static_cast<double>(op.factor) * a(row, k) * b(part.group, n, k);
+            sum += term;
+            size += std::abs(term);
           }
           expect_sum(at(op.d, row, n), sum, size, op.a.k(), op.d.dtype, what);
         }
@@ -153,6 +155,13 @@ TEST_F(GroupedGemm, MultipliesValues) {
     check_along_m(
         dgrad, [&](auto r, auto k) { return at(g, r, k); }, [&](auto e, auto n, auto k) { return at(w[e], k, n); },
         what + "dgrad");
+    kernels::GroupedGemmM adding = fprop;
+    adding.d = rows_of_groups(dtype, kOut);
+    adding.accumulate = true;
+    adding.factor = 0.75f;
+    check_along_m(
+        adding, [&](auto r, auto k) { return at(x, r, k); }, [&](auto e, auto n, auto k) { return at(w[e], n, k); },
+        what + "added");
     check_along_k(
         {.groups = groups_, .a = kernels::transposed_values(g), .b = kernels::transposed_values(x)},
         dtype == DType::f64 ? DType::f64 : DType::f32, kOut, kIn, [&](auto, auto r, auto m) { return at(g, r, m); },

@@ -27,6 +27,7 @@ std::vector<Adapted> models_with_adapters() {
   models::DecoderConfig mixture = tiny_config();
   mixture.family = "mixtral";
   mixture.experts = mixture.experts_per_token = 3;
+  mixture.layers = 1;
   return {{"Llama", of(tiny_config())},
           {"OnlyQueriesAndValues", of(tied, {"q_proj", "v_proj"})},
           {"OnlyUp", of(tiny_config(), {"up_proj"})},
@@ -259,11 +260,10 @@ TEST(FrozenModel, RefusesTargetsAndRanksThatDoNotFit) {
       contains(error_of(ExitCode::config, [&] { make_engine(options); }),
                "lora.targets: no linear of a block is called \"w1\"; the blocks have down_proj, gate_proj, k_proj, o_proj, "
                "q_proj, up_proj, v_proj, and \"all-linear\" is all of them"));
-  train::EngineOptions mixture = adapted(mixture_options("bf16"), {"q_proj", "down_proj"});
-  mixture.model.family = "qwen3_moe";
-  mixture.model.head_norm = true;
+  const train::EngineOptions mixture = adapted(mixture_options("bf16"), {"experts.1.w1"});
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { make_engine(mixture); }),
-                       "lora.targets: \"down_proj\" names model.layers.0.mlp.experts.0.down_proj, and experts have no adapters"));
+                       "experts.1.w1.fused and model.layers.0.block_sparse_moe.experts.0.w1.fused are adapted in different "
+                       "modules, but the experts of a layer are adapted alike"));
   options.adapters = {.rank = 17, .targets = {"k_proj"}};
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { make_engine(options); }),
                        "lora.rank = 17: model.layers.0.self_attn.k_proj is ["));

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "octet/kernels/gemm/gemm.h"
+#include "octet/kernels/grouped_gemm/grouped_gemm.h"
 
 namespace octet::nn {
 
@@ -39,11 +39,13 @@ Adapter::Adapter(const Options& o, parallel::ParameterStore& store)
       a_(&store.add({.name = o.linear + ".lora_A.weight",
                      .shape = {static_cast<std::int64_t>(o.parts.size()) * o.rank, o.weight->cut.global()[1]},
                      .cut = {.along = o.cut.along == Cut::columns ? Cut::columns : Cut::none},
+                     .expert = o.weight->spec.expert,
                      .init_std = 1.0 / std::sqrt(3.0 * static_cast<double>(o.weight->cut.global()[1])),
                      .grad_from_product = true})),
       b_(&store.add({.name = o.linear + ".lora_B.weight",
                      .shape = {rows_of_b(o), o.rank},
                      .cut = cut_of_b(o),
+                     .expert = o.weight->spec.expert,
                      .init_std = 0.0,
                      .grad_from_product = true})) {
   const std::vector<std::int64_t> all = rows_of_parts(o);
@@ -73,56 +75,88 @@ Adapter::Rows Adapter::rows(std::size_t adapted) const {
   return result;
 }
 
-Tensor Adapter::columns_of(const Part& part, const Tensor& reduced) const {
-  return reduced.slice_cols(part.columns, part.columns + options_.rank);
+namespace {
+
+Tensor rows_of(const Adapter::Part& part, const Tensor& b) { return b.slice_rows(part.rows_of_b, part.rows_of_b + part.count); }
+Tensor columns_of_module(const Adapter::Part& part, const Tensor& y) { return y.slice_cols(part.rows, part.rows + part.count); }
+
+}  // namespace
+
+Tensor AdapterProducts::columns_of(const Adapter::Part& part, const Tensor& reduced) const {
+  return reduced.slice_cols(part.columns, part.columns + first().options().rank);
 }
 
-Tensor Adapter::b_of(const Part& part, const Tensor& b) const {
-  return b.slice_rows(part.rows_of_b, part.rows_of_b + part.count);
+void AdapterProducts::multiply(const Scope& scope, const AlongRows& op) const {
+  const auto factor = static_cast<float>(op.factor);
+  if (!scope.groups) {
+    return kernels::gemm(
+        scope.stream, scope.scratch,
+        {.a = {.values = op.x}, .b = op.matrix(first()), .c = op.adds ? op.d : Tensor{}, .d = op.d, .factor = factor});
+  }
+  kernels::GroupedGemmM product{
+      .groups = *scope.groups, .a = {.values = op.x}, .b = {}, .d = op.d, .accumulate = op.adds, .factor = factor};
+  for (const Adapter* adapter : adapters_) product.b.push_back(op.matrix(*adapter));
+  kernels::grouped_gemm(scope.stream, scope.scratch, product);
 }
 
-Tensor Adapter::reduce(const Scope& scope, Arena& arena, const Tensor& x) const {
-  const Tensor reduced = allocate(arena, x.dtype, {x.rows(), a_->value.rows()});
-  kernels::gemm(scope.stream, scope.scratch,
-                {.a = {.values = x}, .b = {.values = a_->value}, .d = reduced, .factor = static_cast<float>(options_.scale)});
+void AdapterProducts::multiply(const Scope& scope, const Tensor& left, const Tensor& right, const GradientOf& gradient_of,
+                               bool adds) const {
+  const kernels::GemmOperand a = transposed_values(left), b = transposed_values(right);
+  if (!scope.groups) {
+    const Tensor d = gradient_of(first());
+    return kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = adds ? d : Tensor{}, .d = d});
+  }
+  kernels::GroupedGemmK product{.groups = *scope.groups, .a = a, .b = b, .d = {}, .accumulate = adds};
+  for (const Adapter* adapter : adapters_) product.d.push_back(gradient_of(*adapter));
+  kernels::grouped_gemm(scope.stream, scope.scratch, product);
+}
+
+Tensor AdapterProducts::reduce(const Scope& scope, Arena& arena, const Tensor& x) const {
+  const Tensor reduced = allocate(arena, x.dtype, {x.rows(), first().a().value.rows()});
+  multiply(scope, {.x = x,
+                   .matrix = [](const Adapter& adapter) -> kernels::GemmOperand { return {.values = adapter.a().value}; },
+                   .d = reduced,
+                   .factor = first().options().scale});
   return reduced;
 }
 
-void Adapter::fprop(const Scope& scope, const Tensor& reduced, const Tensor& y) const {
-  for (const Part& part : parts_) {
-    const Tensor rows = y.slice_cols(part.rows, part.rows + part.count);
-    kernels::gemm(scope.stream, scope.scratch,
-                  {.a = {.values = columns_of(part, reduced)}, .b = {.values = b_of(part, b_->value)}, .c = rows, .d = rows});
+void AdapterProducts::fprop(const Scope& scope, const Tensor& reduced, const Tensor& y) const {
+  for (const Adapter::Part& part : first().parts()) {
+    multiply(scope, {.x = columns_of(part, reduced),
+                     .matrix = [&](const Adapter& adapter) -> kernels::GemmOperand {
+                       return {.values = rows_of(part, adapter.b().value)};
+                     },
+                     .d = columns_of_module(part, y),
+                     .adds = true});
   }
 }
 
-Tensor Adapter::reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const {
-  const Tensor reduced = allocate(arena, g.dtype, {g.rows(), a_->value.rows()});
-  for (const Part& part : parts_) {
-    kernels::gemm(scope.stream, scope.scratch,
-                  {.a = {.values = g.slice_cols(part.rows, part.rows + part.count)},
-                   .b = transposed_values(b_of(part, b_->value)),
-                   .d = columns_of(part, reduced),
-                   .factor = static_cast<float>(options_.scale)});
+Tensor AdapterProducts::reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const {
+  const Tensor reduced = allocate(arena, g.dtype, {g.rows(), first().a().value.rows()});
+  for (const Adapter::Part& part : first().parts()) {
+    multiply(scope, {.x = columns_of_module(part, g),
+                     .matrix = [&](const Adapter& adapter) { return transposed_values(rows_of(part, adapter.b().value)); },
+                     .d = columns_of(part, reduced),
+                     .factor = first().options().scale});
   }
   return reduced;
 }
 
-void Adapter::dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const {
-  kernels::gemm(scope.stream, scope.scratch, {.a = {.values = reduced}, .b = transposed_values(a_->value), .c = gx, .d = gx});
+void AdapterProducts::dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const {
+  multiply(scope, {.x = reduced,
+                   .matrix = [](const Adapter& adapter) { return transposed_values(adapter.a().value); },
+                   .d = gx,
+                   .adds = true});
 }
 
-void Adapter::wgrad(const Scope& scope, const Wgrad& op) const {
-  const auto product = [&](const parallel::Parameter& p, const Tensor& left, const Tensor& right, const Tensor& gradient) {
-    kernels::gemm(scope.stream, scope.scratch,
-                  {.a = transposed_values(left),
-                   .b = transposed_values(right),
-                   .c = p.grad_begins(scope.begins) ? Tensor{} : gradient,
-                   .d = gradient});
-  };
-  product(*a_, op.reduced_g, op.x, a_->grad);
-  for (const Part& part : parts_) {
-    product(*b_, op.g.slice_cols(part.rows, part.rows + part.count), columns_of(part, op.reduced_x), b_of(part, b_->grad));
+void AdapterProducts::wgrad(const Scope& scope, const Wgrad& op) const {
+  const bool adds_to_a = !first().a().grad_begins(scope.begins), adds_to_b = !first().b().grad_begins(scope.begins);
+  multiply(
+      scope, op.reduced_g, op.x, [](const Adapter& adapter) { return adapter.a().grad; }, adds_to_a);
+  for (const Adapter::Part& part : first().parts()) {
+    multiply(
+        scope, columns_of_module(part, op.g), columns_of(part, op.reduced_x),
+        [&](const Adapter& adapter) { return rows_of(part, adapter.b().grad); }, adds_to_b);
   }
 }
 

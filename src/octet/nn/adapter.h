@@ -9,12 +9,17 @@
 // axis, A is cut like the columns of the weight and B like its rows. What an adapter adds to a partial sum (nn/sequence.h) is
 // then itself a part of the sum, so nothing more is exchanged. The gradient of what all ranks of the axis hold is summed once a
 // step.
+//
+// Every expert of a mixture has adapters of its own. Those of a linear of all experts compute together, in grouped products of
+// the rows of scope.groups (nn/expert_linear.h).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "octet/kernels/gemm/gemm.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
 
@@ -42,6 +47,24 @@ class Adapter {
   };
   Rows rows(std::size_t adapted) const;
 
+  // An adapted module: its columns of what is reduced, its rows of this rank's W, and those of this rank's B.
+  struct Part {
+    std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+
+ private:
+  Options options_;
+  std::vector<Part> parts_;
+  parallel::Parameter *a_, *b_;
+};
+
+// What the adapter of a linear computes, or those of a linear of many experts.
+class AdapterProducts {
+ public:
+  // The adapters outlive the object. Those of experts are in the order of scope.groups and have the same parts.
+  explicit AdapterProducts(std::vector<const Adapter*> adapters) : adapters_(std::move(adapters)) {}
+
   // Returns s x Aᵀ [T, n r], in `arena`.
   Tensor reduce(const Scope& scope, Arena& arena, const Tensor& x) const;
   // y += reduced Bᵀ.
@@ -59,16 +82,24 @@ class Adapter {
   void wgrad(const Scope& scope, const Wgrad& op) const;
 
  private:
-  // The part of an adapted module: its columns of what is reduced, its rows of this rank's W, and those of this rank's B.
-  struct Part {
-    std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
-  };
-  Tensor columns_of(const Part& part, const Tensor& reduced) const;
-  Tensor b_of(const Part& part, const Tensor& b) const;
+  const Adapter& first() const { return *adapters_.front(); }
+  Tensor columns_of(const Adapter::Part& part, const Tensor& reduced) const;
 
-  Options options_;
-  std::vector<Part> parts_;
-  parallel::Parameter *a_, *b_;
+  // d = factor x mᵀ, or d += x mᵀ, where m is what `matrix` returns of an adapter.
+  using MatrixOf = std::function<kernels::GemmOperand(const Adapter&)>;
+  struct AlongRows {
+    Tensor x;
+    MatrixOf matrix;
+    Tensor d;
+    bool adds = false;
+    double factor = 1.0;
+  };
+  void multiply(const Scope& scope, const AlongRows& op) const;
+  // Overwrites gradient_of(adapter) with leftᵀ right, or adds to it.
+  using GradientOf = std::function<Tensor(const Adapter&)>;
+  void multiply(const Scope& scope, const Tensor& left, const Tensor& right, const GradientOf& gradient_of, bool adds) const;
+
+  std::vector<const Adapter*> adapters_;
 };
 
 }  // namespace octet::nn

@@ -31,6 +31,34 @@ Quantizer::Options ExpertLinear::options_of(const Quantizer& (Linear::*operand)(
   return options;
 }
 
+void ExpertLinear::serve_adapters() {
+  const auto parts_of = [](const Linear& expert) {
+    return expert.adapter() ? expert.adapter()->options().parts : std::vector<std::size_t>{};
+  };
+  for (const auto& expert : experts_) {
+    demand(parts_of(*expert) == parts_of(*experts_.front()), ExitCode::config, "lora.targets: ", expert->name(), " and ",
+           experts_.front()->name(), " are adapted in different modules, but the experts of a layer are adapted alike");
+  }
+  if (!own(0).adapter()) return;
+  std::vector<const Adapter*> adapters;
+  for (std::size_t i = 0; i < count_; ++i) adapters.push_back(own(i).adapter());
+  adapters_.emplace(std::move(adapters));
+  x_.serve_adapter();
+  g_.serve_adapter();
+}
+
+Operand ExpertLinear::complete_input(const Scope& scope, const Operand& operand, Reads reads) const {
+  Operand x = x_.complete(scope, operand, reads);
+  if (adapters_) x.low_rank = adapters_->reduce(scope, reads == Reads::fprop ? scope.scratch : scope.stash.get(), x.values);
+  return x;
+}
+
+Operand ExpertLinear::complete_gradient(const Scope& scope, const Operand& operand) const {
+  Operand g = g_.complete(scope, operand, Reads::fprop_and_wgrad);
+  if (adapters_) g.low_rank = adapters_->reduce_gradient(scope, scope.scratch, g.values);
+  return g;
+}
+
 void ExpertLinear::watch_weights(const Scope& scope) const {
   for (std::size_t i = 0; i < count_; ++i) {
     const parallel::Parameter& w = own(i).weight();
@@ -74,6 +102,7 @@ void ExpertLinear::fprop(const Scope& scope, const Operand& x, const Tensor& y) 
   for (std::size_t i = 0; i < count_; ++i) op.b.push_back(own(i).fprop_weight(scope, ScaleTile::tensor));
   kernels::grouped_gemm(scope.stream, scope.scratch, op);
   if (is_fp8() && scope.watch) watch_product(scope, "y", op, x.codes);
+  if (adapters_) adapters_->fprop(scope, x.low_rank, y);
 }
 
 void ExpertLinear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
@@ -83,9 +112,11 @@ void ExpertLinear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx)
   for (std::size_t i = 0; i < count_; ++i) op.b.push_back(own(i).dgrad_weight(scope));
   kernels::grouped_gemm(scope.stream, scope.scratch, op);
   if (is_fp8() && scope.watch) watch_product(scope, "gx", op, g.codes);
+  if (adapters_) adapters_->dgrad(scope, g.low_rank, gx);
 }
 
 void ExpertLinear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
+  if (adapters_) adapters_->wgrad(scope, {.g = g.values, .reduced_g = g.low_rank, .x = x.values, .reduced_x = x.low_rank});
   if (own(0).weight().spec.frozen) return;
   const ArenaScope temporaries(scope.scratch);
   GroupedGemmK op{.groups = *scope.groups,
@@ -106,7 +137,7 @@ Operand linear_forward(const Scope& scope, const ExpertLinear& linear, const Ope
                        const Tensor& y) {
   require(!residual, "experts add no residual");
   const ArenaScope temporaries(scope.scratch);
-  const Operand x = linear.x().complete(scope, input, reads);
+  const Operand x = linear.complete_input(scope, input, reads);
   linear.fprop(scope, x, y);
   return reads == Reads::fprop ? Operand{} : linear.x().for_wgrad(x);
 }
@@ -114,7 +145,7 @@ Operand linear_forward(const Scope& scope, const ExpertLinear& linear, const Ope
 void linear_backward(const Scope& scope, const ExpertLinear& linear, const Operand& produced, const Operand& x,
                      const Tensor& gx) {
   const ArenaScope temporaries(scope.scratch);
-  const Operand g = linear.g().complete(scope, produced, Reads::fprop_and_wgrad);
+  const Operand g = linear.complete_gradient(scope, produced);
   linear.dgrad(scope, g, gx);
   linear.wgrad(scope, g, x);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "octet/kernels/grouped_gemm/grouped_gemm.h"
@@ -20,8 +21,11 @@ class ExpertLinear {
   Linear& expert(std::size_t e) const { return *experts_[e]; }
   std::size_t expert_count() const { return experts_.size(); }
   std::int64_t out() const { return own(0).out(); }
-  // Returns X completed, as its producer left it.
-  Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const { return x_.complete(scope, x, reads); }
+  // Call it after experts have been given adapters. Throws Error{config} if only some of them have.
+  void serve_adapters();
+  // Return X and G completed, as their producers left them.
+  Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const;
+  Operand complete_gradient(const Scope& scope, const Operand& g) const;
   // These quantize the operands of all experts of this rank together.
   const Quantizer& x() const { return x_; }
   const Quantizer& g() const { return g_; }
@@ -30,7 +34,7 @@ class ExpertLinear {
   void fprop(const Scope& scope, const Operand& x, const Tensor& y) const;
   // gx = g W; overwrites the rows of scope.groups.
   void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
-  // Overwrites each weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it. Nothing if they are frozen.
+  // Overwrites the gradients of each weight, with gᵀ x, and of its adapter if scope.begins says so, otherwise adds to them.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
  private:
@@ -44,6 +48,7 @@ class ExpertLinear {
   std::vector<std::unique_ptr<Linear>> experts_;
   std::size_t first_, count_;
   Quantizer x_, g_;
+  std::optional<AdapterProducts> adapters_;
 };
 
 // What nn/sequence.h does for a linear of one weight. Experts have no bias, and whole rows, so nothing is exchanged; `residual`

@@ -84,14 +84,14 @@ WgradReads Linear::wgrad_reads() const {
 }
 
 void Linear::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, parallel::ParameterStore& store) {
-  adapter_.emplace(Adapter::Options{.linear = name_,
-                                    .weight = weight_,
-                                    .cut = cut_,
-                                    .part_count = parts_.size(),
-                                    .parts = parts,
-                                    .rank = rank,
-                                    .scale = scale},
-                   store);
+  adapter_ = std::make_unique<Adapter>(Adapter::Options{.linear = name_,
+                                                        .weight = weight_,
+                                                        .cut = cut_,
+                                                        .part_count = parts_.size(),
+                                                        .parts = parts,
+                                                        .rank = rank,
+                                                        .scale = scale},
+                                       store);
   x_.serve_adapter();
   g_.serve_adapter();
 }
@@ -110,7 +110,8 @@ void Linear::add_bias(const Scope& scope, const Tensor& y) const {
 
 Operand Linear::complete_input(const Scope& scope, const Operand& operand, Reads reads) const {
   Operand x = x_.complete(scope, operand, reads);
-  if (adapter_) x.low_rank = adapter_->reduce(scope, reads == Reads::fprop ? scope.scratch : scope.stash.get(), x.values);
+  if (adapter_)
+    x.low_rank = adapter_products().reduce(scope, reads == Reads::fprop ? scope.scratch : scope.stash.get(), x.values);
   return x;
 }
 
@@ -119,7 +120,7 @@ Operand Linear::complete_gradient(const Scope& scope, const Operand& operand) co
     kernels::column_sums(scope.stream, scope.scratch, {.x = operand.values, .y = bias_->grad});
   }
   Operand g = g_.complete(scope, operand, Reads::fprop_and_wgrad);
-  if (adapter_) g.low_rank = adapter_->reduce_gradient(scope, scope.scratch, g.values);
+  if (adapter_) g.low_rank = adapter_products().reduce_gradient(scope, scope.scratch, g.values);
   return g;
 }
 
@@ -178,7 +179,7 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
     gemm.accumulation = recipe_.fprop;
   }
   run(scope, "y", gemm);
-  if (adapter_) adapter_->fprop(scope, x.low_rank, y);
+  if (adapter_) adapter_products().fprop(scope, x.low_rank, y);
 }
 
 void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
@@ -186,11 +187,11 @@ void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const
   Gemm gemm{.a = {.values = g.values}, .b = dgrad_weight(scope), .d = gx, .accumulation = recipe_.dgrad};
   if (is_fp8()) gemm.a = kernels::row_operand(g.codes);
   run(scope, "gx", gemm);
-  if (adapter_) adapter_->dgrad(scope, g.low_rank, gx);
+  if (adapter_) adapter_products().dgrad(scope, g.low_rank, gx);
 }
 
 void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
-  if (adapter_) adapter_->wgrad(scope, {.g = g.values, .reduced_g = g.low_rank, .x = x.values, .reduced_x = x.low_rank});
+  if (adapter_) adapter_products().wgrad(scope, {.g = g.values, .reduced_g = g.low_rank, .x = x.values, .reduced_x = x.low_rank});
   if (weight_->spec.frozen) return;
   const ArenaScope temporaries(scope.scratch);
   const Tensor& gw = weight_->grad;

@@ -8,7 +8,7 @@
 // parallel::ParameterStore::refresh quantizes W; x() and g() say how the others come to be (nn/quantizer.h).
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,7 +45,7 @@ class Linear {
   parallel::Parameter& weight() const { return *weight_; }
   std::int64_t out() const { return weight_->spec.shape[0]; }  // rows that this rank holds of the weight
   parallel::Parameter* bias() const { return bias_; }          // or null
-  const Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
+  const Adapter* adapter() const { return adapter_.get(); }    // or null
   bool is_fp8() const { return compute_ == Compute::fp8; }
   Compute compute() const { return compute_; }
   // Gives some of the parts, by their numbers, an adapter. The weight is frozen. Call it before anything is materialised.
@@ -83,6 +83,7 @@ class Linear {
   WgradReads wgrad_reads() const;
   Quantized weight_columnwise(const Scope& scope) const;
   void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;
+  AdapterProducts adapter_products() const { return AdapterProducts({adapter_.get()}); }
 
   std::string name_;
   std::vector<std::string> parts_;
@@ -95,7 +96,7 @@ class Linear {
   Quantizer x_;
   int weight_slot_;  // in `scales`, with delayed scaling; else -1
   Quantizer g_;
-  std::optional<Adapter> adapter_;
+  std::unique_ptr<Adapter> adapter_;
 };
 
 }  // namespace octet::nn

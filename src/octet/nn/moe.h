@@ -99,6 +99,11 @@ class Moe {
 
   // Returns the linears of all experts, those of other ranks included, in their order.
   std::vector<Linear*> linears();
+  // Call it after linears have been given adapters.
+  void serve_adapters() {
+    experts_->up().serve_adapters();
+    experts_->down().serve_adapters();
+  }
   parallel::Parameter& router() { return *router_; }
 
  private:

@@ -23,7 +23,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "alpha", .help = "What an adapter computes is multiplied by alpha / rank.", .range = kPositive}, c.alpha);
   visit(Field{.name = "targets",
               .help = "Linears with an adapter, by the ends of their Hugging Face names, such as q_proj; all-linear is every "
-                      "linear of the blocks but those of experts.",
+                      "linear of the blocks, those of experts included.",
               .value = "NAME",
               .single = true},
         c.targets);

@@ -35,6 +35,7 @@ void check(const GroupedGemmM& op) {
   require(op.a.layout == GemmOperand::Layout::k_last && op.a.values.shape == Shape({rows, k}), "grouped_gemm: a ",
           op.a.values.shape, ", not [", rows, ", ", k, "] with K last");
   require(op.d.shape == Shape({rows, n}), "grouped_gemm: d ", op.d.shape, ", not [", rows, ", ", n, "]");
+  require(op.factor == 1.0f || !is_fp8(op.a), "grouped_gemm: FP8 operands have scales, and no factor");
   check_scales("a", op.a, rowwise_scale_shape(op.a.tile, rows, k, op.groups.size()));
   for (const GemmOperand& b : op.b) {
     require(b.values.shape == op.b.front().values.shape && b.layout == op.b.front().layout && b.tile == op.b.front().tile &&
@@ -87,7 +88,7 @@ Work work_of(const GemmOperand& a, const RowGroups& groups, std::int64_t n, std:
 Work work_of(const GroupedGemmM& op) {
   const double weights = static_cast<double>(op.b.size()) * static_cast<double>(op.b.front().values.bytes());
   const double results = static_cast<double>(op.groups.expected * op.d.cols()) * static_cast<double>(size_of(op.d.dtype));
-  return work_of(op.a, op.groups, op.d.cols(), op.a.k(), weights + results);
+  return work_of(op.a, op.groups, op.d.cols(), op.a.k(), weights + (op.accumulate ? 2 : 1) * results);
 }
 
 Work work_of(const GroupedGemmK& op) {
@@ -139,7 +140,13 @@ Gemm product_of(const GroupedGemmM& op, const GroupPart& part, std::int64_t rows
       is_fp8(op.a)
           ? row_operand(group_of({.tile = op.a.tile, .rowwise = op.a.values, .rowwise_scale_inv = op.a.scale_inv}, part, rows))
           : GemmOperand{.values = rows_of(op.a.values, part, rows)};
-  return {.a = a, .b = op.b[part.group], .c = {}, .d = rows_of(op.d, part, rows), .accumulation = op.accumulation};
+  const Tensor d = rows_of(op.d, part, rows);
+  return {.a = a,
+          .b = op.b[part.group],
+          .c = op.accumulate ? d : Tensor{},
+          .d = d,
+          .factor = op.factor,
+          .accumulation = op.accumulation};
 }
 
 Gemm product_of(const GroupedGemmK& op, const GroupPart& part, std::int64_t rows) {

@@ -1,6 +1,6 @@
 // Products of many groups of rows (tensor/row_groups.h) in one launch. They are those of kernels/gemm, group by group:
-//   along M   D[rows of g] = A[rows of g] · B_gᵀ                 fprop and dgrad of experts
-//   along K   D_g = A[rows of g]ᵀ · B[rows of g] (+ D_g)         wgrad of experts
+//   along M   D[rows of g] = factor A[rows of g] · B_gᵀ (+ D[rows of g])    fprop and dgrad of experts
+//   along K   D_g = A[rows of g]ᵀ · B[rows of g] (+ D_g)                    wgrad of experts
 // The names are those of DeepGEMM.
 #pragma once
 
@@ -20,7 +20,9 @@ struct GroupedGemmM {
   RowGroups groups;
   GemmOperand a;               // [R, K]; the tensor tile has scales [G]
   std::vector<GemmOperand> b;  // [N, K] of each group; the tensor tile may stand beside rows of A that have a scale each
-  Tensor d;                    // [R, N] BF16, F32 or F64; the rows of all groups are overwritten, and zeros follow them
+  Tensor d;                    // [R, N] BF16, F32 or F64; zeros follow the rows of each group
+  bool accumulate = false;     // adds to the rows of all groups, which otherwise are overwritten
+  float factor = 1.0f;         // only of operands that are not FP8
   Accumulation accumulation = Accumulation::precise;
 };
 void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmM& op);

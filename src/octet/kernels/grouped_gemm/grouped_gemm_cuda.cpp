@@ -16,14 +16,14 @@ struct Architecture final : octet::cuda::Extension {
 };
 
 bool has_mx_tiles(const GemmOperand& x) { return size_of(x.values.dtype) == 1 && x.tile == ScaleTile::mx_1x32; }
-// Whether TMA can copy the operand.
-bool is_aligned(const GemmOperand& x) {
-  return reinterpret_cast<std::uintptr_t>(x.values.data) % 16 == 0 &&
-         static_cast<std::size_t>(x.values.row_stride) * size_of(x.values.dtype) % 16 == 0;
+// Whether TMA can copy the operand, and the kernel store its result.
+bool is_aligned(const Tensor& x) {
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
+         static_cast<std::size_t>(x.row_stride) * size_of(x.dtype) % 16 == 0;
 }
-bool has_kernel(Stream& stream, const GemmOperand& a, const GemmOperand& b, std::int64_t n) {
-  return octet::cuda::extension<Architecture>(stream).is_hopper && !has_mx_tiles(a) && n % 16 == 0 && is_aligned(a) &&
-         is_aligned(b) && a.values.dtype != DType::f32;
+bool has_kernel(Stream& stream, const GemmOperand& a, const GemmOperand& b, const Tensor& d) {
+  return octet::cuda::extension<Architecture>(stream).is_hopper && !has_mx_tiles(a) && d.cols() % 16 == 0 &&
+         is_aligned(a.values) && is_aligned(b.values) && is_aligned(d) && a.values.dtype != DType::f32;
 }
 
 std::vector<GroupPart> parts_on_host(Stream& stream, const RowGroups& groups) {
@@ -61,12 +61,12 @@ void multiply_one_by_one(Stream& stream, const Op& op, void* scratch) {
 }  // namespace
 
 void grouped_gemm(Stream& stream, const GroupedGemmM& op, void* scratch) {
-  if (has_kernel(stream, op.a, op.b.front(), op.d.cols())) return grouped_gemm_on_hopper(stream, op);
+  if (has_kernel(stream, op.a, op.b.front(), op.d)) return grouped_gemm_on_hopper(stream, op);
   multiply_one_by_one(stream, op, scratch);
 }
 
 void grouped_gemm(Stream& stream, const GroupedGemmK& op, void* scratch) {
-  if (has_kernel(stream, op.a, op.b, op.b.rows())) return grouped_gemm_on_hopper(stream, op);
+  if (has_kernel(stream, op.a, op.b, op.d.front())) return grouped_gemm_on_hopper(stream, op);
   multiply_one_by_one(stream, op, scratch);
 }
 

@@ -62,6 +62,7 @@ struct Product {
   int groups, m, n, k;  // along K: k is not used
   int rows;             // R
   bool accumulate;
+  float factor;   // with Scaling::none
   bool scalar_b;  // one scale for all of B_g, with Scaling::rows
 };
 
@@ -232,8 +233,9 @@ struct Scales {
   float of_rows[2] = {1.0f, 1.0f};
   const float* of_columns = nullptr;
   float2 same = {1.0f, 1.0f};
+  float factor;
 
-  __device__ Scales(const Product& p, const Place& place, int row) {
+  __device__ Scales(const Product& p, const Place& place, int row) : factor(p.factor) {
     if (place.steps == 0) return;  // a group without rows has no scales
     if constexpr (V::kScaling == Scaling::tensor) {
       of_rows[0] = of_rows[1] = p.scales_a[place.group];
@@ -256,7 +258,7 @@ struct Scales {
       const float2 b = of_columns ? *reinterpret_cast<const float2*>(of_columns + column) : same;
       return {x * of_rows[i] * b.x, y * of_rows[i] * b.y};
     }
-    return {x, y};
+    return {x * factor, y * factor};
   }
 };
 
@@ -477,6 +479,7 @@ Product product_of(const RowGroups& groups) {
   p.tiles = groups.tiles.as<std::int32_t>();
   p.groups = static_cast<int>(groups.size());
   p.rows = static_cast<int>(groups.rows());
+  p.factor = 1.0f;
   return p;
 }
 
@@ -532,6 +535,8 @@ void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmM& op) {
   p.scalar_b = b.tile == ScaleTile::tensor;
   p.d = op.d.data;
   p.d_stride = op.d.row_stride;
+  p.accumulate = op.accumulate;
+  p.factor = op.factor;
   with_result(op.d.dtype, [&]<class Out>() {
     with_variant<true, Out>(op.a, b, op.accumulation, [&]<class V>() {
       const TablesM tables = tables_of(stream, op.b, kN);

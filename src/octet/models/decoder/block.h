@@ -81,6 +81,10 @@ class Block {
   bool is_mixture() const { return moe_ != nullptr; }
   // In the order of the forward pass.
   std::vector<nn::Linear*> linears();
+  // Call it after linears have been given adapters.
+  void serve_adapters() {
+    if (moe_) moe_->serve_adapters();
+  }
 
  private:
   // Forward. What backward needs goes to `saved`, whose tensors lie in the stash.

@@ -29,14 +29,14 @@ struct Decoder::Flight {
   const MicroBatch& of;
   nn::Scope scope;  // its stash is that of the flight in forward, and that of the backward pass under way afterwards
   parallel::BlockRange blocks;
-  Arena& kept;      // the stash of the flight
+  Arena& kept;  // the stash of the flight
   std::size_t kept_before = 0;
-  Tensor x = {};                       // the residual stream, [T / t, D]
-  Tensor spare = {};                   // without backward x and this take turns
-  std::vector<BlockSaved> saved = {};  // of all blocks; without backward one
-  Tensor g = {};                       // the gradient of the residual stream
-  Quantized g_codes = {};              // its codes, in memory that every FP8 block uses in turn
-  nn::Operand gy = {}, gx = {};        // the gradients of a block's output and input
+  Tensor x = {};                                        // the residual stream, [T / t, D]
+  Tensor spare = {};                                    // without backward x and this take turns
+  std::vector<BlockSaved> saved = {};                   // of all blocks; without backward one
+  Tensor g = {};                                        // the gradient of the residual stream
+  Quantized g_codes = {};                               // its codes, in memory that every FP8 block uses in turn
+  nn::Operand gy = {}, gx = {};                         // the gradients of a block's output and input
   std::size_t backward_before = 0, scratch_before = 0;  // what the arenas held before the backward pass
   // The block under way, and what the arenas held before it.
   Tensor y = {};
@@ -99,11 +99,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
         known.insert(module.substr(module.rfind('.') + 1));
         bool adapted = false;
         for (std::size_t t = 0; t < adapters.targets.size(); ++t) {
-          const bool of_expert = static_cast<bool>(linear->weight().spec.expert);
-          if (!names(adapters.targets[t], module) || (of_expert && adapters.targets[t] == kAllLinear)) continue;
-          demand(!of_expert, ExitCode::config, "lora.targets: ", in_quotes(adapters.targets[t]), " names ", module,
-                 ", and experts have no adapters");
-          adapted = found[t] = true;
+          if (names(adapters.targets[t], module)) adapted = found[t] = true;
         }
         if (adapted) parts.push_back(i);
       }
@@ -117,6 +113,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
                linear->parts()[parts[i]], " is [", out, ", ", in, "], and a rank is at most the smaller dim");
       }
     }
+    block.serve_adapters();
   }
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
