@@ -1,8 +1,7 @@
-#include "octet/base/json.h"
 #include "octet/data/inspect.h"
 
-
 #include "data/files.h"
+#include "octet/base/json.h"
 
 namespace octet::data {
 namespace {
@@ -47,6 +46,21 @@ TEST(Inspect, CountsAndSamples) {
   EXPECT_EQ(json["tokenizer"], "byte");
   EXPECT_EQ(json["samples"][1]["text"], "ghij");
   EXPECT_EQ(json["histogram"].size(), 10u);
+}
+
+// 1000 tokens take 999 places, in parts of 400, 400 and 199; 6 and 13 tokens take 5 and 12.
+TEST(Inspect, SaysHowFullPackedSequencesAre) {
+  const TemporaryFolder folder;
+  write_corpus(folder / "c", {"a", "ghijkl", "\x1b[31mcontrol\n", std::string(1000, 'z')});
+  const CorpusReport report = inspect(folder / "c", {.pack_seq_len = 400});
+  ASSERT_TRUE(report.packing);
+  EXPECT_EQ(report.packing->sequences, 3);
+  EXPECT_EQ(report.packing->split_documents, 1);
+  EXPECT_DOUBLE_EQ(report.packing->fill, 1016.0 / 1200);
+  EXPECT_TRUE(contains(to_text(report),
+                       "packed        3 sequences of 400 tokens, 84.7% full; documents longer than that, which are split: 1"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["packing"]["sequences"], 3);
+  EXPECT_FALSE(inspect(folder / "c").packing);
 }
 
 TEST(Inspect, TokensThatAreTrainedOn) {

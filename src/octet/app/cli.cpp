@@ -142,6 +142,12 @@ void Octet::add_data() {
         .help = "Show the first 8,192 tokens of each sample, with the trained ones in green on a terminal and between ⟦ and ⟧ "
                 "elsewhere."},
        inspect_.tokens);
+  option(inspect,
+         {.name = "--pack",
+          .help = "Say how full data.packing = \"documents\" makes sequences of N tokens.",
+          .value = "N",
+          .range = kAtLeastOne},
+         inspect_.pack);
   flag(inspect, json_field(), inspect_.json);
 }
 

@@ -43,7 +43,8 @@ int run_data_prepare(const DataPrepareArgs& args);
 struct DataInspectArgs {
   std::filesystem::path prefix;
   std::int64_t samples = 3;
-  bool tokens = false;  // the documents whole, with marks for what is trained on
+  bool tokens = false;    // the documents whole, with marks for what is trained on
+  std::int64_t pack = 0;  // tokens of a sequence; 0: nothing is packed
   bool json = false;
 };
 int run_data_inspect(const DataInspectArgs& args);

@@ -98,7 +98,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
 }
 
 int run_data_inspect(const DataInspectArgs& args) {
-  data::InspectOptions options{.samples = args.samples};
+  data::InspectOptions options{.samples = args.samples, .pack_seq_len = args.pack};
   if (args.tokens) {
     options.show = data::InspectOptions::Show::tokens;
     options.sample_tokens = 8192;

@@ -9,6 +9,7 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/visible.h"
+#include "octet/data/packs.h"
 #include "octet/data/tokenizer/tokenizer.h"
 #include "octet/telemetry/format.h"
 
@@ -68,6 +69,15 @@ std::optional<std::int64_t> trained_tokens(const Corpus& corpus) {
     trained += std::count(some.begin(), some.end(), std::uint8_t{1});
   }
   return trained;
+}
+
+PackingReport pack(const Corpus& corpus, std::int64_t seq_len) {
+  const Packs packs(Packs::documents_of(Stream(corpus)), seq_len);
+  const double places = static_cast<double>(packs.count()) * static_cast<double>(seq_len);
+  return {.seq_len = seq_len,
+          .sequences = packs.count(),
+          .split_documents = packs.split_documents(),
+          .fill = places > 0 ? static_cast<double>(packs.tokens()) / places : 0};
 }
 
 // The text of tokens inside a document: a space at its beginning stays.
@@ -135,6 +145,7 @@ CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& 
   report.largest_token = largest_token(corpus);
   report.trained_tokens = trained_tokens(corpus);
   measure_lengths(corpus, report);
+  if (options.pack_seq_len > 0) report.packing = pack(corpus, options.pack_seq_len);
 
   const auto tokenizer = tokenizer_of(corpus);
   const std::int64_t samples = std::min(options.samples, corpus.documents());
@@ -185,6 +196,12 @@ std::string to_text(const CorpusReport& report, Marks marks) {
     line("left out", fmt::format("{} without an answer, {} whose answers were cut off, {} duplicates",
                                  format_count(chat.no_answer), format_count(chat.answer_cut), format_count(chat.duplicates)));
   }
+  if (report.packing) {
+    const PackingReport& packing = *report.packing;
+    line("packed", fmt::format("{} sequences of {} tokens, {:.1f}% full; documents longer than that, which are split: {}",
+                               format_count(packing.sequences), format_count(packing.seq_len), 100 * packing.fill,
+                               format_count(packing.split_documents)));
+  }
 
   std::int64_t most = 1;
   for (const LengthBucket& bucket : report.histogram) most = std::max(most, bucket.documents);
@@ -232,6 +249,13 @@ std::string to_json(const CorpusReport& report) {
     const ChatInfo& chat = *report.info->chat;
     json["chat"] = {{"template", chat.form},       {"train_on", chat.train_on},     {"cut_tokens", chat.cut_tokens},
                     {"no_answer", chat.no_answer}, {"answer_cut", chat.answer_cut}, {"duplicates", chat.duplicates}};
+  }
+  if (report.packing) {
+    const PackingReport& packing = *report.packing;
+    json["packing"] = {{"seq_len", packing.seq_len},
+                       {"sequences", packing.sequences},
+                       {"split_documents", packing.split_documents},
+                       {"fill", packing.fill}};
   }
   json["samples"] = Json::array();
   for (const DocumentSample& sample : report.samples) {

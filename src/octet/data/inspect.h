@@ -28,6 +28,13 @@ struct DocumentSample {
   std::vector<Stretch> stretches;
 };
 
+// What data.packing = "documents" makes of a corpus.
+struct PackingReport {
+  std::int64_t seq_len = 0, sequences = 0;
+  std::int64_t split_documents = 0;  // longer than a sequence
+  double fill = 0;                   // the share of the sequences' places that have a token, in [0, 1]
+};
+
 struct CorpusReport {
   std::string prefix;
   TokenType type = TokenType::u16;
@@ -38,16 +45,18 @@ struct CorpusReport {
   std::vector<DocumentSample> samples;                 // evenly spaced over the corpus
   std::optional<CorpusInfo> info;                      // PREFIX.json, if there is one
   std::optional<std::int64_t> trained_tokens;          // by the loss mask, if there is one
+  std::optional<PackingReport> packing;                // with InspectOptions::pack_seq_len
 };
 
 struct InspectOptions {
   std::int64_t samples = 3;
   std::int64_t sample_tokens = 160;
   enum class Show { beginnings, tokens } show = Show::beginnings;
+  std::int64_t pack_seq_len = 0;  // 0: nothing is packed
 };
 
-// Reads the whole corpus. If there is a PREFIX.json, checks the checksums and that every token is in the vocabulary; otherwise checks
-// that tokens are not negative and fit in 31 bits. Throws Error{data}.
+// Reads the whole corpus. If there is a PREFIX.json, checks the checksums and that every token is in the vocabulary; otherwise
+// checks that tokens are not negative and fit in 31 bits. Throws Error{data}.
 CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& options = {});
 
 // How text shows which tokens are trained on: in colour, or between ⟦ and ⟧.
