@@ -55,6 +55,17 @@ int Octet::take_launched(int argc, const char* const* argv) {
   return static_cast<int>(mark - argv);
 }
 
+// The run that a command `train ...` names; nothing of any other command.
+RunFile Octet::run_of(const std::vector<std::string>& command) {
+  if (command.empty() || command.front() != "train") return {};
+  std::vector<const char*> arguments = {"octet"};
+  for (const std::string& argument : command) arguments.push_back(argument.c_str());
+  Octet reader;
+  reader.only_reads_ = true;
+  reader.run(static_cast<int>(arguments.size()), arguments.data());
+  return reader.train_.run;
+}
+
 void Octet::add_data() {
   CLI::App& data = add(root_, {.name = "data",
                                .summary = "Prepares corpora and inspects them.",
@@ -158,7 +169,7 @@ void Octet::add_training() {
                          .example = "octet train configs/quickstart.toml --optimizer.lr=3e-4",
                          .notes = "A run that was stopped continues from its newest checkpoint by the same command, unless "
                                   "checkpoint.resume is none or names one."},
-                        [this] { return run_train(train_); });
+                        [this] { return only_reads_ ? 0 : run_train(train_); });
   line_.takes_run(train, train_.run);
   option(train, {.name = "--resume", .help = "auto, none or the folder of a checkpoint; replaces checkpoint.resume.", .value = "DIR"},
          train_.resume);
@@ -216,16 +227,48 @@ void Octet::add_training() {
                     "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
                     "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
                     "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself."},
-          [this] { return run_launch(launch_); });
+          [this] {
+            if (launch_.supervise) launch_.run = run_of(launch_.command);
+            return run_launch(launch_);
+          });
   option(launch, {.name = "-n", .help = "Number of ranks.", .value = "N", .range = {.min = 1, .max = kMostRanks}}, launch_.ranks)
       ->required();
   option(launch,
          {.name = "--grace",
-          .help = "How long the other ranks may run on after one has failed, before they are killed.",
+          .help = "How long the other ranks may run on after one has failed, before they are killed. Default: 20, with --supervise 2.",
           .value = "SECONDS",
           .range = {.min = 0, .max = 7 * 24 * 3600}},
-         launch_.grace_s)
-      ->capture_default_str();
+         launch_.grace_s);
+  CLI::Option* supervise = flag(
+      launch,
+      {.name = "--supervise", .help = "Start `octet train` again after a crash, a kill or a lost rank, from the newest checkpoint."},
+      launch_.supervise);
+  option(launch,
+         {.name = "--restarts", .help = "Restarts in a row that bring no newer checkpoint.", .value = "N", .range = kNotNegative},
+         launch_.restarts)
+      ->capture_default_str()
+      ->needs(supervise);
+  option(launch,
+         {.name = "--restarts-per-hour", .help = "Restarts in an hour; 0: no limit.", .value = "N", .range = kNotNegative},
+         launch_.restarts_per_hour)
+      ->capture_default_str()
+      ->needs(supervise);
+
+  CLI::App& status =
+      add(root_,
+          {.name = "status",
+           .summary = "Says where a run is, who holds it, its newest checkpoint, and what went wrong.",
+           .example = "octet status out/quickstart",
+           .notes = "Reads the run's folder alone. Ranks are shown on the machine where `octet launch --supervise` runs."},
+          [this] { return run_status(status_); });
+  option(status, {.name = "DIR", .help = "Folder of the run.", .value = "DIR"}, status_.run)->required();
+  CLI::Option* as_json = flag(status, json_field(), status_.json);
+  flag(status,
+       {.name = "--code",
+        .help = "Print nothing and end with the code of the run's last attempt, with 137 if it was killed together with its supervisor, and "
+                "with 0 while it runs. For job scripts."},
+       status_.code)
+      ->excludes(as_json);
 
   CLI::App& report = add(root_,
                          {.name = "report",

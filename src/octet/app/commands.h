@@ -97,10 +97,19 @@ int run_compare(const CompareArgs& args);
 
 struct LaunchArgs {
   int ranks = 0;
-  double grace_s = 20;               // what the other ranks have to end by themselves after one failed
+  std::optional<double> grace_s;     // what the other ranks have to end by themselves after one failed
   std::vector<std::string> command;  // what stands after `--`: arguments of this same program
+  bool supervise = false;
+  int restarts = 3, restarts_per_hour = 20;
+  RunFile run;  // of the command, with `supervise`
 };
 int run_launch(const LaunchArgs& args);
+
+struct StatusArgs {
+  std::filesystem::path run;
+  bool json = false, code = false;
+};
+int run_status(const StatusArgs& args);
 
 struct ReportArgs {
   std::vector<std::filesystem::path> directories;

@@ -9,10 +9,15 @@
 #include "octet/app/commands.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/standard_streams.h"
+#include "octet/app/supervisor.h"
 #include "octet/base/require.h"
+#include "octet/train/config.h"
 
 namespace octet::app {
 namespace {
+
+constexpr double kGraceS = 20;     // for a last checkpoint
+constexpr double kLastWordsS = 2;  // the supervisor starts the ranks again from the checkpoints that are there
 
 // What the ranks say, on this process's own stdout and stderr: rank 0 byte for byte, the others in whole lines with "[rank] ".
 class Console {
@@ -61,14 +66,30 @@ int run_launch(const LaunchArgs& args) {
   demand(args.command.front() != "launch", ExitCode::config,
          "`octet launch` cannot start `octet launch`: the ranks run the command after `--` themselves");
 
+  demand(!args.supervise || args.command.front() == "train", ExitCode::config,
+         "`octet launch --supervise` keeps `octet train` going, not `octet ", args.command.front(), "`");
   std::signal(SIGPIPE, SIG_IGN);
   Console console;
-  const LocalToken token;
-  ProcessGroupOptions options = local_ranks(args.ranks, args.command, token);
-  options.grace_s = args.grace_s;
-  options.output = [&](int rank, StandardStream stream, std::string_view line) { console.line(rank, stream, line); };
-  options.note = [&](std::string_view sentence) { console.note(sentence); };
-  const int code = ProcessGroup(std::move(options)).run();
+  const auto output = [&](int rank, StandardStream stream, std::string_view line) { console.line(rank, stream, line); };
+  const auto note = [&](std::string_view sentence) { console.note(sentence); };
+  int code = 0;
+  if (args.supervise) {
+    code = Supervisor({.ranks = args.ranks,
+                       .command = args.command,
+                       .run_folder = train::load_config(args.run.path, args.run.overrides).run.output_dir,
+                       .grace_s = args.grace_s.value_or(kLastWordsS),
+                       .limits = {.restarts = args.restarts, .per_hour = args.restarts_per_hour},
+                       .output = output,
+                       .note = note})
+               .run();
+  } else {
+    const LocalToken token;
+    ProcessGroupOptions options = local_ranks(args.ranks, args.command, token);
+    options.grace_s = args.grace_s.value_or(kGraceS);
+    options.output = output;
+    options.note = note;
+    code = ProcessGroup(std::move(options)).run();
+  }
   demand(code != 0 || !console.stdout_failed(), ExitCode::internal, "cannot write to stdout");
   return code;
 }

@@ -18,6 +18,7 @@ class Octet {
 
  private:
   int take_launched(int argc, const char* const* argv);
+  static RunFile run_of(const std::vector<std::string>& command);
 
   void add_data();
   void add_training();
@@ -47,6 +48,7 @@ class Octet {
 
   static Field json_field() { return {.name = "--json", .help = "Print JSON, for programs."}; }
 
+  bool only_reads_ = false;  // `train` reads its arguments and does nothing
   CommandLine line_;
   CLI::App& root_ = line_.root();
 
@@ -59,6 +61,7 @@ class Octet {
   PlanArgs plan_;
   CompareArgs compare_;
   LaunchArgs launch_;
+  StatusArgs status_;
   ReportArgs report_;
   GenerateArgs generate_;
   ProbeArgs probe_;

@@ -77,8 +77,10 @@ std::string describe_end(std::size_t rank, int status, int code) {
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(ProcessGroupOptions options)
-    : options_(std::move(options)), ranks_(options_.environment.size()), buffer_(LineSplitter::kLongest) {}
+ProcessGroup::ProcessGroup(ProcessGroupOptions options, SignalPipe* signals)
+    : options_(std::move(options)),
+      signals_(signals ? *signals : own_signals_.emplace()),
+      ranks_(options_.environment.size()), buffer_(LineSplitter::kLongest) {}
 
 ProcessGroup::~ProcessGroup() {
   signal_all(SIGKILL);
@@ -145,7 +147,7 @@ void ProcessGroup::wait() {
   }
   int timeout_ms = -1;
   if (kill_at_) {
-    const std::chrono::duration<double, std::milli> left = *kill_at_ - std::chrono::steady_clock::now();
+    const std::chrono::duration<double, std::milli> left = *kill_at_ - Clock::now();
     timeout_ms = static_cast<int>(std::clamp(std::ceil(left.count()), 0.0, 1e9));
   }
   const int ready = ::poll(polled.data(), polled.size(), timeout_ms);
@@ -166,7 +168,7 @@ void ProcessGroup::wait() {
     }
   }
   if (ended) reap();
-  if (kill_at_ && std::chrono::steady_clock::now() >= *kill_at_) {
+  if (kill_at_ && Clock::now() >= *kill_at_) {
     signal_all(SIGKILL);
     killed_ = true;
     kill_at_.reset();
@@ -222,8 +224,8 @@ void ProcessGroup::judge(const End& end) {
   bool settles = code_ == 0;  // what run() returns
   if (settles) {
     code_ = end.code;
-    kill_at_ = std::chrono::steady_clock::now() +
-               std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.grace_s));
+    failed_at_ = Clock::now();
+    kill_at_ = *failed_at_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace_s));
   }
   if (code_ == kPeer) {
     // The peer that it misses may still be on its way out, with the end that is to be told and that no SIGTERM is to take away.

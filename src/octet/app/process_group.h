@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <array>
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "octet/app/line_splitter.h"
 #include "octet/app/signal_pipe.h"
+#include "octet/base/clock.h"
 
 namespace octet::app {
 
@@ -33,7 +33,8 @@ struct ProcessGroupOptions {
 // therefore the thread that calls run() must be the main one (PR_SET_PDEATHSIG goes by the thread).
 class ProcessGroup {
  public:
-  explicit ProcessGroup(ProcessGroupOptions options);
+  // A caller that starts several groups in turn gives them its own `signals`, so that none is lost in between.
+  explicit ProcessGroup(ProcessGroupOptions options, SignalPipe* signals = nullptr);
   ~ProcessGroup();  // kills the ranks that still live
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -45,6 +46,8 @@ class ProcessGroup {
   int run();
   // Whether a SIGINT, SIGTERM or SIGHUP was among what was passed on; the ranks may have come to their end all the same.
   bool asked_to_end() const { return asked_to_end_; }
+  // When the first rank failed, if one did.
+  std::optional<Clock::time_point> failed_at() const { return failed_at_; }
 
  private:
   struct Pipe {
@@ -72,10 +75,11 @@ class ProcessGroup {
   bool running() const;
 
   ProcessGroupOptions options_;
-  SignalPipe signals_;
+  std::optional<SignalPipe> own_signals_;
+  SignalPipe& signals_;
   std::vector<Rank> ranks_;
   std::vector<char> buffer_;
-  std::optional<std::chrono::steady_clock::time_point> kill_at_;
+  std::optional<Clock::time_point> failed_at_, kill_at_;
   bool asked_to_end_ = false;       // SIGTERM, SIGINT or SIGHUP has been passed on
   bool killed_ = false;             // the grace is over
   int code_ = 0;                    // of the failure

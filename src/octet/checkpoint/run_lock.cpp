@@ -30,13 +30,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestText = 1 << 16;  // a longer file is not a lock that this program wrote
 constexpr double kLookS = 0.25;                // between two looks at somebody else's counter
 
-struct Holder {
-  ProcessIdentity process;
-  std::string since, run;
-};
-
 // Nothing if the text is not a lock, as while its file is being written.
-std::optional<Holder> holder_of(const std::string& text) {
+std::optional<LockHolder> holder_of(const std::string& text) {
   const Json json = json_of(text);
   if (!json.is_object()) return std::nullopt;
   const auto string = [&](const char* key) {
@@ -45,17 +40,16 @@ std::optional<Holder> holder_of(const std::string& text) {
   const auto number = [&](const char* key) {
     return json.contains(key) && json[key].is_number_integer() ? json[key].get<std::int64_t>() : 0;
   };
-  return Holder{.process = {.host = string("host"),
+  return LockHolder{.process = {.host = string("host"),
                             .machine = string("machine"),
                             .boot = string("boot"),
                             .pid_namespace = string("pid_namespace"),
                             .pid = number("pid"),
                             .start_ticks = number("start_ticks")},
-                .since = string("since"),
-                .run = string("run")};
+                .since = string("since")};
 }
 
-std::string describe(const std::optional<Holder>& holder) {
+std::string describe(const std::optional<LockHolder>& holder) {
   if (!holder) return "a process that has written no name";
   return concat("process ", holder->process.pid, " on ", holder->process.host, ", since ", holder->since);
 }
@@ -95,6 +89,11 @@ class FolderGuard {
 void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 }  // namespace
+
+std::optional<LockHolder> lock_holder(const fs::path& folder) {
+  const std::string text = text_of(folder / "run.lock", 0);
+  return text.empty() ? std::nullopt : holder_of(text);
+}
 
 RunLock::RunLock(const fs::path& folder, RunLockTimes times) : folder_(folder), path_(folder / "run.lock"), times_(times) {
   const ProcessIdentity me = ProcessIdentity::mine();
@@ -202,14 +201,14 @@ bool RunLock::replace(const std::string& seen, bool settles) {
 
 // Returns when the lock has stood still for silence_s or has gone. Throws Error{config} if its counter grows.
 void RunLock::watch(const std::string& seen) const {
-  const std::optional<Holder> holder = holder_of(seen);
+  const std::optional<LockHolder> holder = holder_of(seen);
   log_info(concat(path_.string(), ": ", describe(holder), ", holds this folder. Waiting up to ", times_.silence_s,
                   " s to see whether it still runs"));
   const auto start = Clock::now();
   while (seconds_since(start) < times_.silence_s) {
     sleep_s(std::min(kLookS, times_.silence_s));
     const std::string now = text_of(path_, times_.retry_s);
-    const std::optional<Holder> other = holder_of(now);
+    const std::optional<LockHolder> other = holder_of(now);
     if (now == seen) continue;
     if (!holder || !other || other->run != holder->run) return;  // another holder, to be judged anew
     fail(ExitCode::config, folder_.string(), ": another run writes here: ", describe(holder),
@@ -222,7 +221,7 @@ void RunLock::acquire() {
     if (retry(times_.retry_s, [&] { return create(); })) return;
     const std::string seen = text_of(path_, times_.retry_s);
     if (seen.empty()) continue;  // gone in this moment
-    const std::optional<Holder> holder = holder_of(seen);
+    const std::optional<LockHolder> holder = holder_of(seen);
     const Fate fate = holder ? fate_of(holder->process) : Fate::unknown;
     demand(fate != Fate::runs, ExitCode::config, folder_.string(), ": another run writes here: ", describe(holder),
            ". Wait for it to end, or give another run.output_dir");

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -21,6 +22,15 @@ struct RunLockTimes {
   double settle_s = 1;    // after such a takeover, for another process elsewhere that did the same at the same moment
   double retry_s = 60;    // how long the constructor goes on reading after an error that may pass
 };
+
+// Who holds the lock of a folder, by what the file says. Nothing if nobody does, or has not written a name yet. Throws SystemError
+// if the file cannot be read.
+struct LockHolder {
+  ProcessIdentity process;
+  std::string since;  // UTC
+  std::string run;    // a random number that tells holders apart
+};
+std::optional<LockHolder> lock_holder(const std::filesystem::path& folder);
 
 // Holds the lock from construction to destruction; a thread raises the counter. Where the holder before
 // - still runs on this machine, the constructor throws Error{config} at once, with its host, process id and start;

@@ -30,6 +30,7 @@
 namespace octet::train {
 namespace {
 namespace fs = std::filesystem;
+using telemetry::Phase;
 
 optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
   return {.lr = config.optimizer.lr,
@@ -66,6 +67,7 @@ Trainer::Trainer(const TrainerOptions& options)
       config_(options_.config),
       world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)),
       anomaly_(parse_spike(config_.anomaly.spike).value_or(SpikeRule{})) {
+  page_.enter(Phase::preparing);
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure_run(config_, world_.mesh(), world_.rank());
@@ -456,6 +458,7 @@ void Trainer::calibrate() {
 ExitCode Trainer::run() {
   const StopSignals signals;
   const fs::path directory = config_.run.output_dir;
+  page_.enter(Phase::loading);
   resume();
   if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
   writer_ = std::make_unique<checkpoint::Writer>(
@@ -497,7 +500,9 @@ ExitCode Trainer::run() {
     const bool evaluates = every(config_.evaluation.interval, next) || next == steps_;
     const bool logs = every(config_.metrics.log_freq, next) || next == 1 || sample || evaluates;
     const std::int64_t tokens_before = tokens_seen_;
+    page_.enter(Phase::training);
     const kernels::StepScalars scalars = step({.health = sample, .waits = logs});
+    page_.finish_step(step_);
     meter_->add_data_time(loader_->take_wait_s());
     meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);
 
@@ -527,7 +532,10 @@ ExitCode Trainer::run() {
     }
 
     HeldOut::Losses held_out;
-    if (evaluates) held_out = evaluate_step();
+    if (evaluates) {
+      page_.enter(Phase::evaluating);
+      held_out = evaluate_step();
+    }
     if (logs) log(scalars, held_out, sample);
     // Several ranks stop after the same step: one of which they all know that a rank had been asked when its optimizer was
     // enqueued.
@@ -538,9 +546,11 @@ ExitCode Trainer::run() {
     if ((saves || saves_best) && step_ < steps_ && !stop) {
       const telemetry::PausedMeter paused(*meter_);
       if (!saves) best_->save_extra();
+      page_.enter(Phase::saving);
       save_if_possible();
     }
     if (stop && step_ < steps_) {
+      page_.enter(Phase::saving);
       save_for_good();
       log_info(
           concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(), how_to_go_on()));
@@ -550,7 +560,9 @@ ExitCode Trainer::run() {
     }
   }
   if (step_ < steps_) log_info(why_it_ends());
+  page_.enter(Phase::saving);
   save_for_good();
+  page_.enter(Phase::exporting);
   const bool moved = anomaly_.skipped_steps() < step_;
   if (moved) {
     if (lock_) lock_->renew();

@@ -11,6 +11,7 @@
 #include "octet/checkpoint/writer.h"
 #include "octet/data/loader.h"
 #include "octet/telemetry/meter.h"
+#include "octet/telemetry/rank_page.h"
 #include "octet/telemetry/recorder.h"
 #include "octet/train/anomaly.h"
 #include "octet/train/best.h"
@@ -112,6 +113,7 @@ class Trainer {
   const Config& config_;
   std::optional<World> alone_;
   World& world_;
+  telemetry::RankPage& page_ = telemetry::own_page();
   EngineOptions engine_options_;
   DeviceKind device_;
   MemoryPlan plan_;

@@ -6,6 +6,7 @@
 #include "octet/comm/multicast.h"
 #include "octet/comm/transport.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/telemetry/rank_page.h"
 #include "octet/train/meeting.h"
 #include "octet/train/setup.h"
 
@@ -82,6 +83,7 @@ int gpu_of(const comm::RankEnvironment& where) {
 }
 
 World::World(const comm::RankEnvironment& where, const Config& config) : rank_(where.rank), mesh_(mesh_of(config, where.size)) {
+  telemetry::own_page().enter(telemetry::Phase::joining);
   if (where.size > 1) {
     use_interface_for_nccl(config.comm);  // before the first thread: setenv and getenv may not run beside each other
     rendezvous_ = std::make_unique<comm::Rendezvous>(meeting_options(where, config.comm));

@@ -1,0 +1,116 @@
+#include "octet/app/attempts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/log.h"
+#include "octet/base/system_call.h"
+#include "octet/checkpoint/steps.h"
+
+namespace octet::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+Json to_json(const Attempt& a) {
+  Json json = {{"attempt", a.number},
+               {"ranks", a.ranks},
+               {"started", a.started},
+               {"from_step", a.from_step},
+               {"ended", a.ended},
+               {"code", a.ended.empty() ? Json(nullptr) : Json(a.code)},
+               {"what", a.what},
+               {"last_step", a.last_step},
+               {"checkpoint_step", a.checkpoint_step},
+               {"next", a.next},
+               {"seconds", Json::object()},
+               {"supervisor",
+                {{"host", a.supervisor.host},
+                 {"machine", a.supervisor.machine},
+                 {"boot", a.supervisor.boot},
+                 {"pid_namespace", a.supervisor.pid_namespace},
+                 {"pid", a.supervisor.pid},
+                 {"start_ticks", a.supervisor.start_ticks},
+                 {"pages", a.pages}}}};
+  for (const auto& [name, seconds] : a.seconds) json["seconds"][name] = seconds;
+  return json;
+}
+
+namespace {
+
+Attempt attempt_of(const nlohmann::json& json) {
+  Attempt a;
+  a.number = json.at("attempt").get<std::int64_t>();
+  a.ranks = json.at("ranks").get<int>();
+  a.started = json.at("started").get<std::string>();
+  a.from_step = json.at("from_step").get<std::int64_t>();
+  a.ended = json.at("ended").get<std::string>();
+  if (!json.at("code").is_null()) a.code = json.at("code").get<int>();
+  a.what = json.at("what").get<std::string>();
+  a.last_step = json.at("last_step").get<std::int64_t>();
+  a.checkpoint_step = json.at("checkpoint_step").get<std::int64_t>();
+  a.next = json.at("next").get<std::string>();
+  a.seconds = json.at("seconds").get<std::map<std::string, double>>();
+  const nlohmann::json& by = json.at("supervisor");
+  a.supervisor = {.host = by.at("host").get<std::string>(),
+                  .machine = by.at("machine").get<std::string>(),
+                  .boot = by.at("boot").get<std::string>(),
+                  .pid_namespace = by.at("pid_namespace").get<std::string>(),
+                  .pid = by.at("pid").get<std::int64_t>(),
+                  .start_ticks = by.at("start_ticks").get<std::int64_t>()};
+  a.pages = by.at("pages").get<int>();
+  return a;
+}
+
+std::string text_of(const Attempt& attempt) {
+  return to_json(attempt).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+fs::path Attempts::path_of(std::int64_t number) const { return folder_ / fmt::format("{:08}.json", number); }
+
+void Attempts::begin(Attempt& attempt) const {
+  make_folders(folder_);
+  attempt.number = 1;
+  for (const Attempt& earlier : read()) attempt.number = std::max(attempt.number, earlier.number + 1);
+  for (;; ++attempt.number) {  // a file that is no attempt, or another supervisor, may have the number
+    const int fd = ::open(path_of(attempt.number).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+      ::close(fd);
+      return write(attempt);
+    }
+    if (errno != EEXIST) fail_errno(ExitCode::internal, path_of(attempt.number), "");
+  }
+}
+
+void Attempts::write(const Attempt& attempt) const { write_file_atomically(path_of(attempt.number), text_of(attempt)); }
+
+std::vector<Attempt> Attempts::read() const {
+  std::vector<Attempt> result;
+  if (!path_exists(folder_)) return result;
+  for (const fs::path& path : entries_of(folder_)) {
+    if (path.extension() != ".json") continue;
+    const nlohmann::json json = json_of(read_file(path));
+    try {
+      result.push_back(attempt_of(json));
+    } catch (const nlohmann::json::exception&) {
+      log_warning(concat(path.string(), ": not an attempt of a run; left out"));
+    }
+  }
+  return result;
+}
+
+std::int64_t newest_checkpoint(const fs::path& run_folder) {
+  const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(run_folder / "checkpoints");
+  return there.empty() ? 0 : there.front().step;
+}
+
+}  // namespace octet::app

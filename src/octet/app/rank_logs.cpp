@@ -1,0 +1,99 @@
+#include "octet/app/rank_logs.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "octet/base/directory.h"
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+#include "octet/base/start_thread.h"
+#include "octet/base/utc.h"
+
+namespace octet::app {
+namespace {
+
+constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // bytes that wait for a slow disk
+
+// Lines of a run begin with their time already (base/log.h).
+bool has_time(std::string_view line) { return line.size() > 20 && line[4] == '-' && line[10] == 'T' && line[19] == 'Z'; }
+
+}  // namespace
+
+RankLogs::RankLogs(const std::filesystem::path& run_folder) : folder_(run_folder / "logs") {
+  sigset_t all, before;  // signals are for the main thread
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = start_thread("the thread that writes logs", [this] { write_all(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+RankLogs::~RankLogs() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void RankLogs::begin_attempt(std::int64_t number, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) add(rank, fmt::format("{} ==== attempt {} ====\n", utc_now(), number));
+}
+
+void RankLogs::line(int rank, std::string_view text) {
+  std::string line = has_time(text) ? std::string(text) : fmt::format("{} {}", utc_now(), text);
+  if (line.back() != '\n') line += '\n';
+  add(rank, std::move(line));
+}
+
+void RankLogs::add(int rank, std::string text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_bytes_ + text.size() > kMostWaiting) {
+      ++left_out_;
+      return;
+    }
+    waiting_bytes_ += text.size();
+    waiting_[rank] += text;
+  }
+  wake_.notify_all();
+}
+
+void RankLogs::write_all() {
+  std::unique_lock lock(mutex_);
+  while (!stop_ || !waiting_.empty()) {
+    wake_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+    const std::map<int, std::string> texts = std::exchange(waiting_, {});
+    waiting_bytes_ = 0;
+    const std::uint64_t left_out = std::exchange(left_out_, 0);
+    lock.unlock();
+    for (const auto& [rank, text] : texts) append(rank, text);
+    if (left_out > 0) log_warning(concat(folder_.string(), ": the disk is slow; ", left_out, " lines were left out"));
+    lock.lock();
+  }
+}
+
+void RankLogs::append(int rank, const std::string& text) {
+  if (failed_) return;
+  const std::filesystem::path path = folder_ / fmt::format("rank-{:05}.log", rank);
+  std::string why;
+  try {
+    make_folders(folder_);
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) why = std::strerror(errno);
+    if (fd >= 0) ::close(fd);
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  if (why.empty()) return;
+  failed_ = true;
+  log_warning(concat(path.string(), ": ", why, "; the logs of ranks end here, the run goes on"));
+}
+
+}  // namespace octet::app

@@ -1,0 +1,43 @@
+// OUT/logs/rank-00003.log: what each rank of a supervised run has said, over all attempts. Every line begins with its time. A
+// thread writes, so that a slow or full disk never holds up the ranks.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace octet::app {
+
+class RankLogs {
+ public:
+  explicit RankLogs(const std::filesystem::path& run_folder);
+  // Writes what is left.
+  ~RankLogs();
+  RankLogs(const RankLogs&) = delete;
+  RankLogs& operator=(const RankLogs&) = delete;
+
+  // Begins an attempt in the files of all ranks.
+  void begin_attempt(std::int64_t number, int ranks);
+  void line(int rank, std::string_view text);
+
+ private:
+  void add(int rank, std::string text);
+  void write_all();
+  void append(int rank, const std::string& text);
+
+  std::filesystem::path folder_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<int, std::string> waiting_;
+  std::size_t waiting_bytes_ = 0;
+  std::uint64_t left_out_ = 0;  // lines for which there was no room
+  bool stop_ = false, failed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace octet::app

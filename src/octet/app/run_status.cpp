@@ -1,0 +1,106 @@
+#include "octet/app/run_status.h"
+
+#include <chrono>
+#include <system_error>
+
+#include "octet/base/directory.h"
+#include "octet/base/require.h"
+#include "octet/checkpoint/run_lock.h"
+#include "octet/checkpoint/steps.h"
+#include "octet/telemetry/jsonl.h"
+
+namespace octet::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<RankStatus> ranks_of(const Attempt& attempt) {
+  std::vector<RankStatus> result;
+  const auto pages = telemetry::RankPages::of(attempt.supervisor.pid, attempt.pages, attempt.ranks);
+  if (!pages) return result;
+  const std::int64_t now = telemetry::monotonic_ns();
+  for (int rank = 0; rank < attempt.ranks; ++rank) {
+    const telemetry::RankPage& page = pages->page(rank);
+    const std::int64_t changed = page.changed_ns;
+    result.push_back({.rank = rank,
+                      .phase = page.phase,
+                      .step = page.step,
+                      .unchanged_s = changed > 0 ? static_cast<double>(now - changed) * 1e-9 : 0});
+  }
+  return result;
+}
+
+void read_checkpoints(const fs::path& folder, RunStatus& status) {
+  const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(folder / "checkpoints");
+  if (there.empty()) return;
+  status.checkpoint_step = there.front().step;
+  std::error_code unknown;
+  const fs::file_time_type written = fs::last_write_time(there.front().path, unknown);
+  if (unknown) return;
+  status.checkpoint_age_s = std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count();
+}
+
+// Sets step, steps and loss.
+void read_metrics(const fs::path& folder, RunStatus& status) {
+  if (path_exists(folder / "run.json")) status.steps = telemetry::read_run_info(folder / "run.json").steps;
+  status.step = status.checkpoint_step;
+  if (!path_exists(folder / "metrics.jsonl")) return;
+  const auto metrics = telemetry::read_jsonl<telemetry::StepMetrics>(folder / "metrics.jsonl").records;
+  if (metrics.empty()) return;
+  status.step = std::max(status.step, metrics.back().step);
+  status.loss = metrics.back().loss;
+}
+
+RunState state_of(const RunStatus& status, const fs::path& folder, const std::optional<checkpoint::LockHolder>& lock) {
+  const Attempt* const last = status.attempts.empty() ? nullptr : &status.attempts.back();
+  const Fate supervisor = last ? fate_of(last->supervisor) : Fate::ended;
+  const Fate holder = lock ? fate_of(lock->process) : Fate::ended;
+  if (holder == Fate::runs || (supervisor == Fate::runs && last->ended.empty())) return RunState::running;
+  if (supervisor == Fate::runs && last->next.starts_with("restarts")) return RunState::waiting;
+  if (holder == Fate::unknown || (supervisor == Fate::unknown && last->ended.empty())) return RunState::elsewhere;
+  if (last && last->ended.empty()) return RunState::vanished;
+  if (last) return last->code == 0 ? RunState::done : RunState::ended;
+  const bool exported = path_exists(folder / "model") || path_exists(folder / "adapter");
+  if (exported && status.steps > 0 && status.checkpoint_step >= status.steps) return RunState::done;
+  return lock ? RunState::vanished : RunState::ended;
+}
+
+}  // namespace
+
+std::string_view name_of(RunState state) {
+  switch (state) {
+    case RunState::running:
+      return "running";
+    case RunState::waiting:
+      return "about to start again";
+    case RunState::elsewhere:
+      return "held by another machine";
+    case RunState::done:
+      return "done";
+    case RunState::ended:
+      return "ended";
+    case RunState::vanished:
+      return "vanished";
+  }
+  return "";
+}
+
+RunStatus status_of(const fs::path& folder) {
+  demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder");
+  RunStatus status{.attempts = Attempts(folder).read()};
+  read_checkpoints(folder, status);
+  read_metrics(folder, status);
+  demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
+         ": no attempts/ and no run.json here; give the folder of a run");
+  const auto lock = checkpoint::lock_holder(folder);
+  if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
+  status.state = state_of(status, folder, lock);
+  for (const Attempt& attempt : status.attempts) {
+    if (!attempt.ended.empty()) status.code = attempt.code;
+  }
+  if (status.state == RunState::running && !status.attempts.empty()) status.ranks = ranks_of(status.attempts.back());
+  for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);
+  return status;
+}
+
+}  // namespace octet::app

@@ -1,0 +1,47 @@
+// Where a run is, as its folder tells, and its supervisor if that is on this machine.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octet/app/attempts.h"
+#include "octet/telemetry/rank_page.h"
+
+namespace octet::app {
+
+enum class RunState : std::uint8_t {
+  running,
+  waiting,    // its supervisor lives and will start the ranks again
+  elsewhere,  // somebody on another machine holds it, and may run or not
+  done,
+  ended,     // before it was done, by itself
+  vanished,  // whoever ran it was killed, and could not say why
+};
+std::string_view name_of(RunState state);
+
+struct RankStatus {
+  int rank = 0;
+  telemetry::Phase phase = telemetry::Phase::starting;
+  std::int64_t step = 0;
+  double unchanged_s = 0;  // since phase or step changed
+};
+
+struct RunStatus {
+  RunState state = RunState::ended;
+  std::optional<int> code;           // of the last attempt that has ended; empty: no supervisor has written one down
+  std::string holder;                // "process 123 on node1, since ..."; "": nobody
+  std::int64_t step = 0, steps = 0;  // finished, as far as is known; of all
+  std::optional<double> loss;        // of the last logged step
+  std::int64_t checkpoint_step = 0;
+  std::optional<double> checkpoint_age_s;
+  std::vector<Attempt> attempts;
+  std::vector<RankStatus> ranks;  // while the supervisor is on this machine
+};
+
+// Throws Error{data} if this is not the folder of a run, or a file cannot be read.
+RunStatus status_of(const std::filesystem::path& run_folder);
+
+}  // namespace octet::app

@@ -1,0 +1,113 @@
+// `octet status`: where a run is, who holds it, and what went wrong.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "octet/app/commands.h"
+#include "octet/app/run_status.h"
+#include "octet/base/json.h"
+#include "octet/base/require.h"
+#include "octet/base/visible.h"
+#include "octet/telemetry/format.h"
+
+namespace octet::app {
+namespace {
+
+using telemetry::format_count;
+using telemetry::format_duration;
+
+constexpr int kVanished = 137;  // as a shell says of a process that was killed
+
+// What --code returns: 0 while the run goes on and when it is done.
+int code_of(const RunStatus& status) {
+  switch (status.state) {
+    case RunState::running:
+    case RunState::waiting:
+    case RunState::elsewhere:
+    case RunState::done:
+      return 0;
+    case RunState::vanished:
+      return kVanished;
+    case RunState::ended:
+      break;
+  }
+  return status.code.value_or(static_cast<int>(ExitCode::internal));
+}
+
+std::string checkpoint_text(const RunStatus& status) {
+  if (status.checkpoint_step == 0) return "none yet";
+  const std::string age = status.checkpoint_age_s ? fmt::format(", {} old", format_duration(*status.checkpoint_age_s)) : "";
+  return fmt::format("of step {}{}", format_count(status.checkpoint_step), age);
+}
+
+constexpr double kLongS = 5;  // from here on it is worth a word that a rank stands still
+
+// "2 training step 13, 1 saving"; then the rank that has stood still for longest.
+std::string ranks_text(const std::vector<RankStatus>& ranks) {
+  std::map<std::string, int> doing;
+  for (const RankStatus& rank : ranks) {
+    const bool trains = rank.phase == telemetry::Phase::training;
+    ++doing[trains ? fmt::format("training step {}", format_count(rank.step + 1)) : std::string(name_of(rank.phase))];
+  }
+  std::string text;
+  for (const auto& [what, count] : doing) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
+  const auto longest = std::max_element(ranks.begin(), ranks.end(),
+                                        [](const RankStatus& a, const RankStatus& b) { return a.unchanged_s < b.unchanged_s; });
+  if (longest->unchanged_s < kLongS) return text;
+  return fmt::format("{}; rank {} is {} at step {} for {}, longest of all", text, longest->rank, name_of(longest->phase),
+                     format_count(longest->step), format_duration(longest->unchanged_s));
+}
+
+std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
+  std::string text = fmt::format("{}: {}", printable(folder.string()), name_of(s.state));
+  if (s.state == RunState::ended && s.code) text += fmt::format(" with code {}", *s.code);
+  text += '\n';
+  const auto line = [&](std::string_view name, const std::string& value) { text += fmt::format("  {:<12}{}\n", name, value); };
+  line("step", fmt::format("{} of {}{}", format_count(s.step), s.steps > 0 ? format_count(s.steps) : "?",
+                           s.loss ? fmt::format(", loss {:.3f}", *s.loss) : ""));
+  line("checkpoint", checkpoint_text(s));
+  const bool held = s.state == RunState::running || s.state == RunState::elsewhere;
+  if (held && !s.holder.empty()) line("held by", printable(s.holder));
+  if (!s.ranks.empty()) line("ranks", ranks_text(s.ranks));
+  if (!s.attempts.empty()) line("attempts", format_count(static_cast<std::int64_t>(s.attempts.size())));
+  const auto failed = std::find_if(s.attempts.rbegin(), s.attempts.rend(), [](const Attempt& a) {
+    return a.code != 0 && a.code != static_cast<int>(ExitCode::preempted);
+  });
+  if (failed != s.attempts.rend()) {
+    line("last fault", fmt::format("{}: {} in attempt {} at step {}; {}", failed->ended, printable(failed->what), failed->number,
+                                   format_count(failed->last_step), printable(failed->next)));
+  }
+  return text;
+}
+
+std::string to_json(const RunStatus& s) {
+  Json json = {{"state", name_of(s.state)},
+               {"code", s.code ? Json(*s.code) : Json(nullptr)},
+               {"step", s.step},
+               {"steps", s.steps},
+               {"loss", s.loss ? Json(*s.loss) : Json(nullptr)},
+               {"checkpoint_step", s.checkpoint_step},
+               {"checkpoint_age_s", s.checkpoint_age_s ? Json(*s.checkpoint_age_s) : Json(nullptr)},
+               {"holder", s.holder},
+               {"ranks", Json::array()},
+               {"attempts", Json::array()}};
+  for (const RankStatus& rank : s.ranks) {
+    json["ranks"].push_back(
+        {{"rank", rank.rank}, {"phase", name_of(rank.phase)}, {"step", rank.step}, {"unchanged_s", rank.unchanged_s}});
+  }
+  for (const Attempt& a : s.attempts) json["attempts"].push_back(to_json(a));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+int run_status(const StatusArgs& args) {
+  const RunStatus status = status_of(args.run);
+  if (args.code) return code_of(status);
+  std::fputs((args.json ? to_json(status) : to_text(args.run, status)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace octet::app

@@ -1,0 +1,151 @@
+#include "octet/app/supervisor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+#include "octet/base/utc.h"
+
+namespace octet::app {
+namespace {
+
+constexpr std::size_t kLines = 20;  // attempts that are told in the end
+
+// The command of the second attempt and of those after it, which go on from the newest checkpoint whatever the first began with.
+std::vector<std::string> resuming(const std::vector<std::string>& command) {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    if (command[i] == "--resume") {
+      ++i;
+    } else if (!command[i].starts_with("--resume=")) {
+      result.push_back(command[i]);
+    }
+  }
+  result.push_back("--resume=auto");
+  return result;
+}
+
+std::string text_of(const Attempt& a) {
+  return fmt::format("attempt {}: {} to {}, {}; from step {} to {}", a.number, a.started, a.ended,
+                     a.what.empty() ? fmt::format("code {}", a.code) : a.what, a.from_step, a.last_step);
+}
+
+}  // namespace
+
+Supervisor::Supervisor(SupervisorOptions options)
+    : options_(std::move(options)), attempts_(options_.run_folder), logs_(options_.run_folder), pages_(options_.ranks) {}
+
+ProcessGroupOptions Supervisor::group_options(const Attempt& attempt) {
+  ProcessGroupOptions group = local_ranks(options_.ranks, ended_.empty() ? options_.command : resuming(options_.command), token_);
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    group.environment[static_cast<std::size_t>(rank)].push_back(pages_.variable(rank));
+  group.grace_s = options_.grace_s;
+  group.output = [this, &attempt](int rank, StandardStream stream, std::string_view line) {
+    options_.output(rank, stream, line);
+    logs_.line(rank, line);
+    say_recovered(attempt);
+  };
+  group.note = [this](std::string_view sentence) {
+    what_ = sentence;
+    options_.note(sentence);
+  };
+  return group;
+}
+
+void Supervisor::say_recovered(const Attempt& attempt) {
+  const telemetry::RankPage& first = pages_.page(0);
+  if (!failed_at_ || first.first_step_ns == 0) return;
+  options_.note(fmt::format("attempt {} trains: step {}, {:.1f} s after the fault", attempt.number, first.step.load(),
+                            seconds_since(*failed_at_)));
+  failed_at_.reset();
+}
+
+void Supervisor::record_times(const ProcessGroup& group, Attempt& attempt) {
+  const auto since_begin = [&](std::int64_t ns) { return std::round(static_cast<double>(ns - begin_ns_) * 1e-6) * 1e-3; };
+  const telemetry::RankPage& first = pages_.page(0);
+  for (int i = 0; i < telemetry::kPhases; ++i) {
+    const std::int64_t entered = first.entered_ns[static_cast<std::size_t>(i)];
+    if (entered > 0) attempt.seconds[std::string(name_of(static_cast<telemetry::Phase>(i)))] = since_begin(entered);
+  }
+  if (first.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(first.first_step_ns);
+  if (group.failed_at()) attempt.seconds["stop"] = std::round(seconds_since(*group.failed_at()) * 1e3) * 1e-3;
+  attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
+  attempt.last_step = std::max(attempt.from_step, first.step.load());
+}
+
+int Supervisor::run_attempt(Attempt& attempt, bool& asked) {
+  attempts_.begin(attempt);
+  logs_.begin_attempt(attempt.number, options_.ranks);
+  pages_.clear();
+  what_.clear();
+  begin_ns_ = telemetry::monotonic_ns();
+  ProcessGroup group(group_options(attempt), &signals_);
+  attempt.code = group.run();
+  asked = group.asked_to_end();
+  attempt.ended = utc_now();
+  attempt.what = what_;
+  attempt.checkpoint_step = newest_checkpoint(options_.run_folder);
+  record_times(group, attempt);
+  if (group.failed_at()) failed_at_ = group.failed_at();
+  return attempt.code;
+}
+
+int Supervisor::run() {
+  RestartBudget budget(options_.limits, newest_checkpoint(options_.run_folder));
+  for (;;) {
+    Attempt attempt{.ranks = options_.ranks,
+                    .started = utc_now(),
+                    .supervisor = ProcessIdentity::mine(),
+                    .pages = pages_.descriptor(),
+                    .from_step = newest_checkpoint(options_.run_folder)};
+    bool asked = false;
+    const int code = run_attempt(attempt, asked);
+    const RestartBudget::Decision decision = budget.judge({.code = code,
+                                                           .asked = asked,
+                                                           .checkpoint_step = attempt.checkpoint_step,
+                                                           .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
+    if (decision.restarts) {
+      attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
+    } else if (code != 0) {
+      attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
+    }
+    attempts_.write(attempt);
+    ended_.push_back(attempt);
+    if (code != 0)
+      options_.note(concat(
+          "attempt ", attempt.number, " ended with code ", code, " at step ", attempt.last_step, "; the newest checkpoint is ",
+          attempt.checkpoint_step > 0 ? concat("of step ", attempt.checkpoint_step) : "not there yet", "; ", attempt.next));
+    if (!decision.restarts || !pause(decision.wait_s)) {
+      if (ended_.size() > 1) say_all_attempts();
+      return decision.restarts ? static_cast<int>(ExitCode::preempted) : code;
+    }
+  }
+}
+
+bool Supervisor::pause(double seconds) {
+  const Clock::time_point start = Clock::now();
+  for (;;) {
+    for (const int signal : signals_.take()) {
+      if (signal != SIGTERM && signal != SIGINT && signal != SIGHUP) continue;
+      options_.note("asked to end while no rank ran; the same command goes on from the newest checkpoint");
+      return false;
+    }
+    const double left = seconds - seconds_since(start);
+    if (left <= 0) return true;
+    pollfd signal{.fd = signals_.fd(), .events = POLLIN, .revents = 0};
+    ::poll(&signal, 1, static_cast<int>(std::ceil(left * 1e3)));
+  }
+}
+
+void Supervisor::say_all_attempts() const {
+  const std::size_t first = ended_.size() > kLines ? ended_.size() - kLines : 0;
+  if (first > 0) options_.note(concat(first, " earlier attempts are in ", (options_.run_folder / "attempts").string()));
+  for (std::size_t i = first; i < ended_.size(); ++i) options_.note(text_of(ended_[i]));
+}
+
+}  // namespace octet::app

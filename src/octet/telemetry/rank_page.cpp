@@ -1,0 +1,111 @@
+#include "octet/telemetry/rank_page.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "octet/base/system_call.h"
+
+namespace octet::telemetry {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+std::size_t bytes_of(int ranks) { return kPage * static_cast<std::size_t>(ranks); }
+
+// The page that a supervisor made for this process, or null.
+RankPage* inherited_page() {
+  const char* const value = std::getenv("OCTET_PAGE");
+  int fd = -1, rank = -1;
+  if (!value || std::sscanf(value, "%d:%d", &fd, &rank) != 2 || fd < 0 || rank < 0) return nullptr;
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes_of(rank + 1)) return nullptr;
+  void* const memory = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(bytes_of(rank)));
+  return memory == MAP_FAILED ? nullptr : static_cast<RankPage*>(memory);
+}
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  constexpr std::array<std::string_view, kPhases> kNames = {"starting", "joining",    "preparing", "loading",
+                                                            "training", "evaluating", "saving",    "exporting"};
+  const auto index = static_cast<std::size_t>(phase);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+std::int64_t monotonic_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void RankPage::enter(Phase next) {
+  const std::int64_t now = monotonic_ns();
+  std::atomic<std::int64_t>& first = entered_ns[static_cast<std::size_t>(next)];
+  if (first.load(kRelaxed) == 0) first.store(now, kRelaxed);
+  phase.store(next, kRelaxed);
+  changed_ns.store(now, kRelaxed);
+}
+
+void RankPage::finish_step(std::int64_t finished) {
+  const std::int64_t now = monotonic_ns();
+  step.store(finished, kRelaxed);
+  changed_ns.store(now, kRelaxed);
+  if (first_step_ns.load(kRelaxed) == 0) first_step_ns.store(now, kRelaxed);
+}
+
+RankPage& own_page() {
+  static RankPage unseen;
+  static RankPage* const inherited = inherited_page();
+  return inherited ? *inherited : unseen;
+}
+
+RankPages::RankPages(int ranks) : fd_(::memfd_create("octet ranks", 0)), memory_(MAP_FAILED), ranks_(ranks) {
+  if (fd_ < 0 || ::ftruncate(fd_, static_cast<off_t>(bytes_of(ranks))) != 0) {
+    fail_errno(ExitCode::internal, "cannot make the memory that ranks report in");
+  }
+  memory_ = ::mmap(nullptr, bytes_of(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (memory_ == MAP_FAILED) fail_errno(ExitCode::internal, "cannot map the memory that ranks report in");
+  clear();
+}
+
+std::optional<RankPages> RankPages::of(std::int64_t process, int descriptor, int ranks) {
+  const std::string path = concat("/proc/", process, "/fd/", descriptor);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  struct stat status {};
+  const bool fits = ::fstat(fd, &status) == 0 && static_cast<std::size_t>(status.st_size) >= bytes_of(ranks);
+  void* const memory = fits ? ::mmap(nullptr, bytes_of(ranks), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+  if (memory != MAP_FAILED) return RankPages(fd, memory, ranks);
+  ::close(fd);
+  return std::nullopt;
+}
+
+RankPages::~RankPages() {
+  if (fd_ < 0) return;
+  if (memory_ != MAP_FAILED) ::munmap(memory_, bytes_of(ranks_));
+  ::close(fd_);
+}
+
+RankPages::RankPages(RankPages&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), memory_(other.memory_), ranks_(other.ranks_) {}
+
+std::string RankPages::variable(int rank) const { return concat("OCTET_PAGE=", fd_, ":", rank); }
+
+const RankPage& RankPages::page(int rank) const {
+  return *reinterpret_cast<const RankPage*>(static_cast<const std::byte*>(memory_) + bytes_of(rank));
+}
+
+void RankPages::clear() {
+  for (int rank = 0; rank < ranks_; ++rank) new (static_cast<std::byte*>(memory_) + bytes_of(rank)) RankPage();
+}
+
+}  // namespace octet::telemetry

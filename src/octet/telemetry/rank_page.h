@@ -1,0 +1,71 @@
+// What a rank is doing, for a supervisor that looks on: a page of memory that both share. A rank changes it by plain stores, so
+// it costs nothing, and it can be read even if the rank hangs or has been killed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace octet::telemetry {
+
+enum class Phase : std::uint32_t {
+  starting,   // reads its configuration
+  joining,    // meets the other ranks
+  preparing,  // opens the corpus, plans memory, makes the model
+  loading,    // reads a checkpoint, if there is one
+  training,
+  evaluating,
+  saving,
+  exporting,  // writes the trained model
+};
+inline constexpr int kPhases = 8;
+std::string_view name_of(Phase phase);
+
+// Written by the rank alone. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0: not yet.
+struct RankPage {
+  std::atomic<Phase> phase = Phase::starting;
+  std::atomic<std::int64_t> step = 0;                           // finished
+  std::atomic<std::int64_t> changed_ns = 0;                     // when phase or step changed
+  std::atomic<std::int64_t> first_step_ns = 0;                  // when the first step of this process was finished
+  std::array<std::atomic<std::int64_t>, kPhases> entered_ns{};  // when each phase began, the first time
+
+  void enter(Phase next);
+  void finish_step(std::int64_t finished);
+};
+static_assert(sizeof(RankPage) <= 4096 && std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t monotonic_ns();
+
+// The page of this process: the one that the variable OCTET_PAGE names, or one that nobody sees.
+RankPage& own_page();
+
+// The pages of all ranks that a supervisor starts.
+class RankPages {
+ public:
+  // Makes pages in memory that its children inherit. Throws Error{internal}.
+  explicit RankPages(int ranks);
+  // Opens the pages of a supervisor of this machine that still runs, to read them. Nothing if they cannot be opened.
+  static std::optional<RankPages> of(std::int64_t process, int descriptor, int ranks);
+  ~RankPages();
+  RankPages(RankPages&& other) noexcept;
+  RankPages& operator=(RankPages&&) = delete;
+
+  int descriptor() const { return fd_; }
+  // "OCTET_PAGE=...", for the environment of a rank.
+  std::string variable(int rank) const;
+  const RankPage& page(int rank) const;
+  // Empties all pages, for ranks that start again.
+  void clear();
+
+ private:
+  RankPages(int fd, void* memory, int ranks) : fd_(fd), memory_(memory), ranks_(ranks) {}
+
+  int fd_;
+  void* memory_;
+  int ranks_;
+};
+
+}  // namespace octet::telemetry

@@ -1,0 +1,77 @@
+#include "octet/app/attempts.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "octet/base/file.h"
+#include "octet/base/system_call.h"
+#include "support/folder.h"
+
+namespace octet::app {
+namespace {
+
+using octet::testing::TemporaryFolder;
+namespace fs = std::filesystem;
+
+TEST(Attempts, AreReadAsTheyWereWritten) {
+  const TemporaryFolder folder;
+  const Attempts attempts(folder.path());
+  EXPECT_TRUE(attempts.read().empty());
+  Attempt first{
+      .ranks = 3, .started = "2026-11-25T10:00:00Z", .supervisor = ProcessIdentity::mine(), .pages = 7, .from_step = 40};
+  attempts.begin(first);
+  EXPECT_EQ(first.number, 1);
+  EXPECT_TRUE(attempts.read().front().ended.empty());
+  first.ended = "2026-11-25T10:05:00Z";
+  first.code = 137;
+  first.what = "rank 1 was killed by signal 9 (SIGKILL) \xff";
+  first.last_step = 57;
+  first.checkpoint_step = 56;
+  first.next = "restarts in 5 s";
+  first.seconds = {{"joining", 0.25}, {"total", 300.5}};
+  attempts.write(first);
+  Attempt second{.ranks = 3};
+  attempts.begin(second);
+  EXPECT_EQ(second.number, 2);
+  const std::vector<Attempt> all = attempts.read();
+  ASSERT_EQ(all.size(), 2u);
+  const Attempt& read = all.front();
+  EXPECT_EQ(read.number, 1);
+  EXPECT_EQ(read.ranks, 3);
+  EXPECT_EQ(read.started, first.started);
+  EXPECT_TRUE(read.supervisor == first.supervisor);
+  EXPECT_EQ(read.pages, 7);
+  EXPECT_EQ(read.from_step, 40);
+  EXPECT_EQ(read.ended, first.ended);
+  EXPECT_EQ(read.code, 137);
+  EXPECT_EQ(read.what, "rank 1 was killed by signal 9 (SIGKILL) \xef\xbf\xbd");
+  EXPECT_EQ(read.last_step, 57);
+  EXPECT_EQ(read.checkpoint_step, 56);
+  EXPECT_EQ(read.next, first.next);
+  EXPECT_EQ(read.seconds, first.seconds);
+}
+
+// A number is never used twice, also if its file is empty because the machine went down, or holds something else.
+TEST(Attempts, NumbersOnlyGrow) {
+  const TemporaryFolder folder;
+  const Attempts attempts(folder.path());
+  Attempt attempt;
+  attempts.begin(attempt);
+  std::ofstream(folder / "attempts/00000002.json");
+  std::ofstream(folder / "attempts/00000003.json") << "[1, 2]";
+  std::ofstream(folder / "attempts/notes.txt") << "mine";
+  attempts.begin(attempt);
+  EXPECT_EQ(attempt.number, 4);
+  EXPECT_EQ(attempts.read().size(), 2u);
+  EXPECT_EQ(read_file(folder / "attempts/00000003.json"), "[1, 2]");
+}
+
+TEST(Attempts, AFolderThatCannotBeReadIsNotEmpty) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "attempts") << "a file";
+  EXPECT_THROW(Attempts(folder.path()).read(), SystemError);
+}
+
+}  // namespace
+}  // namespace octet::app

@@ -1,0 +1,68 @@
+#include "octet/app/restart_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace octet::app {
+namespace {
+
+constexpr int kKilled = 137, kPeer = 78;
+
+RestartBudget::Decision after(RestartBudget& budget, double at_s, std::int64_t checkpoint_step, int code = kKilled) {
+  return budget.judge({.code = code, .checkpoint_step = checkpoint_step, .at_s = at_s});
+}
+
+// Every code that a process can end with. docs/guides/keep-running.md has the table.
+TEST(RestartBudget, StartsAgainOnlyWhereThatCanHelp) {
+  const std::set<int> final = {0, 2, 3, 75, 76, 77, 130};
+  for (int code = 0; code < 256; ++code) EXPECT_EQ(may_pass(code), !final.contains(code)) << code;
+}
+
+TEST(RestartBudget, WaitsLongerEachTimeAndGivesUpWithoutProgress) {
+  RestartBudget budget({.restarts = 5, .per_hour = 0}, 100);
+  for (const double wait_s : {0.0, 5.0, 20.0, 60.0, 60.0}) {
+    const RestartBudget::Decision decision = after(budget, 0, 100);
+    EXPECT_TRUE(decision.restarts);
+    EXPECT_EQ(decision.wait_s, wait_s);
+  }
+  const RestartBudget::Decision last = after(budget, 0, 100);
+  EXPECT_FALSE(last.restarts);
+  EXPECT_EQ(last.why, "5 restarts in a row brought no newer checkpoint, and --restarts = 5");
+}
+
+TEST(RestartBudget, ANewerCheckpointClearsTheCount) {
+  RestartBudget budget({.restarts = 1, .per_hour = 0}, 0);
+  for (std::int64_t step = 1; step < 50; ++step) {
+    const RestartBudget::Decision decision = after(budget, 0, step);
+    EXPECT_TRUE(decision.restarts) << step;
+    EXPECT_EQ(decision.wait_s, 0) << step;
+  }
+  EXPECT_FALSE(after(budget, 0, 49).restarts);
+  EXPECT_FALSE(after(budget, 0, 48).restarts) << "a rollback is no progress";
+}
+
+// The hour goes along: of restarts at 0 s and 600 s, the first is forgotten 3,600 s later.
+TEST(RestartBudget, CountsTheRestartsOfAnHour) {
+  RestartBudget budget({.restarts = 3, .per_hour = 2}, 0);
+  EXPECT_TRUE(after(budget, 0, 1).restarts);
+  EXPECT_TRUE(after(budget, 600, 2).restarts);
+  const RestartBudget::Decision refused = after(budget, 3599, 3);
+  EXPECT_FALSE(refused.restarts);
+  EXPECT_EQ(refused.why, "2 restarts in an hour, and --restarts-per-hour = 2");
+  EXPECT_TRUE(after(budget, 3600, 4).restarts);
+}
+
+TEST(RestartBudget, DoesNotResistARequest) {
+  RestartBudget budget({}, 0);
+  EXPECT_FALSE(budget.judge({.code = kPeer, .asked = true, .checkpoint_step = 1}).restarts);
+  EXPECT_TRUE(budget.judge({.code = kPeer, .checkpoint_step = 1}).restarts);
+}
+
+TEST(RestartBudget, NoRestartAtAll) {
+  RestartBudget budget({.restarts = 0}, 0);
+  EXPECT_FALSE(after(budget, 0, 0).restarts);
+}
+
+}  // namespace
+}  // namespace octet::app

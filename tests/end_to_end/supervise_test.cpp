@@ -1,0 +1,179 @@
+// `octet launch --supervise` and `octet status`: runs that faults do not end, and what people and scripts read about them.
+#include <algorithm>
+#include <csignal>
+#include <thread>
+
+#include "octet/base/rng.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class Supervise : public ::testing::Test {
+ protected:
+  std::string command(const std::string& options, int ranks = 2, const std::string& limits = "") const {
+    return concat("launch -n ", ranks, " --supervise ", limits, " -- train run.toml --metrics.tensorboard=false ", options);
+  }
+  // Kills a rank of an attempt that has not been hit yet, as soon as it is there.
+  void kill_rank(int rank) {
+    for (int tries = 0; tries < 10'000; ++tries) {
+      const pid_t victim = run_.pid_of_rank(rank);
+      if (victim > 1 && victim != victim_) {
+        victim_ = victim;
+        ::kill(victim, SIGKILL);
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "rank " << rank << " has not been started";
+  }
+  Json status() const { return json_of(run_.run("status out --json").out); }
+  TinyRun run_;
+
+ private:
+  pid_t victim_ = -1;
+};
+
+// A rank is killed again and again, at random moments; the supervisor does the rest.
+TEST_F(Supervise, KillsChangeNothing) {
+  constexpr int kKills = 6;
+  const std::string options = "--checkpoint.interval=4 --training.steps=70 --parallel.gradients=sharded ";
+  ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  Process process(command(options), run_.path());
+  const Rng rng(23, RngStream::test);
+  std::int64_t step = 0;
+  for (int i = 0; i < kKills; ++i) {
+    const auto words = rng.words(static_cast<std::uint64_t>(i));
+    step += 5 + words[0] % 4;  // beyond a new checkpoint
+    ASSERT_TRUE(process.read_to_step(step));
+    std::this_thread::sleep_for(std::chrono::microseconds(words[1] % 12'000));
+    kill_rank(static_cast<int>(words[2] % 2));
+  }
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  const Json now = status();
+  EXPECT_EQ(now["state"], "done");
+  EXPECT_EQ(now["code"], 0);
+  EXPECT_EQ(now["step"], 70);
+  ASSERT_EQ(now["attempts"].size(), std::size_t{kKills} + 1);
+  for (int i = 0; i < kKills; ++i) {
+    const Json& attempt = now["attempts"][static_cast<std::size_t>(i)];
+    EXPECT_EQ(attempt["attempt"], i + 1);
+    EXPECT_EQ(attempt["code"], 128 + SIGKILL);
+    EXPECT_TRUE(says(attempt["what"], "was killed by signal 9 (SIGKILL)")) << attempt["what"];
+    EXPECT_TRUE(says(attempt["next"], "restarts"));
+    const Json& seconds = attempt["seconds"];
+    EXPECT_LE(seconds["joining"], seconds["loading"]);
+    EXPECT_LE(seconds["loading"], seconds["first_step"]);
+    EXPECT_LE(seconds["first_step"].get<double>() + seconds["stop"].get<double>(), seconds["total"].get<double>() + 0.01);
+    EXPECT_TRUE(says(result.err, concat("attempt ", i + 2, " trains: step "))) << result.err;
+  }
+  const std::string log = read_file(run_ / "out/logs/rank-00000.log");
+  EXPECT_TRUE(says(log, concat("==== attempt ", kKills + 1, " ====\n")));
+  EXPECT_TRUE(says(log, "Z step 70/70 "));
+}
+
+TEST_F(Supervise, StopsWhereStartingAgainCannotHelp) {
+  const ProgramResult wrong = run_.run(command("--optimizer.lr=0.1 --training.micro_batch_size=3"));
+  EXPECT_EQ(wrong.code, 2) << wrong.err;
+  EXPECT_EQ(status()["attempts"].size(), 1u);
+  EXPECT_EQ(status()["attempts"][0]["next"], "stops");
+  EXPECT_EQ(run_.run("status out --code").code, 2);
+  EXPECT_TRUE(says(run_.run("status out").out, "out: ended with code 2\n"));
+}
+
+TEST_F(Supervise, EndsWhenItIsAskedTo) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=0"), run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  const Json during = status();
+  EXPECT_EQ(during["state"], "running");
+  ASSERT_EQ(during["ranks"].size(), 2u);
+  EXPECT_GE(during["ranks"][1]["step"], 2);
+  EXPECT_EQ(run_.run("status out --code").code, 0);
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_EQ(status()["attempts"].size(), 1u);
+  EXPECT_EQ(status()["state"], "ended");
+  EXPECT_EQ(run_.run("status out --code").code, 75);
+}
+
+// Without a checkpoint there is no progress: the first restart comes at once, the second would be one too many.
+TEST_F(Supervise, GivesUpWithoutProgress) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=0", 1, "--restarts=1"), run_.path());
+  for (int i = 0; i < 2; ++i) kill_rank(0);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 128 + SIGKILL) << result.err;
+  EXPECT_TRUE(says(result.err, "stops: 1 restarts in a row brought no newer checkpoint, and --restarts = 1")) << result.err;
+  EXPECT_TRUE(says(result.err, "octet launch: attempt 1: ")) << "all attempts are told in the end";
+  EXPECT_TRUE(says(result.err, "octet launch: attempt 2: "));
+}
+
+// While it waits to start again, a request ends it; before that, nobody calls the run ended.
+TEST_F(Supervise, CanBeAskedWhileItWaits) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=0", 1), run_.path());
+  for (int i = 0; i < 2; ++i) kill_rank(0);
+  Json now;
+  for (int tries = 0; tries < 500 && now["state"] != "about to start again"; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    now = status();
+  }
+  EXPECT_EQ(now["state"], "about to start again");
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+}
+
+// A supervisor that is killed takes its ranks with it and cannot say so. The next one goes on, with the next number.
+TEST_F(Supervise, IsSucceededAfterItsOwnDeath) {
+  const std::string options = "--checkpoint.interval=2 --training.steps=12 ";
+  ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  Process process(command(options), run_.path());
+  ASSERT_TRUE(process.read_to_step(5));
+  process.send(SIGKILL);
+  process.wait();
+  EXPECT_EQ(status()["state"], "vanished");
+  EXPECT_EQ(run_.run("status out --code").code, 128 + SIGKILL);
+  const ProgramResult second = run_.run(command(options));
+  ASSERT_EQ(second.code, 0) << second.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_EQ(attempts[1]["attempt"], 2);
+  EXPECT_GE(attempts[1]["from_step"], 2);
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+}
+
+// What the first attempt begins with is not what the next ones go on from.
+TEST_F(Supervise, OnlyTheFirstAttemptBeginsAnew) {
+  ASSERT_EQ(run_.train("--training.steps=4").code, 0);
+  Process process(command("--resume none --run.set_aside=true --checkpoint.interval=2 --training.steps=14"), run_.path());
+  ASSERT_TRUE(process.read_to_step(5));
+  kill_rank(1);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 4") || says(result.err, "resuming after step 6")) << result.err;
+}
+
+TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {
+  EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- doctor"), 2,
+                      "`octet launch --supervise` keeps `octet train` going, not `octet doctor`"));
+  EXPECT_EQ(run_.run("launch -n 2 --restarts=1 -- train run.toml").code, 2);
+  EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --trainin.steps=3"), 2,
+                      "--trainin.steps=3: trainin: unknown key (did you mean training?)"));
+  EXPECT_TRUE(refused(run_.run("status nowhere"), 76, "nowhere: not a folder"));
+  EXPECT_TRUE(refused(run_.run("status ."), 76, ".: no attempts/ and no run.json here; give the folder of a run"));
+}
+
+TEST_F(Supervise, StatusOfARunWithoutASupervisor) {
+  ASSERT_EQ(run_.train("--training.steps=4").code, 0);
+  EXPECT_EQ(status()["state"], "done");
+  EXPECT_TRUE(status()["code"].is_null());
+  EXPECT_EQ(run_.run("status out --code").code, 0);
+  EXPECT_TRUE(says(run_.run("status out").out, "step        4 of 4, loss "));
+}
+
+}  // namespace
+}  // namespace octet::testing
