@@ -37,6 +37,7 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     });
     const Twin chosen = zeros(DType::i32, {tokens, k}), weights = poisoned(DType::f32, {tokens, k});
     const Twin statistics = poisoned(DType::f32, {sequences, 2 * experts + 1});
+    const Twin total = zeros(DType::f64, {2}), loads = zeros(DType::f64, {experts});
     const Twin gweights = random(DType::f32, {tokens, k}), glogits = poisoned(DType::f32, {tokens, experts});
     const auto run = [&](Stream& stream, Arena& scratch, auto side) {
       router_forward(stream, scratch,
@@ -45,6 +46,10 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
                       .weights = side(weights),
                       .statistics = side(statistics),
                       .normalise = adds_up});
+      router_losses(stream, {.statistics = side(statistics),
+                             .seq_len = c.length,
+                             .total = side(total).template as<double>(),
+                             .loads = side(loads).template as<double>()});
       router_backward(stream, {.logits = side(logits),
                                .experts = side(chosen),
                                .weights = side(weights),
@@ -64,6 +69,8 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     const double r = gamma(60 + static_cast<double>(experts) + static_cast<double>(length), kUnitRoundoffF32);
     expect_near(weights, {.relative = 2 * r}, "weights of " + what);
     expect_near(statistics, {.relative = 4 * r}, "statistics of " + what);
+    expect_near(total, {.relative = 8 * r}, "losses of " + what);
+    expect_same_bytes(loads, "loads of " + what);
     // glogits are differences of terms that are at most this large.
     expect_near(glogits, {.absolute = 16 * r * (1 + 20 * 0.7 * static_cast<double>(experts)), .relative = 16 * r},
                 "glogits of " + what);

@@ -125,7 +125,8 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
     const auto f = [&] {
       const Routed now = route(logits, k, sequences, adds_up);
       double total[2] = {}, sum = 0;
-      router_losses(*stream, {.statistics = now.statistics, .seq_len = length, .total = total});
+      std::vector<double> loads(static_cast<std::size_t>(logits.cols()));
+      router_losses(*stream, {.statistics = now.statistics, .seq_len = length, .total = total, .loads = loads.data()});
       for (std::int64_t i = 0; i < gweights.elements(); ++i) sum += gweights.as<double>()[i] * now.weights.as<double>()[i];
       return sum + balance * total[0] + z * total[1];
     };
@@ -135,13 +136,28 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
   }
 }
 
+TEST_F(RouterTest, LoadsCountTheChoicesOfAllSequences) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const Tensor logits = random(dtype, {3 * 50, 9});
+    const Routed r = route(logits, 2, 3);
+    double total[2] = {};
+    std::vector<double> loads(9, 0.0), expected(9, 0.0);
+    for (int pass = 0; pass < 2; ++pass) {  // they add up
+      router_losses(*stream, {.statistics = r.statistics, .seq_len = 50, .total = total, .loads = loads.data()});
+      for (std::int64_t i = 0; i < r.experts.elements(); ++i)
+        ++expected[static_cast<std::size_t>(r.experts.as<std::int32_t>()[i])];
+    }
+    EXPECT_EQ(loads, expected);
+  }
+}
+
 // The balance loss is smallest, 1, if all experts get the same number of tokens. It is E if all tokens go to one expert.
 TEST_F(RouterTest, BalanceIsLeastWhenExpertsAreChosenAlike) {
   const std::int64_t experts = 4, length = 8;
   const auto balance = [&](const std::function<double(std::int64_t)>& logit) {
     const Routed r = route(filled(DType::f64, {length, experts}, logit), 1, 1);
-    double total[2] = {};
-    router_losses(*stream, {.statistics = r.statistics, .seq_len = length, .total = total});
+    double total[2] = {}, loads[4] = {};
+    router_losses(*stream, {.statistics = r.statistics, .seq_len = length, .total = total, .loads = loads});
     return total[0] / static_cast<double>(length);
   };
   EXPECT_NEAR(balance([&](std::int64_t i) { return i / experts % experts == i % experts ? 50.0 : 0.0; }), 1.0, 1e-12);

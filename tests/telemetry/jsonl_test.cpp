@@ -41,8 +41,9 @@ TEST(Jsonl, TheFieldsAreThoseOfTheContract) {
             R"("memory_peak_gib":null,"fp8_flop_share":0.0,"fp8_underflow_pct":null,"fp8_saturated_pct":null,)"
             R"("skipped_steps":0,"samples_per_s":null,"comm_exposed_s":null,)"
             R"("pipeline_bubble_s":null,"expert_balance":null,"router_z":null,"eval_loss":null,"eval_losses":null})");
-  EXPECT_EQ(to_json_line(HealthSample{.step = 1, .tensor = "a\"b.x", .amax = 2, .scale = 0.5, .saturated_pct = 0, .flushed_pct = 1.5}),
-            R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null})");
+  EXPECT_EQ(
+      to_json_line(HealthSample{.step = 1, .tensor = "a\"b.x", .amax = 2, .scale = 0.5, .saturated_pct = 0, .flushed_pct = 1.5}),
+      R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null})");
 }
 
 TEST(Jsonl, EveryFieldSurvivesTheRoundTripBitwise) {
@@ -101,23 +102,53 @@ TEST(Jsonl, NumbersThatAreNotFiniteAreNull) {
 }
 
 TEST(Jsonl, HostileLinesAreRefused) {
-  const std::vector<std::string> hostile = {
-      "", " ", "null", "3", "\"step\"", "[]", "[1]", "{}", R"({"loss":1})", R"({"step":-1})", R"({"step":1.5})", R"({"step":1e300})",
-      R"({"step":"1"})", R"({"step":null})", R"({"step":true})", R"({"step":{}})", R"({"step":[1]})", R"({"step":9223372036854775808})",
-      R"({"step":18446744073709551616})", R"({"step":1,"loss":"x"})", R"({"step":1,"loss":1e999})", R"({"step":1,"loss":[1]})",
-      R"({"step":1,"loss":{"step":1}})", R"({"step":1)", R"({"step":1}})", R"({"step":1} {"step":2})", R"({"step":1,})", R"({step:1})",
-      R"({"step":1,"loss":NaN})", R"({"a":{"step":1}})", "{\"step\":1,\"x\":\"\xff\xfe\"}", std::string("{\"step\":1}\0", 11),
-      std::string(100000, '['), std::string(100000, '{')};
+  const std::vector<std::string> hostile = {"",
+                                            " ",
+                                            "null",
+                                            "3",
+                                            "\"step\"",
+                                            "[]",
+                                            "[1]",
+                                            "{}",
+                                            R"({"loss":1})",
+                                            R"({"step":-1})",
+                                            R"({"step":1.5})",
+                                            R"({"step":1e300})",
+                                            R"({"step":"1"})",
+                                            R"({"step":null})",
+                                            R"({"step":true})",
+                                            R"({"step":{}})",
+                                            R"({"step":[1]})",
+                                            R"({"step":9223372036854775808})",
+                                            R"({"step":18446744073709551616})",
+                                            R"({"step":1,"loss":"x"})",
+                                            R"({"step":1,"loss":1e999})",
+                                            R"({"step":1,"loss":[1]})",
+                                            R"({"step":1,"loss":{"step":1}})",
+                                            R"({"step":1)",
+                                            R"({"step":1}})",
+                                            R"({"step":1} {"step":2})",
+                                            R"({"step":1,})",
+                                            R"({step:1})",
+                                            R"({"step":1,"loss":NaN})",
+                                            R"({"a":{"step":1}})",
+                                            "{\"step\":1,\"x\":\"\xff\xfe\"}",
+                                            std::string("{\"step\":1}\0", 11),
+                                            std::string(100000, '['),
+                                            std::string(100000, '{')};
   for (const std::string& line : hostile) EXPECT_FALSE(from_json_line<StepMetrics>(line).has_value()) << line.substr(0, 80);
   EXPECT_FALSE(from_json_line<HealthSample>(R"({"step":1,"tensor":3})").has_value());
 }
 
 TEST(Jsonl, UnknownFieldsArePassedOver) {
-  const auto m = from_json_line<StepMetrics>(R"({"new":{"step":9,"loss":[1,{"loss":2}]},"step":7,"flag":true,"text":"t","loss":2})");
+  const auto m =
+      from_json_line<StepMetrics>(R"({"new":{"step":9,"loss":[1,{"loss":2}]},"step":7,"flag":true,"text":"t","loss":2})");
   ASSERT_TRUE(m.has_value());
   EXPECT_EQ(m->step, 7);
   EXPECT_EQ(m->loss, 2);
-  const auto nested = [](std::size_t levels) { return R"({"step":1,"deep":)" + std::string(levels, '[') + std::string(levels, ']') + "}"; };
+  const auto nested = [](std::size_t levels) {
+    return R"({"step":1,"deep":)" + std::string(levels, '[') + std::string(levels, ']') + "}";
+  };
   EXPECT_TRUE(from_json_line<StepMetrics>(nested(63)).has_value());
   EXPECT_FALSE(from_json_line<StepMetrics>(nested(64)).has_value());
 }
@@ -211,6 +242,20 @@ TEST(Fields, NamesAreUnique) {
     }
   });
   EXPECT_EQ(json.size(), 24u);
+}
+
+TEST(Jsonl, ListsHoldWholeNumbersAlone) {
+  const auto chosen = [](const std::string& list) -> std::optional<std::vector<std::int64_t>> {
+    const auto sample = from_json_line<ExpertSample>(R"({"step":1,"layer":"a","chosen":)" + list + "}");
+    return sample ? std::optional(sample->chosen) : std::nullopt;
+  };
+  EXPECT_EQ(chosen("[1, 0, 99]"), (std::vector<std::int64_t>{1, 0, 99}));
+  EXPECT_EQ(chosen("[]"), std::vector<std::int64_t>());
+  for (const char* wrong : {"null", "3", "\"3\"", "{}", "[1.5]", "[null]", "[true]", "[\"1\"]", "[[1]]", "[{}]", "[1e300]", "[1",
+                            "[99999999999999999999]"})
+    EXPECT_FALSE(chosen(wrong)) << wrong;
+  EXPECT_FALSE(from_json_line<HealthSample>(R"({"step":1,"tensor":[1]})"));
+  EXPECT_TRUE(from_json_line<ExpertSample>(R"({"step":1,"other":[[1],{"a":[2]}],"chosen":[4]})"));
 }
 
 }  // namespace

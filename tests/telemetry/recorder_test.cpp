@@ -62,7 +62,8 @@ TEST(Console, NamedHeldOutSetsTakeThePlaceOfTheOne) {
 TEST(Recorder, OneCallReachesEverySink) {
   const TemporaryFolder folder;
   std::vector<std::string> lines;
-  Recorder recorder({.directory = folder / "run", .console = [&](std::string_view line) { lines.emplace_back(line); }, .total_steps = 200});
+  Recorder recorder(
+      {.directory = folder / "run", .console = [&](std::string_view line) { lines.emplace_back(line); }, .total_steps = 200});
   recorder.write_run_info({.name = "bf16"});
   recorder.write(full_line(), 5);
   const std::vector<HealthSample> samples{{.step = 120, .tensor = "a.x", .amax = 1}, {.step = 120, .tensor = "a.w", .amax = 2}};
@@ -80,6 +81,24 @@ TEST(Recorder, OneCallReachesEverySink) {
   EXPECT_TRUE(read_jsonl<StepMetrics>(folder / "run/metrics.jsonl").records.empty());
   EXPECT_TRUE(read_jsonl<HealthSample>(folder / "run/fp8_health.jsonl").records.empty());
   EXPECT_TRUE(read_jsonl<AttentionSample>(folder / "run/attention_health.jsonl").records.empty());
+}
+
+TEST(Recorder, ExpertsHaveAFileIfThereAreAny) {
+  const TemporaryFolder folder;
+  Recorder recorder({.directory = folder / "run", .experts = true});
+  recorder.write(
+      std::vector<ExpertSample>{{.step = 5, .layer = "a", .chosen = {3, 0, 7}}, {.step = 9, .layer = "a", .chosen = {}}});
+  recorder.sync();
+  const auto read = read_jsonl<ExpertSample>(folder / "run/expert_loads.jsonl").records;
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[0].layer, "a");
+  EXPECT_EQ(read[0].chosen, (std::vector<std::int64_t>{3, 0, 7}));
+  EXPECT_TRUE(read[1].chosen.empty());
+  recorder.rewind(5);
+  EXPECT_EQ(read_jsonl<ExpertSample>(folder / "run/expert_loads.jsonl").records.size(), 1u);
+  Recorder dense({.directory = folder / "dense"});
+  dense.sync();
+  EXPECT_FALSE(std::filesystem::exists(folder / "dense/expert_loads.jsonl"));
 }
 
 TEST(Recorder, OtherRanksWriteNothing) {

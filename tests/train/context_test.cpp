@@ -1,5 +1,8 @@
-// Counts what context parallelism sends, with ranks that are threads. step_of_one_rank_test.cpp tests the steps.
+// Counts what context parallelism sends, and what routers count, with ranks that are threads. step_of_one_rank_test.cpp tests the
+// steps.
 #include <gtest/gtest.h>
+
+#include <numeric>
 
 #include "train/meshes.h"
 
@@ -57,6 +60,34 @@ TEST_F(MeshTest, RouterLossesAreThoseOfOneRank) {
       if (layout.mesh.data_coordinates() > 1) return;  // the last evaluation is that of this rank's rows
       EXPECT_NEAR(evaluated.balance, groups.context->rank() == 0 ? of_evaluation.balance : 0.0, 1e-9 * of_evaluation.balance);
     });
+  }
+}
+
+// Whatever a mesh divides, each choice of a token counts once.
+TEST_F(MeshTest, ExpertLoadsAreThoseOfOneRank) {
+  train::EngineOptions options = mixture_options("fp64");
+  options.model.layers = 3;
+  options.model.dense_layers = {false, true, false};
+  const auto loads_of = [&](const Layout& layout) {
+    std::vector<std::vector<double>> all;
+    std::mutex mutex;
+    on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups&) {
+      take(engine, {.count = 2, .micro_batches = 4});
+      const std::lock_guard lock(mutex);
+      all.push_back(engine.expert_loads_of_step());
+    });
+    for (const std::vector<double>& one : all) EXPECT_EQ(one, all.front()) << "every rank knows them";
+    return all.front();
+  };
+  const std::vector<double> one = loads_of(kAlone);
+  ASSERT_EQ(one.size(), static_cast<std::size_t>(2 * options.model.experts));
+  const auto choices = static_cast<double>(4 * options.micro_batch_size * options.seq_len * options.model.experts_per_token);
+  for (const auto first : {one.begin(), one.begin() + static_cast<std::ptrdiff_t>(options.model.experts)})
+    EXPECT_EQ(std::accumulate(first, first + static_cast<std::ptrdiff_t>(options.model.experts), 0.0), choices)
+        << "of the last step";
+  for (const Layout& layout : {Layout{.mesh = Mesh({1, 4, 1, 1}, 4)}, Layout{.mesh = Mesh({1, 2, 2, 1})},
+                               Layout{.mesh = Mesh({2, 1, 1, 2})}, Layout{.mesh = Mesh({1, 2, 1, 1}, 1, {.count = 2})}}) {
+    EXPECT_EQ(loads_of(layout), one) << text(layout);
   }
 }
 

@@ -121,9 +121,10 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                            .normalise = options_.normalise});
   if (scope.context.size() > 1) scope.context.all_reduce(scope.stream, scope.scratch, {.x = saved.statistics});
   if (!scope.router_total || scope.context.rank() > 0) return;  // whose other ranks have the statistics of the same sequences
-  kernels::router_losses(
-      scope.stream,
-      {.statistics = saved.statistics, .seq_len = tokens / scope.batch * scope.context.size(), .total = scope.router_total});
+  kernels::router_losses(scope.stream, {.statistics = saved.statistics,
+                                        .seq_len = tokens / scope.batch * scope.context.size(),
+                                        .total = scope.router_total,
+                                        .loads = scope.router_total + 2 + options_.number * options_.experts});
 }
 
 // Returns the number of rows that a rank may have for another one in a round.

@@ -64,6 +64,7 @@ class Moe {
     bool normalise = true;  // the weights of a token's experts add up to 1
     double init_std = 0.02, output_init_std = 0.02;
     double balance = 0, z = 0;  // coefficients of the router's losses
+    std::int64_t number = 0;    // of this mixture, among those of the model
   };
   Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
@@ -73,8 +74,8 @@ class Moe {
   // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.expert_stream. If
   // rows come in several rounds, both do nothing, and the experts run the rounds in turn.
 
-  // Chooses the experts of each token. Adds the router's losses of whole sequences to scope.router_total, on the first rank of
-  // the context axis.
+  // Chooses the experts of each token. Adds the router's losses of whole sequences, and the experts' loads, to
+  // scope.router_total, on the first rank of the context axis.
   void route(const Scope& scope, const Operand& h, MoeSaved& saved) const;
   // Counts the rows and sends them to their experts. With several ranks the host waits for the counts.
   void dispatch(const Scope& scope, MoeSaved& saved, MoeWork& work) const;
@@ -104,6 +105,7 @@ class Moe {
     experts_->up().serve_adapters();
     experts_->down().serve_adapters();
   }
+  const std::string& name() const { return options_.name; }
   parallel::Parameter& router() { return *router_; }
 
  private:

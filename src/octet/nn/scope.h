@@ -48,7 +48,9 @@ struct Scope {
   comm::Group& context;            // ranks that have the other parts of the same sequences
   comm::Group& tensor;             // ranks that have the other parts of the same layers, and share the tokens (nn/sequence.h)
   comm::Group& expert;             // ranks that have the other experts of the same layers, and other tokens
-  double* router_total = nullptr;  // [2] device, optional: the router's losses are added (kernels/router)
+  // [2 + M E] device, optional: the losses of the routers of M mixtures are added, and how often each expert of each was chosen
+  // (kernels/router).
+  double* router_total = nullptr;
   // The streams on which ranks exchange beside the computation. One carries parameters and their gradients. Keys and rows of
   // experts must not wait for these, so each has a stream of its own (parallel/units.h). If a stream is absent, `stream` is used
   // instead.

@@ -12,6 +12,7 @@
 #include "octet/base/require.h"
 #include "octet/report/charts.h"
 #include "octet/report/curves.h"
+#include "octet/report/experts.h"
 #include "octet/report/health.h"
 #include "octet/report/held_out.h"
 #include "octet/report/page.h"
@@ -245,6 +246,20 @@ std::string health_section(const std::vector<Shown>& shown) {
                      rows, sheets);
 }
 
+std::string experts_section(const std::vector<Shown>& shown) {
+  std::string sheets;
+  for (const Shown& s : shown) {
+    if (s.run->experts.empty() || s.row->is_repeat) continue;
+    put(sheets, "<details open><summary>{}{}</summary>{}</details>", swatch(s), escape(s.row->label),
+        draw_experts(expert_sheets(*s.run)));
+  }
+  if (sheets.empty()) return "";
+  return fmt::format("<section><h2>Experts</h2><p class=\"hint\">How often each expert was chosen, as a multiple of its fair share; the table "
+                     "has means over the last quarter of the samples. An expert with less than {:g} of its fair share starves: it "
+                     "learns next to nothing.</p>{}</section>",
+                     telemetry::kStarved, sheets);
+}
+
 std::string fact_name(std::string_view json_name) {
   std::string name(json_name);
   std::replace(name.begin(), name.end(), '_', ' ');
@@ -311,7 +326,7 @@ std::string render_html(std::string_view title, std::span<const Run> runs, const
   } else if (!shown.empty()) {
     for (const std::string& section : {scaling_section(comparison, colours), table_section(shown, comparison),
                                        loss_section(shown), held_out_section(shown, comparison), gap_section(shown, comparison),
-                                       speed_section(shown), health_section(shown), facts_section(shown)}) {
+                                       speed_section(shown), health_section(shown), experts_section(shown), facts_section(shown)}) {
       out += section;
       out += '\n';
     }

@@ -15,11 +15,12 @@ struct Run {
   std::vector<telemetry::StepMetrics> metrics;   // in strictly ascending order of steps
   std::vector<telemetry::HealthSample> health;   // in ascending order of steps; empty without FP8
   std::vector<telemetry::AttentionSample> attention;  // likewise
+  std::vector<telemetry::ExpertSample> experts;       // likewise; empty without experts
   std::int64_t broken_lines = 0;                 // lines that could not be parsed and were skipped
 };
 
-// Reads `directory`/metrics.jsonl, and run.json, fp8_health.jsonl and attention_health.jsonl if they exist. A run without a run.json gets the name of its
-// folder. If a step occurs twice, because training went back, the later records replace the earlier ones. Throws Error{data} "PATH:
+// Reads `directory`/metrics.jsonl, and run.json, fp8_health.jsonl, attention_health.jsonl and expert_loads.jsonl if they exist. A run without
+// a run.json gets the name of its folder. If a step occurs twice, because training went back, the later records replace the earlier ones. Throws Error{data} "PATH:
 // reason" if there is no metrics.jsonl or it holds no step.
 Run read_run(const std::filesystem::path& directory);
 

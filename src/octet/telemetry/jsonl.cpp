@@ -47,6 +47,7 @@ class RecordReader : public nlohmann::json_sax<json> {
 
   bool null() override {
     if (within_) return name_number(kUnknown);
+    if (list_) return false;
     return assign([](auto& field) {
       using Field = std::decay_t<decltype(field)>;
       if constexpr (std::is_same_v<Field, double>) field = kUnknown;
@@ -56,7 +57,7 @@ class RecordReader : public nlohmann::json_sax<json> {
     });
   }
   bool boolean(bool) override {
-    if (within_) return false;
+    if (within_ || list_) return false;
     return assign([](auto&) { return false; });
   }
   bool number_integer(number_integer_t value) override { return number(value); }
@@ -66,7 +67,7 @@ class RecordReader : public nlohmann::json_sax<json> {
   }
   bool number_float(number_float_t value, const string_t&) override { return number(value); }
   bool string(string_t& value) override {
-    if (within_) return false;
+    if (within_ || list_) return false;
     return assign([&](auto& field) {
       if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::string>) {
         field = value;
@@ -83,7 +84,10 @@ class RecordReader : public nlohmann::json_sax<json> {
   }
   // A line that is itself an array opens depth 1 without a key.
   bool start_array(std::size_t) override { return depth_ > 0 && open(/*object=*/false); }
-  bool end_array() override { return --depth_, true; }
+  bool end_array() override {
+    list_ = nullptr;
+    return --depth_, true;
+  }
   bool key(string_t& value) override {
     if (depth_ == 1) key_ = value;
     if (within_) name_ = value;
@@ -95,6 +99,7 @@ class RecordReader : public nlohmann::json_sax<json> {
   template <class Value>
   bool number(Value value) {
     if (within_) return name_number(static_cast<double>(value));
+    if (list_) return list_number(value);
     return assign([&](auto& field) {
       using Field = std::decay_t<decltype(field)>;
       if constexpr (std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>) {
@@ -124,8 +129,10 @@ class RecordReader : public nlohmann::json_sax<json> {
     within_->emplace_back(name_, value);
     return true;
   }
+  bool list_number(std::int64_t value) { return list_->push_back(value), true; }
+  bool list_number(double) { return false; }
   bool open(bool object) {
-    if (within_) return false;
+    if (within_ || list_) return false;
     bool known = false;
     if (depth_ == 1) {
       visit_fields(record_, [&](const FieldName& name, auto& field) {
@@ -134,10 +141,13 @@ class RecordReader : public nlohmann::json_sax<json> {
         if constexpr (std::is_same_v<std::decay_t<decltype(field)>, NamedNumbers>) {
           if (object) within_ = &field;
         }
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::vector<std::int64_t>>) {
+          if (!object) list_ = &field;
+        }
       });
     }
     ++depth_;
-    return !known || within_;
+    return !known || within_ || list_;
   }
 
   Record record_;
@@ -145,6 +155,7 @@ class RecordReader : public nlohmann::json_sax<json> {
   bool has_required_ = false;
   std::string key_;
   NamedNumbers* within_ = nullptr;  // the field whose object is being read
+  std::vector<std::int64_t>* list_ = nullptr;  // the field whose list is being read
   std::string name_;                // the last key in it
   int depth_ = 0;
 };
@@ -235,18 +246,23 @@ void JsonlWriter<Record>::rewind(std::int64_t last_step) {
 template std::string to_json_line(const StepMetrics&);
 template std::string to_json_line(const HealthSample&);
 template std::string to_json_line(const AttentionSample&);
+template std::string to_json_line(const ExpertSample&);
 template std::optional<StepMetrics> from_json_line(std::string_view);
 template std::optional<HealthSample> from_json_line(std::string_view);
 template std::optional<AttentionSample> from_json_line(std::string_view);
+template std::optional<ExpertSample> from_json_line(std::string_view);
 template JsonlContents<StepMetrics> parse_jsonl(std::string_view);
 template JsonlContents<HealthSample> parse_jsonl(std::string_view);
 template JsonlContents<AttentionSample> parse_jsonl(std::string_view);
+template JsonlContents<ExpertSample> parse_jsonl(std::string_view);
 template JsonlContents<StepMetrics> read_jsonl(const std::filesystem::path&);
 template JsonlContents<HealthSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<AttentionSample> read_jsonl(const std::filesystem::path&);
+template JsonlContents<ExpertSample> read_jsonl(const std::filesystem::path&);
 template class JsonlWriter<StepMetrics>;
 template class JsonlWriter<HealthSample>;
 template class JsonlWriter<AttentionSample>;
+template class JsonlWriter<ExpertSample>;
 
 void write_run_info(const std::filesystem::path& path, const RunInfo& info) {
   write_file_atomically(path, dump(info, 2) + "\n");

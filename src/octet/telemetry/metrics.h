@@ -67,6 +67,17 @@ struct AttentionSample {
   double lse_max = kUnknown;
 };
 
+// An expert starves if it is chosen less often than this multiple of its fair share, which is that of all experts chosen equally
+// often. It then learns next to nothing.
+inline constexpr double kStarved = 0.1;
+
+// The mixture of experts of one layer in one sampled step: how often each of its experts was chosen, by the tokens of all ranks.
+struct ExpertSample {
+  std::int64_t step = 0;
+  std::string layer{};
+  std::vector<std::int64_t> chosen{};
+};
+
 // run.json: the facts of a run that its report needs. Written before the first step, and after each checkpoint.
 struct RunInfo {
   std::string name{};
@@ -229,6 +240,14 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "lse_min", .help = "Smallest log-sum-exp of the logits, over rank 0's heads and tokens of one micro-batch."},
         r.lse_min);
   visit(FieldName{.json = "lse_max", .help = "Largest log-sum-exp of the logits."}, r.lse_max);
+}
+
+template <class Record, class Visitor>
+  requires std::is_same_v<std::remove_const_t<Record>, ExpertSample>
+void visit_fields(Record& r, Visitor&& visit) {
+  visit(FieldName{.json = "step", .help = "Step of the sample."}, r.step);
+  visit(FieldName{.json = "layer", .help = "Name of the mixture."}, r.layer);
+  visit(FieldName{.json = "chosen", .help = "How often each expert was chosen in this step, by the tokens of all ranks."}, r.chosen);
 }
 
 template <class Record, class Visitor>

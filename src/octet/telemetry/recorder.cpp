@@ -51,6 +51,7 @@ struct Recorder::Sinks {
         metrics(from.directory / "metrics.jsonl", from.last_step),
         health(from.directory / "fp8_health.jsonl", from.last_step),
         attention(from.directory / "attention_health.jsonl", from.last_step) {
+    if (from.experts) experts.emplace(from.directory / "expert_loads.jsonl", from.last_step);
     if (from.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(from.directory / "tensorboard", from.last_step);
   }
   // Calls `act`, which writes `records` records. A failure must not cost the run that it is about.
@@ -72,6 +73,7 @@ struct Recorder::Sinks {
   JsonlWriter<StepMetrics> metrics;
   JsonlWriter<HealthSample> health;
   JsonlWriter<AttentionSample> attention;
+  std::optional<JsonlWriter<ExpertSample>> experts;
   std::unique_ptr<TensorBoardWriter> tensorboard;
   std::atomic<std::int64_t> lost = 0;  // the thread that writes checkpoints reads it
   std::optional<Clock::time_point> warned;
@@ -108,11 +110,16 @@ void Recorder::write(std::span<const AttentionSample> samples) {
   if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->attention.write(samples.data(), samples.size()); });
 }
 
+void Recorder::write(std::span<const ExpertSample> samples) {
+  if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->experts->write(samples.data(), samples.size()); });
+}
+
 void Recorder::rewind(std::int64_t last_step) {
   if (!sinks_) return;
   sinks_->metrics.rewind(last_step);
   sinks_->health.rewind(last_step);
   sinks_->attention.rewind(last_step);
+  if (sinks_->experts) sinks_->experts->rewind(last_step);
   if (sinks_->tensorboard) sinks_->tensorboard->rewind(last_step);
 }
 
@@ -121,6 +128,7 @@ void Recorder::sync() {
   sinks_->metrics.sync();
   sinks_->health.sync();
   sinks_->attention.sync();
+  if (sinks_->experts) sinks_->experts->sync();
   sync_directory(sinks_->options.directory);
 }
 

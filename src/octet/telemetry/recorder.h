@@ -32,6 +32,7 @@ class Recorder {
     std::int64_t rank = 0;                    // only rank 0 records anything
     std::optional<std::int64_t> last_step{};  // resume after this step and drop later records; empty for a new run
     bool tensorboard = true;
+    bool experts = false;                     // the model has mixtures, so there is an expert_loads.jsonl
     std::function<void(std::string_view line)> console{};  // receives each line; empty for no console output
     std::int64_t total_steps = 0;
     Worker worker = Worker::gpu;  // see ConsoleContext
@@ -47,6 +48,7 @@ class Recorder {
   void write(const StepMetrics& metrics, double eta_s);
   void write(std::span<const HealthSample> samples);
   void write(std::span<const AttentionSample> samples);
+  void write(std::span<const ExpertSample> samples);
   // Drops the records after `last_step`. Called when training goes back to the checkpoint of that step.
   void rewind(std::int64_t last_step);
   // Calls fsync on the JSON files and the folder. Call it before a checkpoint is declared complete. Throws Error{internal}.

@@ -71,7 +71,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
          "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
   demand(options_.layout.mesh.stages().chunks == 1 || stream_->target() != DeviceKind::cuda || options_.model.experts == 0,
          ExitCode::config,
-         "parallel.pipeline_schedule = \"interleaved\" with a mixture of experts on a GPU: its GEMMs have new shapes in every step, and "
+         "parallel.pipeline_schedule = \"interleaved\" with a mixture of experts on a GPU: its GEMMs have new shapes in every "
+         "step, and "
          "loading their kernels would let stages wait for each other for ever; use \"1f1b\"");
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   const std::int64_t multiple = recipes::token_multiple(options_.recipe);
@@ -90,7 +91,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   in_flight_ = parallel::in_flight(parallel::visits_of(stages, groups_.stages->rank(), 4 * stages.count, options_.layout.lanes));
   batch_ = device_->allocate(static_cast<std::size_t>(in_flight_.micro_batches) * bytes_of_batch(), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
-  if (options_.model.experts > 0) router_total_ = device_->allocate(4 * sizeof(double), MemoryCategory::state);
+  if (options_.model.experts > 0) {
+    router_total_ = device_->allocate(2 * static_cast<std::size_t>(router_numbers()) * sizeof(double), MemoryCategory::state);
+  }
   if (options_.whole_logits) {
     logits_ =
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
@@ -253,7 +256,7 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
 
 void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
   nn::Scope training = scope(watch, next_lane());
-  training.router_total = router_total(0);
+  training.router_total = router_total(Routed::step);
   model_->forward_backward(training, upload(batch.tokens, batch.targets, batch.document_starts), optimizer_->loss_total());
 }
 
@@ -302,7 +305,9 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
 
 void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {
   optimizer_->reset_sums(*stream_);
-  if (double* const total = router_total(0)) stream_->zero(total, 2 * sizeof(double));
+  if (double* const total = router_total(Routed::step)) {
+    stream_->zero(total, static_cast<std::size_t>(router_numbers()) * sizeof(double));
+  }
   model_->begin_step(micro_batches, reduces);
 }
 
@@ -344,7 +349,9 @@ void Engine::add_up_ranks(Stream& params) {
   groups_.replicas->all_reduce(params, scratch(), {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
   // Only the last stage knows the loss.
   model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, scratch(), {.x = sums}); });
-  if (double* const total = router_total(0)) all_reduce(params, groups_.all_of_tokens(), total, 2);
+  if (double* const total = router_total(Routed::step)) {
+    all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
+  }
   model_->scales().reduce(params, scratch(), groups_.all(), groups_.all_of_experts());
 }
 
@@ -409,12 +416,20 @@ Tensor Engine::whole(const parallel::Parameter& p) {
   return wholes_->of(p, scratch());
 }
 
-Engine::RouterLosses Engine::read_router_losses(int first) {
+Engine::RouterLosses Engine::read_router_losses(Routed what) {
   double total[2] = {};
-  if (const double* const from = router_total(first)) stream_->copy_to_host(total, from, sizeof total);
+  if (const double* const from = router_total(what)) stream_->copy_to_host(total, from, sizeof total);
   stream_->synchronize();
   check_ranks();
   return {.balance = total[0], .z = total[1]};
+}
+
+std::vector<double> Engine::expert_loads_of_step() {
+  std::vector<double> loads(static_cast<std::size_t>(options_.model.mixtures() * options_.model.experts));
+  if (!loads.empty()) stream_->copy_to_host(loads.data(), router_total(Routed::step) + 2, loads.size() * sizeof(double));
+  stream_->synchronize();
+  check_ranks();
+  return loads;
 }
 
 void Engine::reduce_amaxes() {
@@ -463,8 +478,10 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   auto* total = static_cast<double*>(evaluation_total_.data());
   stream_->zero(total, 2 * sizeof(double));
   nn::Scope evaluation = scope(nullptr);
-  evaluation.router_total = router_total(2);
-  if (evaluation.router_total) stream_->zero(evaluation.router_total, 2 * sizeof(double));
+  evaluation.router_total = router_total(Routed::evaluation);
+  if (evaluation.router_total) {
+    stream_->zero(evaluation.router_total, static_cast<std::size_t>(router_numbers()) * sizeof(double));
+  }
   model_->evaluate(evaluation, upload(all_tokens, all_targets, starts), total);
   model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all_of_tokens(), total, 2); });
   std::array<double, 2> result{};

@@ -115,19 +115,22 @@ class Engine {
   struct RouterLosses {
     double balance = 0, z = 0;
   };
-  RouterLosses router_losses_of_step() { return read_router_losses(0); }
-  RouterLosses router_losses_of_evaluation() { return read_router_losses(2); }
+  RouterLosses router_losses_of_step() { return read_router_losses(Routed::step); }
+  RouterLosses router_losses_of_evaluation() { return read_router_losses(Routed::evaluation); }
+  // Returns how often each expert of each mixture was chosen in the last step, by all ranks, after apply(): E numbers for the
+  // first mixture, then those of the second, and so on. Waits.
+  std::vector<double> expert_loads_of_step();
   // Returns logits [tokens, V] in device memory, valid until the next call, of whole rows or of the beginning of one. Refused if
   // the context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
-  // Runs a micro-batch that leaves no trace, and one of calibration if this engine calibrates. Each pipeline stage runs them alone,
-  // without messages. Waits.
+  // Runs a micro-batch that leaves no trace, and one of calibration if this engine calibrates. Each pipeline stage runs them
+  // alone, without messages. Waits.
   void rehearse();
 
   // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Rehearses first. Call it
-  // before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today need not be so when the run is
-  // resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and version.
+  // before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today need not be so when the run
+  // is resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and version.
   void tune(const kernels::GemmTuning& tuning);
 
   // Overwrites all parameters, or those of adapters, with random ones, and refreshes.
@@ -161,14 +164,19 @@ class Engine {
   bool loads_before_messages() const;
   std::size_t bytes_of_batch() const;
   void dry_run();
-  RouterLosses read_router_losses(int first);
+  // What router_total_ adds up: of the step, or of the last evaluation.
+  enum class Routed : std::uint8_t { step, evaluation };
+  RouterLosses read_router_losses(Routed what);
+  std::int64_t router_numbers() const { return 2 + options_.model.mixtures() * options_.model.experts; }
+  // Null without experts.
+  double* router_total(Routed what) {
+    if (options_.model.experts == 0) return nullptr;
+    return static_cast<double*>(router_total_.data()) + (what == Routed::step ? 0 : router_numbers());
+  }
   void update(const parallel::Task& task);
   void add_up_ranks(Stream& params);
   void all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count);
   void reduce_amaxes();
-  double* router_total(int first) {
-    return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr;
-  }
   nn::Scope scope(nn::Watch* watch, std::size_t lane = 0);
   // The lane of the next micro-batch.
   std::size_t next_lane() { return static_cast<std::size_t>(model_->begun() % options_.layout.lanes); }
@@ -184,14 +192,14 @@ class Engine {
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   parallel::InFlight in_flight_;
-  std::vector<std::unique_ptr<Arena>> stashes_;  // of each pass between forward and backward
+  std::vector<std::unique_ptr<Arena>> stashes_;    // of each pass between forward and backward
   std::vector<std::unique_ptr<Arena>> scratches_;  // of each lane
-  std::unique_ptr<Arena> backward_;  // of a pipeline stage: the stash of the backward pass under way
+  std::unique_ptr<Arena> backward_;                // of a pipeline stage: the stash of the backward pass under way
   std::unique_ptr<parallel::Boundary> boundary_;
   parallel::Groups silent_;  // used instead of groups that were not given
   const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, logits_;
-  Buffer router_total_;  // [4] F64: two of the step, two of the last evaluation
+  Buffer router_total_;  // [2, router_numbers()] F64
   std::unique_ptr<parallel::Wholes> wholes_;
 };
 

@@ -18,6 +18,7 @@
 #include "octet/train/config.h"
 #include "octet/train/continuation.h"
 #include "octet/train/engine.h"
+#include "octet/train/expert_watch.h"
 #include "octet/train/health.h"
 #include "octet/train/held_out.h"
 #include "octet/train/history.h"
@@ -99,6 +100,8 @@ class Trainer {
   // Moves checkpoints and copies metrics of the steps after step_ to history/, on the first rank.
   void set_abandoned_steps_aside();
   void roll_back(Anomaly::Verdict verdict);
+  // Writes how often each expert was chosen in the present step, and warns of those that starve.
+  void log_experts();
   struct Watch {
     bool health, waits;
   };
@@ -131,6 +134,7 @@ class Trainer {
   std::unique_ptr<telemetry::Recorder> recorder_;
   std::unique_ptr<telemetry::StepMeter> meter_;
   HealthWatch health_;
+  ExpertWatch experts_;
   Anomaly anomaly_;
   std::int64_t steps_ = 0;  // of the whole run
   std::int64_t accumulation_ = 1;

@@ -111,6 +111,7 @@ std::string json_type(std::int64_t) { return "whole number"; }
 std::string json_type(double) { return "number or null"; }
 std::string json_type(const std::optional<double>&) { return "number or null"; }
 std::string json_type(const std::string&) { return "string"; }
+std::string json_type(const std::vector<std::int64_t>&) { return "list of numbers"; }
 std::string json_type(const telemetry::NamedNumbers&) { return "object of numbers, or null"; }
 
 struct RecordFile {
@@ -168,6 +169,9 @@ std::string files_page(const std::string& file) {
                                            "One JSON object in each line, for each quantised tensor of each sampled step."),
       record_file<telemetry::AttentionSample>("attention_health.jsonl",
                                               "One JSON object in each line, for each attention layer of each sampled step."),
+      record_file<telemetry::ExpertSample>("expert_loads.jsonl",
+                                           "One JSON object in each line, for each mixture of experts of each sampled step. Models "
+                                           "without experts have no such file."),
       record_file<telemetry::RunInfo>("run.json",
                                       "One JSON object with the facts of the run that its report needs. Written before the first "
                                       "step and after each checkpoint."),

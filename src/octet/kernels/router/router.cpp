@@ -47,7 +47,7 @@ void router_forward(Stream& stream, Arena& scratch, const RouterForward& op) {
 void router_losses(Stream& stream, const RouterLosses& op) {
   require(op.statistics.shape.rank() == 2 && op.statistics.cols() % 2 == 1 && op.statistics.contiguous(),
           "router_losses: statistics must be [B, 2E + 1], got ", op.statistics.shape);
-  require(op.seq_len > 0 && op.total, "router_losses: sequences of ", op.seq_len, " tokens");
+  require(op.seq_len > 0 && op.total && op.loads, "router_losses: sequences of ", op.seq_len, " tokens");
   stream.count("router_losses", {.bytes = static_cast<double>(op.statistics.bytes())});
   if (stream.kind() == DeviceKind::cpu) cpu::router_losses(op);
   if constexpr (kCudaBackend) {

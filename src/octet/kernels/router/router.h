@@ -28,10 +28,12 @@ struct RouterForward {
 void router_forward(Stream& stream, Arena& scratch, const RouterForward& op);
 
 // total[0] += balance loss, total[1] += z loss, summed over the sequences of S tokens and without their coefficients.
+// loads[e] += how often expert e was chosen.
 struct RouterLosses {
   Tensor statistics;         // [B, 2E + 1], of whole sequences
   std::int64_t seq_len = 0;  // S
   double* total = nullptr;   // [2] device; accumulated into
+  double* loads = nullptr;   // [E] device; accumulated into
 };
 void router_losses(Stream& stream, const RouterLosses& op);
 

@@ -77,7 +77,10 @@ void router_losses(const RouterLosses& op) {
     for (std::int64_t b = 0; b < op.statistics.rows(); ++b) {
       const R* const row = op.statistics.as<R>() + b * op.statistics.cols();
       double dot = 0;
-      for (std::int64_t e = 0; e < count; ++e) dot += static_cast<double>(row[e]) * static_cast<double>(row[count + e]);
+      for (std::int64_t e = 0; e < count; ++e) {
+        dot += static_cast<double>(row[e]) * static_cast<double>(row[count + e]);
+        op.loads[e] += static_cast<double>(row[e]);
+      }
       op.total[0] += static_cast<double>(count) / static_cast<double>(op.seq_len) * dot;
       op.total[1] += static_cast<double>(row[2 * count]);
     }

@@ -115,8 +115,13 @@ __global__ void __launch_bounds__(kSumThreads)
   if (e < count) out[e] = static_cast<float>(assigned);
 }
 
-// Runs in one thread: there are few sequences and experts.
-__global__ void losses_kernel(const float* statistics, std::int64_t sequences, int count, double scale, double* total) {
+// One block. Its first thread alone adds up the losses, because there are few sequences and experts.
+__global__ void losses_kernel(const float* statistics, std::int64_t sequences, int count, double scale, double* total,
+                              double* loads) {
+  for (int e = static_cast<int>(threadIdx.x); e < count; e += static_cast<int>(blockDim.x)) {
+    for (std::int64_t b = 0; b < sequences; ++b) loads[e] += static_cast<double>(statistics[b * (2 * count + 1) + e]);
+  }
+  if (threadIdx.x != 0) return;
   for (std::int64_t b = 0; b < sequences; ++b, statistics += 2 * count + 1) {
     double dot = 0;
     for (int e = 0; e < count; ++e) dot += static_cast<double>(statistics[e]) * static_cast<double>(statistics[count + e]);
@@ -185,8 +190,9 @@ void router_forward(Stream& stream, const RouterForward& op, float* lse) {
 void router_losses(Stream& stream, const RouterLosses& op) {
   require_f32("router_losses", op.statistics);
   const int count = static_cast<int>(op.statistics.cols() / 2);
-  losses_kernel<<<1, 1, 0, native_stream(stream)>>>(op.statistics.as<float>(), op.statistics.rows(), count,
-                                                    static_cast<double>(count) / static_cast<double>(op.seq_len), op.total);
+  losses_kernel<<<1, kTokenThreads, 0, native_stream(stream)>>>(op.statistics.as<float>(), op.statistics.rows(), count,
+                                                                static_cast<double>(count) / static_cast<double>(op.seq_len),
+                                                                op.total, op.loads);
   check_launch("router_losses");
 }
 

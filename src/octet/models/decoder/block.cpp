@@ -48,7 +48,8 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                                                       .init_std = c.init_std,
                                                       .output_init_std = c.output_init_std(),
                                                       .balance = c.router_balance / layers,
-                                                      .z = c.router_z / layers},
+                                                      .z = c.router_z / layers,
+                                                      .number = c.mixtures_before(layer)},
                                      recipe, store, scales);
   } else {
     mlp_ = std::make_unique<nn::Mlp>(nn::Mlp::Options{.name = name,

@@ -79,6 +79,7 @@ class Block {
   nn::Operand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
 
   bool is_mixture() const { return moe_ != nullptr; }
+  const nn::Moe& mixture() const { return *moe_; }
   // In the order of the forward pass.
   std::vector<nn::Linear*> linears();
   // Call it after linears have been given adapters.

@@ -22,8 +22,10 @@ std::int64_t matrices(const DecoderConfig& c, std::int64_t experts) {
 
 double DecoderConfig::output_init_std() const { return init_std / std::sqrt(2.0 * static_cast<double>(layers)); }
 
-std::int64_t DecoderConfig::mixtures() const {
-  return experts == 0 ? 0 : layers - std::count(dense_layers.begin(), dense_layers.end(), true);
+std::int64_t DecoderConfig::mixtures_before(std::int64_t layer) const {
+  std::int64_t count = 0;
+  for (std::int64_t before = 0; before < layer; ++before) count += is_mixture(before);
+  return count;
 }
 
 std::int64_t DecoderConfig::parameters() const {
@@ -83,7 +85,8 @@ void check(const DecoderConfig& c, const std::string& source) {
     if (c.expert_ffn != 0) within("moe_intermediate_size", c.expert_ffn, 1 << 22);
     demand(c.mixtures() > 0, ExitCode::data, source, ": no layer has experts");
     within("num_experts_per_tok", c.experts_per_token, c.experts);
-    demand(c.router_balance >= 0, ExitCode::data, source, ": router_aux_loss_coef = ", c.router_balance, ": must not be negative");
+    demand(c.router_balance >= 0, ExitCode::data, source, ": router_aux_loss_coef = ", c.router_balance,
+           ": must not be negative");
     demand(c.router_z >= 0, ExitCode::data, source, ": router_z_loss_coef = ", c.router_z, ": must not be negative");
   }
   demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,

@@ -18,10 +18,10 @@ struct DecoderConfig {
   std::int64_t dim = 0;    // D
   std::int64_t ffn = 0;    // F
   std::int64_t layers = 0;
-  std::int64_t heads = 0;         // H
-  std::int64_t kv_heads = 0;      // G
-  std::int64_t head_dim = 0;      // K
-  std::int64_t max_position = 0;  // longest sequence
+  std::int64_t heads = 0;           // H
+  std::int64_t kv_heads = 0;        // G
+  std::int64_t head_dim = 0;        // K
+  std::int64_t max_position = 0;    // longest sequence
   std::int64_t sliding_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
   std::vector<bool> sees_all = {};  // of each layer: whether the window does not apply to it; empty: it applies to all
   std::int64_t rotary_dim = 0;      // dims of each head that are rotated; 0: all
@@ -35,7 +35,7 @@ struct DecoderConfig {
   bool qkv_bias = false, output_bias = false;  // of attention's linears
   bool mlp_bias = false;                       // of the linears of a dense feed-forward layer
   bool head_norm = false;                      // Q and K of each head pass an RMSNorm before they are rotated
-  bool parallel_residual = false;  // attention and feed-forward layer read the same x
+  bool parallel_residual = false;              // attention and feed-forward layer read the same x
   bool tied_head = false;
   std::int64_t experts = 0;  // E of a mixture; 0: a dense feed-forward layer
   std::int64_t experts_per_token = 0;
@@ -44,8 +44,8 @@ struct DecoderConfig {
   std::vector<bool> dense_layers = {};      // of each layer: whether it has no mixture; empty: all have one
   double router_balance = 0, router_z = 0;  // coefficients of the router's losses, of their mean over layers
   bool output_router_logits = false;        // transformers adds the first of them to its loss when this is set
-  double init_std = 0.02;  // of the normal distribution that matrices start from
-  std::string tokenizer;   // "byte", or empty: files beside config.json
+  double init_std = 0.02;                   // of the normal distribution that matrices start from
+  std::string tokenizer;                    // "byte", or empty: files beside config.json
   // Ids of the tokens that precede a text and may end it, for programs that generate; empty if they are not known.
   std::optional<std::int64_t> bos;
   std::vector<std::int64_t> eos;
@@ -60,12 +60,13 @@ struct DecoderConfig {
   bool is_mixture(std::int64_t layer) const {
     return experts > 0 && (dense_layers.empty() || !dense_layers[static_cast<std::size_t>(layer)]);
   }
-  // The number of layers with a mixture.
-  std::int64_t mixtures() const;
+  // The number of layers with a mixture, and of those before this layer.
+  std::int64_t mixtures() const { return mixtures_before(layers); }
+  std::int64_t mixtures_before(std::int64_t layer) const;
   // Trained numbers, of all experts.
   std::int64_t parameters() const;
-  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token meets, and of attention
-  // what the causal mask and the window leave. Recompute does not count.
+  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token
+  // meets, and of attention what the causal mask and the window leave. Recompute does not count.
   double train_flops_per_token(std::int64_t seq_len) const;
   // The same for a frozen model: 4 per matrix weight, because no weight has a gradient. Adapters do not count.
   double frozen_flops_per_token(std::int64_t seq_len) const;

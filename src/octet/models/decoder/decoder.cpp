@@ -123,6 +123,14 @@ void Decoder::add_adapters(const Adapters& adapters) {
   }
 }
 
+std::vector<std::string> Decoder::mixtures() const {
+  std::vector<std::string> names;
+  for (const Block& block : blocks_) {
+    if (block.is_mixture()) names.push_back(block.mixture().name());
+  }
+  return names;
+}
+
 std::vector<nn::Linear*> Decoder::linears() {
   std::vector<nn::Linear*> result;
   for (Block& block : blocks_) {

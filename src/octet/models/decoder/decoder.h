@@ -39,7 +39,8 @@ inline constexpr const char* kAllLinear = "all-linear";
 class Decoder {
  public:
   // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts, of a pipeline
-  // stage. Throws Error{config} for a target that names no module or one of an expert, and for a rank that is larger than a dim of one.
+  // stage. Throws Error{config} for a target that names no module or one of an expert, and for a rank that is larger than a dim
+  // of one.
   Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
           parallel::ExpertPlace expert_place = {}, parallel::Stages stages = {}, int stage = 0, const Adapters& adapters = {});
   ~Decoder();
@@ -51,8 +52,8 @@ class Decoder {
   void materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
                    const parallel::Layout& layout);
 
-  // Gives a pipeline stage its memory: a stash for each flight, one for the backward pass under way, and the messages. They outlive
-  // the decoder's steps. Without this call there is one flight, and it uses the scope's stash.
+  // Gives a pipeline stage its memory: a stash for each flight, one for the backward pass under way, and the messages. They
+  // outlive the decoder's steps. Without this call there is one flight, and it uses the scope's stash.
   struct FlightMemory {
     std::vector<Arena*> stashes;
     Arena* backward = nullptr;
@@ -89,6 +90,8 @@ class Decoder {
   const parallel::StepShape& shape() const { return shape_; }
   // Returns every linear in the order of the forward flight, the head last.
   std::vector<nn::Linear*> linears();
+  // Returns the names of the mixtures of experts, in their order.
+  std::vector<std::string> mixtures() const;
 
  private:
   void add_adapters(const Adapters& adapters);

@@ -1,0 +1,121 @@
+// What a run records about itself.
+#include <cmath>
+
+#include "octet/base/log.h"
+#include "octet/base/utc.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/train/setup.h"
+#include "octet/train/trainer.h"
+#include "octet/train/version.h"
+
+namespace octet::train {
+
+void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled) {
+  telemetry::StepMetrics m;
+  const telemetry::StepMeter::Interval interval = meter_->take();
+  m.step = step_;
+  m.loss = scalars.loss_sum / scalars.token_count;
+  m.grad_norm = scalars.grad_norm;
+  m.lr = static_cast<double>(scalars.learning_rate);
+  m.tokens_seen = tokens_seen_;
+  m.step_time_s = interval.step_time_s;
+  m.data_time_s = interval.data_time_s;
+  m.tokens_per_s = interval.tokens_per_s;
+  m.tokens_per_s_per_gpu = interval.tokens_per_s_per_process;
+  m.tflops_per_gpu = interval.tokens_per_s_per_process * engine_options_.flops_per_token() * 1e-12;
+  m.fp8_flop_share = plan_.step.flops > 0 ? plan_.step.fp8_flops / plan_.step.flops : 0.0;
+  if (peak_) {
+    m.mfu = m.tflops_per_gpu * 1e12 / peak_->bf16_flops;
+    m.mfu_fp8 = m.tflops_per_gpu * 1e12 / peak_->mixed_flops(m.fp8_flop_share);
+  }
+  m.memory_peak_gib = static_cast<double>(engine_->device().memory().total_peak) * 0x1p-30;
+  m.skipped_steps = anomaly_.skipped_steps();
+  m.samples_per_s = interval.samples_per_s;
+  m.comm_exposed_s = waits_.all - waits_.stages;
+  if (world_.mesh().stages().count > 1) m.pipeline_bubble_s = engine_->mean_over_ranks(waits_.stages);
+  if (const models::DecoderConfig& model = engine_options_.model; model.experts > 0) {
+    const Engine::RouterLosses router = engine_->router_losses_of_step();
+    const auto terms = static_cast<double>(config_.training.global_batch_size * config_.training.seq_len * model.mixtures());
+    m.expert_balance = router.balance / terms / static_cast<double>(model.experts_per_token);
+    m.router_z = router.z / terms;
+  }
+  if (!std::isnan(held_out.deciding)) m.eval_loss = held_out.deciding;
+  m.eval_losses = held_out.by_name;
+  if (sampled) {
+    const std::vector<telemetry::HealthSample> samples = health_.take(step_);
+    double flushed = 0, saturated = 0;
+    for (const telemetry::HealthSample& s : samples) {
+      flushed += s.flushed_pct;
+      saturated += s.saturated_pct;
+    }
+    if (!samples.empty()) {
+      m.fp8_underflow_pct = flushed / static_cast<double>(samples.size());
+      m.fp8_saturated_pct = saturated / static_cast<double>(samples.size());
+    }
+    recorder_->write(samples);
+    recorder_->write(health_.take_attention(step_));
+  }
+  recorder_->write(m, meter_->eta_s());
+}
+
+void Trainer::log_experts() {
+  const std::vector<double> loads = engine_->expert_loads_of_step();
+  const auto count = static_cast<std::ptrdiff_t>(engine_options_.model.experts);
+  std::vector<telemetry::ExpertSample> samples;
+  auto next = loads.begin();
+  for (const std::string& layer : engine_->model().mixtures()) {
+    samples.push_back({.step = step_, .layer = layer, .chosen = std::vector<std::int64_t>(next, next + count)});
+    next += count;
+  }
+  recorder_->write(samples);
+  for (const std::string& sentence : experts_.observe(samples)) log_shared_warning(sentence);
+}
+
+telemetry::RunInfo Trainer::run_info() const {
+  telemetry::RunInfo info;
+  info.name = options_.label.empty() ? config_.run.name : options_.label;
+  info.recipe = engine_options_.recipe.name;
+  info.repeat_of = options_.repeat_of;
+  info.device = std::string(name_of(device_));
+  info.device_name = device_name(device_);
+  info.model = !config_.model.config.empty()      ? config_.model.config
+               : !config_.model.init_from.empty() ? config_.model.init_from
+                                                  : config_.run.name;
+  info.parameters = engine_options_.model.parameters();
+  info.processes = world_.size();
+  info.layers = engine_options_.model.layers;
+  info.seq_len = config_.training.seq_len;
+  info.micro_batch_size = config_.training.micro_batch_size;
+  info.global_batch_size = config_.training.global_batch_size;
+  info.tokens_per_step = config_.training.global_batch_size * config_.training.seq_len;
+  info.steps = steps_;
+  info.seed = static_cast<std::int64_t>(config_.run.seed);
+  info.lr = config_.optimizer.lr;
+  for (const SourceConfig& source : config_.data.source) {
+    info.data += (info.data.empty() ? "" : ", ") + source.path + (source.split == "auto" ? "" : " (" + source.split + ")");
+  }
+  for (const EvaluationSourceConfig& source : config_.evaluation.source)
+    info.data += concat(", ", source.path, " (evaluation ", source.name, ")");
+  info.initial_eval_loss = initial_loss_;
+  info.initial_eval_loss_bf16 = initial_loss_bf16_;
+  info.version = kVersion;
+  info.commit = commit();
+  info.started = utc_now();
+  info.changes = text_of_record(continuation_.record);
+  info.checkpoint_step = kept_step_.value_or(0);
+  info.best_step = best_->step();
+  info.best_eval_loss = best_->loss();
+  return info;
+}
+
+void Trainer::record_checkpoint(std::int64_t step) {
+  info_.checkpoint_step = step;
+  info_.lost_records = recorder_->lost();
+  try {
+    recorder_->write_run_info(info_);
+  } catch (const Error& error) {
+    log_warning(concat(error.what(), "; the checkpoint of step ", step, " is saved"));
+  }
+}
+
+}  // namespace octet::train
