@@ -1,0 +1,41 @@
+// Several hosts on one machine, for tests. Each has a network, a host name and a loopback interface of its own, and a cable to a
+// switch; its file system is the machine's. Nothing of them outlives the test, however it ends: each host, and the switch, is the
+// namespace of a process that dies with the test.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace octet::testing {
+
+class Hosts {
+ public:
+  // Why there can be no hosts here; "" if there can.
+  static std::string refusal();
+
+  explicit Hosts(int count);
+  ~Hosts();
+  Hosts(const Hosts&) = delete;
+  Hosts& operator=(const Hosts&) = delete;
+
+  int count() const { return static_cast<int>(hosts_.size()); }
+  // "10.91.0.1" and so on; the name is "host0" and so on.
+  static std::string address(int host);
+  // What a shell puts before a command so that it runs on this host.
+  std::string on(int host) const;
+  // The cable of a host is pulled out, and put back.
+  void unplug(int host) const;
+  void plug(int host) const;
+  // What one host sends another is lost from now on; the other way is not touched.
+  void cut(int from, int to) const;
+
+ private:
+  pid_t start(const std::string& name) const;
+
+  pid_t switch_ = -1;
+  std::vector<pid_t> hosts_;
+};
+
+}  // namespace octet::testing
