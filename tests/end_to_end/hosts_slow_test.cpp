@@ -23,8 +23,9 @@ class OnHosts : public ::testing::Test {
   }
   // What a launcher with one process per rank would set, for rank `rank` of `each` on every host.
   static std::string as_rank(const Hosts& hosts, int each, int rank, const std::string& token) {
-    return concat("exec ", hosts.on(rank / each), "env RANK=", rank, " LOCAL_RANK=", rank % each, " WORLD_SIZE=", hosts.count() * each,
-                  " LOCAL_WORLD_SIZE=", each, " MASTER_ADDR=", Hosts::address(0), " MASTER_PORT=", kPort, " ", token);
+    return concat("exec ", hosts.on(rank / each), "env RANK=", rank, " LOCAL_RANK=", rank % each,
+                  " WORLD_SIZE=", hosts.count() * each, " LOCAL_WORLD_SIZE=", each, " MASTER_ADDR=", Hosts::address(0),
+                  " MASTER_PORT=", kPort, " ", token);
   }
   // Starts all ranks. The first is rank 0.
   std::vector<std::unique_ptr<Process>> start(const Hosts& hosts, int each, const std::string& options) const {
@@ -100,18 +101,37 @@ TEST_F(OnHosts, ACableThatIsPulledOutEndsTheRunOnBothSides) {
   EXPECT_TRUE(says(results[0].err, "rank 2")) << results[0].err;
 }
 
-// Rank 1's packets to rank 2 are lost, and rank 0 reaches both. The two ends are named.
+// Rank 1's packets to rank 2 are lost, and rank 0 reaches both. Each end names the other, long before comm.timeout_s.
 TEST_F(OnHosts, AOneWayCutBetweenTwoHostsIsNamed) {
   const Hosts hosts(3);
   hosts.cut(1, 2);
-  auto ranks = start(hosts, 1, kLong + "--parallel.shard=3 --training.global_batch_size=6 --comm.join_timeout_s=12 --comm.timeout_s=12");
+  auto ranks = start(hosts, 1, kLong + "--parallel.shard=3 --training.global_batch_size=6");
+  const auto began = std::chrono::steady_clock::now();
   const std::vector<ProgramResult> results = wait(ranks);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
+  EXPECT_LT(taken.count(), 40) << "two tries, the second after 12 s";
+  for (const ProgramResult& result : results) EXPECT_EQ(result.code, 78) << result.err;
+  const std::string one = "rank 1 on host1 (10.91.0.2)", two = "rank 2 on host2 (10.91.0.3)", link = " cannot reach each other";
+  EXPECT_TRUE(says(results[1].err, concat(one, " and ", two, link)) || says(results[2].err, concat(two, " and ", one, link)))
+      << results[1].err << results[2].err;
+  EXPECT_TRUE(says(results[0].err, "rank 1 ended with an error") || says(results[0].err, "rank 2 ended with an error"))
+      << results[0].err;
+}
+
+// The cut comes while the ranks train, and an operation of the two waits until comm.timeout_s.
+TEST_F(OnHosts, ACutWhileTheyTrainIsNamed) {
+  const Hosts hosts(3);
+  auto ranks = start(hosts, 1, kLong + "--parallel.shard=3 --training.global_batch_size=6 --comm.timeout_s=5");
+  ASSERT_TRUE(ranks[0]->read_to_step(3));
+  hosts.cut(2, 1);
   std::string all;
-  for (const ProgramResult& result : results) {
+  for (const ProgramResult& result : wait(ranks)) {
     EXPECT_EQ(result.code, 78) << result.err;
     all += result.err;
   }
-  std::fprintf(stderr, "%s", all.c_str());
+  EXPECT_TRUE(says(all, "rank 1 on host1 (10.91.0.2) and rank 2 on host2 (10.91.0.3) cannot reach each other") ||
+              says(all, "rank 2 on host2 (10.91.0.3) and rank 1 on host1 (10.91.0.2) cannot reach each other"))
+      << all;
 }
 
 // Rank 0 of another host waits for a token before it listens anywhere.
@@ -129,7 +149,8 @@ TEST_F(OnHosts, OneHostGoesOnWhereSeveralStopped) {
     auto ranks = start(hosts, 1, options + "--training.steps=8");
     for (const ProgramResult& result : wait(ranks)) EXPECT_EQ(result.code, 0) << result.err;
   }
-  const ProgramResult next = run_.run("launch -n 2 --supervise -- train run.toml --metrics.tensorboard=false --training.steps=12 " + options);
+  const ProgramResult next =
+      run_.run("launch -n 2 --supervise -- train run.toml --metrics.tensorboard=false --training.steps=12 " + options);
   EXPECT_EQ(next.code, 0) << next.err;
   EXPECT_TRUE(says(next.err, "resuming after step 8"));
 }

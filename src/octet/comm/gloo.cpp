@@ -23,7 +23,10 @@ namespace octet::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kWatchEvery{100};  // interval of checks for a lost rank
-constexpr std::chrono::milliseconds kAbortEvery{10};   // after a loss: interval at which waiting operations are aborted
+// A rank that cannot be reached may be lost, which the rendezvous finds out in about ten seconds. So links are tried later, and
+// twice.
+constexpr double kFirstTryS = 8, kBetweenTriesS = 4;
+constexpr std::chrono::milliseconds kAbortEvery{10};  // after a loss: interval at which waiting operations are aborted
 
 // The group's keys in the store of all ranks.
 class SharedStore final : public gloo::rendezvous::Store {
@@ -130,13 +133,20 @@ class GlooGroup final : public Group {
  public:
   explicit GlooGroup(const GroupOptions& options) : Group(options.name, options.rank, options.size), options_(options) {
     const auto start = Clock::now();
+    double next_try = kFirstTryS;
+    int broken = 0;  // tries in a row that have found a broken link
     std::shared_ptr<Connecting> connecting;
     attempt("connecting", [&] {
       connecting = std::make_shared<Connecting>(options);
       context_ = connecting->run([&]() -> std::string {
         if (seconds_since(start) > options.timeout_s)
           return concat("not all ranks have connected within ", options.timeout_s, " s");
-        return options.lost ? options.lost() : "";
+        const std::string lost = options.lost ? options.lost() : "";
+        if (!lost.empty() || !options.broken_links || seconds_since(start) < next_try) return lost;
+        const std::string links = options.broken_links();
+        broken = links.empty() ? 0 : broken + 1;
+        next_try = seconds_since(start) + kBetweenTriesS;
+        return broken < 2 ? "" : links;
       });
     });
     // A rank may be connected to all others, and even end, before those are connected to each other. They would then fail to

@@ -24,6 +24,9 @@ struct GroupOptions {
   // Returns a sentence that names the lost ranks, or "" if none is known to be lost. Called about ten times a second; must not
   // block. A loss ends all operations that wait for other ranks.
   std::function<std::string()> lost = {};
+  // Returns a sentence that names links between this rank and others of the group which are broken, or "". May take seconds.
+  // Called while the ranks connect, if that takes long.
+  std::function<std::string()> broken_links = {};
 };
 
 // The cause of a failed operation, for its error message: what blame() says, followed by the lost ranks, or by `reason` if no

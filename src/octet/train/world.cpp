@@ -15,8 +15,9 @@ namespace {
 
 // The timeout of waits for large files: a rank's part of a checkpoint, or rank 0's verification of a corpus.
 constexpr double kFilesTimeoutS = 3600;
-// How long to wait, after a connection breaks here, until rank 0 reports which rank is lost.
-constexpr double kNewsS = 2;
+// How long to wait, after an operation fails here, until rank 0 reports which rank is lost. A rank with a broken link needs part
+// of this time to find it.
+constexpr double kNewsS = 2 + comm::Links::kAnswerS;
 
 // Checks that the tensor axis divides all dims that it splits.
 void check_tensor_axis(const Config& config) {
@@ -93,15 +94,18 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
   device_ = make_device(kind, kind == DeviceKind::cuda ? gpu_of(where) : 0);
   const auto set = [this](const std::string& key, std::string_view value, int reads) { rendezvous_->set(key, value, reads); };
   const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
-  const auto blame = [this] {
-    const std::string lost = rendezvous_->lost_text(kNewsS);
-    return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
+  const auto blame = [this](const std::vector<int>& ranks) {
+    std::string cause = rendezvous_->lost_text();
+    if (cause.empty()) cause = links_->broken(ranks);
+    if (cause.empty()) cause = rendezvous_->lost_text(kNewsS);
+    return concat("step ", step_ + 1, cause.empty() ? "" : ": ", cause);
   };
   const auto lost = [this] { return rendezvous_->lost_text(); };
   if (rendezvous_ && kind == DeviceKind::cuda) {
     comm::probe_multicast({.name = "multicast", .rank = rank_, .size = size(), .set = set, .get = get}, gpu_of(where));
   }
   const std::string address = rendezvous_ ? address_for_groups(*rendezvous_, config.comm) : "";
+  if (rendezvous_) links_.emplace(*rendezvous_, address);
   groups_ = parallel::make_groups(mesh_, rank_, [&](const std::string& name, const std::vector<int>& ranks) {
     return comm::make_group(*device_, {.name = name,
                                        .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin()),
@@ -110,8 +114,9 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
                                        .timeout_s = config.comm.timeout_s,
                                        .set = set,
                                        .get = get,
-                                       .blame = blame,
-                                       .lost = lost});
+                                       .blame = [blame, ranks] { return blame(ranks); },
+                                       .lost = lost,
+                                       .broken_links = [this, ranks] { return links_->broken(ranks); }});
   });
 }
 

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "octet/checkpoint/ranks.h"
 #include "octet/comm/environment.h"
+#include "octet/comm/links.h"
 #include "octet/comm/rendezvous.h"
 #include "octet/parallel/groups.h"
 #include "octet/train/config.h"
@@ -54,6 +56,7 @@ class World {
   parallel::Mesh mesh_;
   std::atomic<std::int64_t> step_ = 0;
   std::unique_ptr<comm::Rendezvous> rendezvous_;
+  std::optional<comm::Links> links_;
   std::unique_ptr<Device> device_;
   int checkpoint_uses_ = 0;
   parallel::Groups groups_;

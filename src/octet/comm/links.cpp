@@ -1,0 +1,72 @@
+#include "octet/comm/links.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "octet/base/process_identity.h"
+#include "octet/base/require.h"
+#include "octet/base/start_thread.h"
+
+namespace octet::comm {
+namespace {
+
+constexpr std::size_t kMostThreads = 16;
+
+std::string key_of(int rank) { return concat("links/", rank); }
+
+std::string describe(int rank, const std::string& host, const std::string& address) {
+  return concat("rank ", rank, " on ", host, " (", address, ")");
+}
+
+}  // namespace
+
+Links::Links(Rendezvous& rendezvous, const std::string& address)
+    : rendezvous_(rendezvous), listener_(listen_at(address, 0, concat("rank ", rendezvous.rank()))) {
+  const std::string host = ProcessIdentity::mine().host;
+  self_ = describe(rendezvous.rank(), host, address);
+  rendezvous_.set(key_of(rendezvous.rank()), concat(port_of(listener_), " ", address, " ", host));
+}
+
+bool Links::answers(const std::string& address, int port) const {
+  try {
+    connect_to(address, port, Clock::now() + seconds(kAnswerS));
+    return true;
+  } catch (const Error& error) {
+    return std::strstr(error.what(), std::strerror(ECONNREFUSED)) != nullptr;
+  }
+}
+
+std::string Links::broken(const std::vector<int>& ranks) const {
+  while (accept_from(listener_).open()) {  // those who have tried to reach this rank
+  }
+  std::mutex mutex;
+  std::vector<std::string> ends;
+  std::atomic<std::size_t> next = 0;
+  const auto try_some = [&](int) {
+    for (std::size_t i = next++; i < ranks.size(); i = next++) {
+      if (ranks[i] == rendezvous_.rank()) continue;
+      std::istringstream known(rendezvous_.get(key_of(ranks[i])));
+      int port = 0;
+      std::string address, host;
+      known >> port >> address >> host;
+      if (answers(address, port)) continue;
+      const std::lock_guard lock(mutex);
+      ends.push_back(describe(ranks[i], host, address));
+    }
+  };
+  std::vector<std::thread> threads =
+      start_threads("the search for broken links", static_cast<int>(std::min(kMostThreads, ranks.size())), try_some,
+                    [&] { next = ranks.size(); });
+  for (std::thread& thread : threads) thread.join();
+  if (ends.empty()) return "";
+  std::sort(ends.begin(), ends.end());
+  std::string all;
+  for (const std::string& end : ends) all += concat(all.empty() ? "" : ", ", end);
+  return concat(self_, " and ", all, " cannot reach each other; a firewall or a switch between them?");
+}
+
+}  // namespace octet::comm

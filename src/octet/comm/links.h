@@ -1,0 +1,32 @@
+// Which ranks cannot reach each other. All ranks reach rank 0, through which they meet, so only they themselves can tell that a
+// link between two of them is broken.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octet/comm/rendezvous.h"
+#include "octet/comm/socket.h"
+
+namespace octet::comm {
+
+class Links {
+ public:
+  // Listens at this machine's `address`, where others try to reach it, and tells them where. The rendezvous outlives the object.
+  Links(Rendezvous& rendezvous, const std::string& address);
+
+  // Tries to connect to each of these ranks, all at once. Returns a sentence that names both ends of each link that gives no
+  // answer within kAnswerS, or "". A rank that has ended refuses, which is no broken link.
+  std::string broken(const std::vector<int>& ranks) const;
+  static constexpr double kAnswerS = 2;
+
+ private:
+  bool answers(const std::string& address, int port) const;
+
+  Rendezvous& rendezvous_;
+  Descriptor listener_;
+  std::string self_;  // "rank 1 on node1 (10.0.0.2)"
+};
+
+}  // namespace octet::comm
