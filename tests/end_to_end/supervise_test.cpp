@@ -58,6 +58,10 @@ TEST_F(Supervise, KillsChangeNothing) {
   EXPECT_EQ(now["state"], "done");
   EXPECT_EQ(now["code"], 0);
   EXPECT_EQ(now["step"], 70);
+  EXPECT_GT(now["productive"], 0.0);
+  EXPECT_LT(now["productive"], 1.0);
+  ASSERT_EQ(run_.run("report out").code, 0);
+  EXPECT_TRUE(says(read_file(run_ / "out/report.html"), "<h2>Attempts</h2>"));
   ASSERT_EQ(now["attempts"].size(), std::size_t{kKills} + 1);
   for (int i = 0; i < kKills; ++i) {
     const Json& attempt = now["attempts"][static_cast<std::size_t>(i)];

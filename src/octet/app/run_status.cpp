@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<RankStatus> ranks_of(const Attempt& attempt) {
+std::vector<RankStatus> ranks_of(const telemetry::Attempt& attempt) {
   std::vector<RankStatus> result;
   const auto pages = telemetry::RankPages::of(attempt.supervisor.pid, attempt.pages, attempt.ranks);
   if (!pages) return result;
@@ -52,7 +52,7 @@ void read_metrics(const fs::path& folder, RunStatus& status) {
 }
 
 RunState state_of(const RunStatus& status, const fs::path& folder, const std::optional<checkpoint::LockHolder>& lock) {
-  const Attempt* const last = status.attempts.empty() ? nullptr : &status.attempts.back();
+  const telemetry::Attempt* const last = status.attempts.empty() ? nullptr : &status.attempts.back();
   const Fate supervisor = last ? fate_of(last->supervisor) : Fate::ended;
   const Fate holder = lock ? fate_of(lock->process) : Fate::ended;
   if (holder == Fate::runs || (supervisor == Fate::runs && last->ended.empty())) return RunState::running;
@@ -87,7 +87,7 @@ std::string_view name_of(RunState state) {
 
 RunStatus status_of(const fs::path& folder) {
   demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder");
-  RunStatus status{.attempts = Attempts(folder).read()};
+  RunStatus status{.attempts = telemetry::Attempts(folder).read()};
   read_checkpoints(folder, status);
   read_metrics(folder, status);
   demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
@@ -95,7 +95,7 @@ RunStatus status_of(const fs::path& folder) {
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
   status.state = state_of(status, folder, lock);
-  for (const Attempt& attempt : status.attempts) {
+  for (const telemetry::Attempt& attempt : status.attempts) {
     if (!attempt.ended.empty()) status.code = attempt.code;
   }
   if (status.state == RunState::running && !status.attempts.empty()) status.ranks = ranks_of(status.attempts.back());

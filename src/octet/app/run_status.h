@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "octet/app/attempts.h"
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
@@ -37,7 +37,7 @@ struct RunStatus {
   std::optional<double> loss;        // of the last logged step
   std::int64_t checkpoint_step = 0;
   std::optional<double> checkpoint_age_s;
-  std::vector<Attempt> attempts;
+  std::vector<telemetry::Attempt> attempts;
   std::vector<RankStatus> ranks;  // while the supervisor is on this machine
 };
 

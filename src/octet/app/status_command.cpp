@@ -71,8 +71,14 @@ std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
   const bool held = s.state == RunState::running || s.state == RunState::elsewhere;
   if (held && !s.holder.empty()) line("held by", printable(s.holder));
   if (!s.ranks.empty()) line("ranks", ranks_text(s.ranks));
-  if (!s.attempts.empty()) line("attempts", format_count(static_cast<std::int64_t>(s.attempts.size())));
-  const auto failed = std::find_if(s.attempts.rbegin(), s.attempts.rend(), [](const Attempt& a) {
+  if (!s.attempts.empty()) {
+    const telemetry::TimeOfAttempts time = telemetry::time_of(s.attempts);
+    const std::string share = time.all > 0 ? fmt::format(", {} of {} were steps that the run still has",
+                                                         telemetry::format_share(time.productive()), format_duration(time.all))
+                                           : "";
+    line("attempts", fmt::format("{}{}", format_count(static_cast<std::int64_t>(s.attempts.size())), share));
+  }
+  const auto failed = std::find_if(s.attempts.rbegin(), s.attempts.rend(), [](const telemetry::Attempt& a) {
     return a.code != 0 && a.code != static_cast<int>(ExitCode::preempted);
   });
   if (failed != s.attempts.rend()) {
@@ -91,13 +97,14 @@ std::string to_json(const RunStatus& s) {
                {"checkpoint_step", s.checkpoint_step},
                {"checkpoint_age_s", s.checkpoint_age_s ? Json(*s.checkpoint_age_s) : Json(nullptr)},
                {"holder", s.holder},
+               {"productive", telemetry::time_of(s.attempts).productive()},
                {"ranks", Json::array()},
                {"attempts", Json::array()}};
   for (const RankStatus& rank : s.ranks) {
     json["ranks"].push_back(
         {{"rank", rank.rank}, {"phase", name_of(rank.phase)}, {"step", rank.step}, {"unchanged_s", rank.unchanged_s}});
   }
-  for (const Attempt& a : s.attempts) json["attempts"].push_back(to_json(a));
+  for (const telemetry::Attempt& a : s.attempts) json["attempts"].push_back(to_json(a));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -10,11 +10,18 @@
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/base/utc.h"
+#include "octet/checkpoint/steps.h"
 
 namespace octet::app {
 namespace {
 
 constexpr std::size_t kLines = 20;  // attempts that are told in the end
+
+// The step of the newest checkpoint of a run, by the names of the folders; 0: none.
+std::int64_t newest_checkpoint(const std::filesystem::path& run_folder) {
+  const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(run_folder / "checkpoints");
+  return there.empty() ? 0 : there.front().step;
+}
 
 // The command of the second attempt and of those after it, which go on from the newest checkpoint whatever the first began with.
 std::vector<std::string> resuming(const std::vector<std::string>& command) {
@@ -30,7 +37,7 @@ std::vector<std::string> resuming(const std::vector<std::string>& command) {
   return result;
 }
 
-std::string text_of(const Attempt& a) {
+std::string text_of(const telemetry::Attempt& a) {
   return fmt::format("attempt {}: {} to {}, {}; from step {} to {}", a.number, a.started, a.ended,
                      a.what.empty() ? fmt::format("code {}", a.code) : a.what, a.from_step, a.last_step);
 }
@@ -40,7 +47,7 @@ std::string text_of(const Attempt& a) {
 Supervisor::Supervisor(SupervisorOptions options)
     : options_(std::move(options)), attempts_(options_.run_folder), logs_(options_.run_folder), pages_(options_.ranks) {}
 
-ProcessGroupOptions Supervisor::group_options(const Attempt& attempt) {
+ProcessGroupOptions Supervisor::group_options(const telemetry::Attempt& attempt) {
   ProcessGroupOptions group = local_ranks(options_.ranks, ended_.empty() ? options_.command : resuming(options_.command), token_);
   for (int rank = 0; rank < options_.ranks; ++rank)
     group.environment[static_cast<std::size_t>(rank)].push_back(pages_.variable(rank));
@@ -57,7 +64,7 @@ ProcessGroupOptions Supervisor::group_options(const Attempt& attempt) {
   return group;
 }
 
-void Supervisor::say_recovered(const Attempt& attempt) {
+void Supervisor::say_recovered(const telemetry::Attempt& attempt) {
   const telemetry::RankPage& first = pages_.page(0);
   if (!failed_at_ || first.first_step_ns == 0) return;
   options_.note(fmt::format("attempt {} trains: step {}, {:.1f} s after the fault", attempt.number, first.step.load(),
@@ -65,7 +72,7 @@ void Supervisor::say_recovered(const Attempt& attempt) {
   failed_at_.reset();
 }
 
-void Supervisor::record_times(const ProcessGroup& group, Attempt& attempt) {
+void Supervisor::record_times(const ProcessGroup& group, telemetry::Attempt& attempt) {
   const auto since_begin = [&](std::int64_t ns) { return std::round(static_cast<double>(ns - begin_ns_) * 1e-6) * 1e-3; };
   const telemetry::RankPage& first = pages_.page(0);
   for (int i = 0; i < telemetry::kPhases; ++i) {
@@ -78,7 +85,7 @@ void Supervisor::record_times(const ProcessGroup& group, Attempt& attempt) {
   attempt.last_step = std::max(attempt.from_step, first.step.load());
 }
 
-int Supervisor::run_attempt(Attempt& attempt, bool& asked) {
+int Supervisor::run_attempt(telemetry::Attempt& attempt, bool& asked) {
   attempts_.begin(attempt);
   logs_.begin_attempt(attempt.number, options_.ranks);
   pages_.clear();
@@ -98,11 +105,11 @@ int Supervisor::run_attempt(Attempt& attempt, bool& asked) {
 int Supervisor::run() {
   RestartBudget budget(options_.limits, newest_checkpoint(options_.run_folder));
   for (;;) {
-    Attempt attempt{.ranks = options_.ranks,
-                    .started = utc_now(),
-                    .supervisor = ProcessIdentity::mine(),
-                    .pages = pages_.descriptor(),
-                    .from_step = newest_checkpoint(options_.run_folder)};
+    telemetry::Attempt attempt{.ranks = options_.ranks,
+                               .started = utc_now(),
+                               .supervisor = ProcessIdentity::mine(),
+                               .pages = pages_.descriptor(),
+                               .from_step = newest_checkpoint(options_.run_folder)};
     bool asked = false;
     const int code = run_attempt(attempt, asked);
     const RestartBudget::Decision decision = budget.judge({.code = code,

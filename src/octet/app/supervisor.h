@@ -1,6 +1,6 @@
 // `octet launch --supervise`: keeps a run going. After a crash, a kill or a lost peer it ends the other ranks and starts all of
-// them again, and they resume from the newest checkpoint. restart_budget.h says when it gives up, attempts.h and rank_logs.h what
-// it leaves in the run folder.
+// them again, and they resume from the newest checkpoint. restart_budget.h says when it gives up, telemetry/attempts.h and
+// rank_logs.h what it leaves in the run folder.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "octet/app/attempts.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/process_group.h"
 #include "octet/app/rank_logs.h"
 #include "octet/app/restart_budget.h"
 #include "octet/base/clock.h"
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
@@ -38,11 +38,11 @@ class Supervisor {
   int run();
 
  private:
-  int run_attempt(Attempt& attempt, bool& asked);
-  ProcessGroupOptions group_options(const Attempt& attempt);
+  int run_attempt(telemetry::Attempt& attempt, bool& asked);
+  ProcessGroupOptions group_options(const telemetry::Attempt& attempt);
   // Says that the run is back where a fault has thrown it out, as soon as it is.
-  void say_recovered(const Attempt& attempt);
-  void record_times(const ProcessGroup& group, Attempt& attempt);
+  void say_recovered(const telemetry::Attempt& attempt);
+  void record_times(const ProcessGroup& group, telemetry::Attempt& attempt);
   // Waits; false if a signal asks to end meanwhile.
   bool pause(double seconds);
   void say_all_attempts() const;
@@ -50,13 +50,13 @@ class Supervisor {
   SupervisorOptions options_;
   LocalToken token_;
   SignalPipe signals_;
-  Attempts attempts_;
+  telemetry::Attempts attempts_;
   RankLogs logs_;
   telemetry::RankPages pages_;
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::string what_;                            // the sentence about the failure of this attempt
-  std::vector<Attempt> ended_;
+  std::vector<telemetry::Attempt> ended_;
 };
 
 }  // namespace octet::app

@@ -10,6 +10,7 @@
 
 #include "octet/base/file.h"
 #include "octet/base/require.h"
+#include "octet/report/attempts.h"
 #include "octet/report/charts.h"
 #include "octet/report/curves.h"
 #include "octet/report/experts.h"
@@ -260,6 +261,18 @@ std::string experts_section(const std::vector<Shown>& shown) {
                      telemetry::kStarved, sheets);
 }
 
+std::string attempts_section(const std::vector<Shown>& shown) {
+  std::string parts;
+  for (const Shown& s : shown) {
+    const std::string drawn = s.row->is_repeat ? "" : draw_attempts(s.run->attempts);
+    if (!drawn.empty()) put(parts, "<details open><summary>{}{}</summary>{}</details>", swatch(s), escape(s.row->label), drawn);
+  }
+  if (parts.empty()) return "";
+  return fmt::format("<section><h2>Attempts</h2><p class=\"hint\">What `octet launch --supervise` did to keep the run going. Starts are known to "
+                     "the second.</p>{}</section>",
+                     parts);
+}
+
 std::string fact_name(std::string_view json_name) {
   std::string name(json_name);
   std::replace(name.begin(), name.end(), '_', ' ');
@@ -326,7 +339,7 @@ std::string render_html(std::string_view title, std::span<const Run> runs, const
   } else if (!shown.empty()) {
     for (const std::string& section : {scaling_section(comparison, colours), table_section(shown, comparison),
                                        loss_section(shown), held_out_section(shown, comparison), gap_section(shown, comparison),
-                                       speed_section(shown), health_section(shown), experts_section(shown), facts_section(shown)}) {
+                                       speed_section(shown), health_section(shown), experts_section(shown), attempts_section(shown), facts_section(shown)}) {
       out += section;
       out += '\n';
     }

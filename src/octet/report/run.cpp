@@ -45,6 +45,7 @@ Run read_run(const std::filesystem::path& directory) {
   read_samples(directory / "attention_health.jsonl", run.attention, run.broken_lines);
   read_samples(directory / "expert_loads.jsonl", run.experts, run.broken_lines);
 
+  run.attempts = telemetry::Attempts(directory).read();
   const auto info_path = directory / "run.json";
   if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);
   if (run.info.name.empty()) run.info.name = folder_name(directory);

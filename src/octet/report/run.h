@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/metrics.h"
 
 namespace octet::report {
@@ -16,6 +17,7 @@ struct Run {
   std::vector<telemetry::HealthSample> health;   // in ascending order of steps; empty without FP8
   std::vector<telemetry::AttentionSample> attention;  // likewise
   std::vector<telemetry::ExpertSample> experts;       // likewise; empty without experts
+  std::vector<telemetry::Attempt> attempts;      // of a supervised run
   std::int64_t broken_lines = 0;                 // lines that could not be parsed and were skipped
 };
 

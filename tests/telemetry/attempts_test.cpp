@@ -1,4 +1,4 @@
-#include "octet/app/attempts.h"
+#include "octet/telemetry/attempts.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "octet/base/system_call.h"
 #include "support/folder.h"
 
-namespace octet::app {
+namespace octet::telemetry {
 namespace {
 
 using octet::testing::TemporaryFolder;
@@ -73,5 +73,54 @@ TEST(Attempts, AFolderThatCannotBeReadIsNotEmpty) {
   EXPECT_THROW(Attempts(folder.path()).read(), SystemError);
 }
 
+// 10 s until training, 100 s of it for 20 steps, of which 15 are kept, and 5 s to stop.
+Attempt failed_attempt() {
+  return {.started = "2026-11-25T10:00:00Z",
+          .from_step = 40,
+          .ended = "2026-11-25T10:01:55Z",
+          .code = 137,
+          .last_step = 60,
+          .checkpoint_step = 55,
+          .seconds = {{"training", 10}, {"first_step", 15}, {"stop", 5}, {"total", 115}}};
+}
+
+TEST(TimeOfAttempts, DividesAnAttempt) {
+  const TimeOfAttempts time = time_of(failed_attempt(), 55);
+  EXPECT_DOUBLE_EQ(time.start, 10);
+  EXPECT_DOUBLE_EQ(time.kept, 75);
+  EXPECT_DOUBLE_EQ(time.again, 25);
+  EXPECT_DOUBLE_EQ(time.stop, 5);
+  const TimeOfAttempts lost = time_of(failed_attempt(), 30);
+  EXPECT_DOUBLE_EQ(lost.kept, 0) << "the next attempt began before this one";
+  EXPECT_DOUBLE_EQ(lost.again, 100);
+}
+
+TEST(TimeOfAttempts, WithoutAStepAllIsStart) {
+  Attempt attempt{.from_step = 40, .last_step = 40, .seconds = {{"joining", 1}, {"stop", 2}, {"total", 20}}};
+  const TimeOfAttempts time = time_of(attempt, 40);
+  EXPECT_DOUBLE_EQ(time.start, 18);
+  EXPECT_DOUBLE_EQ(time.stop, 2);
+  EXPECT_DOUBLE_EQ(time.kept + time.again, 0);
+}
+
+// The second attempt begins 185 s after the first began, 70 s after its end, at step 55, and keeps all of its steps.
+TEST(TimeOfAttempts, AddsUpToTheTimeOfTheRun) {
+  Attempt second{.started = "2026-11-25T10:03:05Z",
+                 .from_step = 55,
+                 .ended = "2026-11-25T10:04:00Z",
+                 .last_step = 65,
+                 .seconds = {{"training", 5}, {"first_step", 6}, {"total", 55}}};
+  const TimeOfAttempts time =
+      time_of(std::vector<Attempt>{failed_attempt(), second, Attempt{.started = "2026-11-25T11:00:00Z", .from_step = 65}});
+  EXPECT_DOUBLE_EQ(time.all, 240);
+  EXPECT_DOUBLE_EQ(time.kept, 75 + 50);
+  EXPECT_DOUBLE_EQ(time.again, 25);
+  EXPECT_DOUBLE_EQ(time.start, 15);
+  EXPECT_DOUBLE_EQ(time.stop, 5);
+  EXPECT_DOUBLE_EQ(time.between, 70);
+  EXPECT_DOUBLE_EQ(time.productive(), 125.0 / 240);
+  EXPECT_DOUBLE_EQ(time_of(std::vector<Attempt>{}).productive(), 0);
+}
+
 }  // namespace
-}  // namespace octet::app
+}  // namespace octet::telemetry

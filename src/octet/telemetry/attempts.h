@@ -12,7 +12,7 @@
 #include "octet/base/json.h"
 #include "octet/base/process_identity.h"
 
-namespace octet::app {
+namespace octet::telemetry {
 
 struct Attempt {
   std::int64_t number = 0;
@@ -52,7 +52,21 @@ class Attempts {
 
 Json to_json(const Attempt& attempt);
 
-// The step of the newest checkpoint of a run, by the names of the folders; 0: none.
-std::int64_t newest_checkpoint(const std::filesystem::path& run_folder);
+// Where the time of a run went, from the start of its first attempt to the end of its last. Seconds.
+struct TimeOfAttempts {
+  double all = 0;
+  double kept = 0;     // steps that the run still has
+  double again = 0;    // steps that were lost with an attempt, and done again
+  double start = 0;    // until the first step of each attempt
+  double stop = 0;     // from a failure until all ranks had ended
+  double between = 0;  // no ranks ran
+  double productive() const { return all > 0 ? kept / all : 0; }
+};
+// The parts of one attempt; `kept_step` is the last of its steps that the run still has. `all` and `between` are 0.
+TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept_step);
+// Of all attempts, in their order. One that has not ended counts nothing.
+TimeOfAttempts time_of(const std::vector<Attempt>& attempts);
+// The last step of attempt i that the run still has.
+std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i);
 
-}  // namespace octet::app
+}  // namespace octet::telemetry

@@ -1,18 +1,19 @@
-#include "octet/app/attempts.h"
+#include "octet/telemetry/attempts.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/system_call.h"
-#include "octet/checkpoint/steps.h"
+#include "octet/base/utc.h"
 
-namespace octet::app {
+namespace octet::telemetry {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,9 +109,50 @@ std::vector<Attempt> Attempts::read() const {
   return result;
 }
 
-std::int64_t newest_checkpoint(const fs::path& run_folder) {
-  const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(run_folder / "checkpoints");
-  return there.empty() ? 0 : there.front().step;
+std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i) {
+  return i + 1 < attempts.size() ? std::min(attempts[i].last_step, attempts[i + 1].from_step) : attempts[i].last_step;
 }
 
-}  // namespace octet::app
+TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
+  const auto seconds = [&](const char* name) {
+    const auto found = attempt.seconds.find(name);
+    return found == attempt.seconds.end() ? 0.0 : found->second;
+  };
+  const double total = seconds("total");
+  TimeOfAttempts time{.stop = std::min(total, seconds("stop"))};
+  const std::int64_t steps = attempt.last_step - attempt.from_step;
+  if (!attempt.seconds.contains("first_step") || steps <= 0) {
+    time.start = total - time.stop;
+    return time;
+  }
+  time.start = std::min(total - time.stop, seconds("training"));
+  const double training = total - time.stop - time.start;
+  time.kept =
+      training * static_cast<double>(std::clamp<std::int64_t>(kept - attempt.from_step, 0, steps)) / static_cast<double>(steps);
+  time.again = training - time.kept;
+  return time;
+}
+
+TimeOfAttempts time_of(const std::vector<Attempt>& attempts) {
+  TimeOfAttempts sum;
+  std::optional<double> first, last;
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
+    const std::optional<double> begin = seconds_of_utc(attempts[i].started);
+    const auto total = attempts[i].seconds.find("total");
+    if (attempts[i].ended.empty() || !begin || total == attempts[i].seconds.end()) continue;
+    const TimeOfAttempts part = time_of(attempts[i], kept_step(attempts, i));
+    sum.kept += part.kept;
+    sum.again += part.again;
+    sum.start += part.start;
+    sum.stop += part.stop;
+    if (!first) first = begin;
+    last = *begin + total->second;
+  }
+  if (!first) return {};
+  const double ran = sum.kept + sum.again + sum.start + sum.stop;
+  sum.all = std::max(ran, *last - *first);  // starts are known to the second
+  sum.between = sum.all - ran;
+  return sum;
+}
+
+}  // namespace octet::telemetry

@@ -1,0 +1,40 @@
+#include "octet/report/attempts.h"
+
+#include <gtest/gtest.h>
+
+#include "report/runs.h"
+
+namespace octet::report {
+namespace {
+
+telemetry::Attempt attempt(std::int64_t number, const std::string& started, std::int64_t from, std::int64_t to, double total) {
+  return {.number = number,
+          .started = started,
+          .from_step = from,
+          .ended = "later",
+          .code = 137,
+          .what = "rank 1 was <killed>",
+          .last_step = to,
+          .seconds = {{"training", 10}, {"first_step", 12}, {"total", total}}};
+}
+
+TEST(DrawAttempts, HasTheShareATimelineAndATable) {
+  telemetry::Attempt last = attempt(2, "2026-11-25T10:02:00Z", 90, 190, 110);
+  last.code = 0;
+  const std::string page = draw_attempts({attempt(1, "2026-11-25T10:00:00Z", 0, 100, 110), last});
+  // 90 + 100 of 100 s each are kept, of 230 s.
+  EXPECT_TRUE(has(page, "<p>82.6% of 3m50s were productive.</p>")) << page.substr(0, 200);
+  EXPECT_TRUE(has(page, "attempt 1: steps 0 to 100\nrank 1 was &lt;killed&gt;</title>"));
+  EXPECT_TRUE(has(page, "attempt 2: steps 90 to 190\ndone</title>"));
+  EXPECT_TRUE(has(page, "<td data-column=\"lost steps\">10</td>"));
+  EXPECT_TRUE(has(page, "<td data-column=\"first step after\">12s</td>"));
+  EXPECT_TRUE(has(page, "x=\"521.74\"")) << "the second begins after 120 of 230 s";
+}
+
+TEST(DrawAttempts, IsNothingUntilOneHasEnded) {
+  EXPECT_EQ(draw_attempts({}), "");
+  EXPECT_EQ(draw_attempts({{.number = 1, .started = "2026-11-25T10:00:00Z"}}), "");
+}
+
+}  // namespace
+}  // namespace octet::report
