@@ -210,7 +210,7 @@ TEST_F(QuantizeGpuTest, Health) {
     for (const QuantSpec& spec : quant_specs()) {
       if (spec.source == ScaleSource::history) continue;
       const QuantizedTwin q = quantized(spec, 201, 300);
-      const Twin health = poisoned(DType::f32, {5});
+      const Twin health = poisoned(DType::f32, {kHealthValues});
       quantize(*cpu_stream, cpu_scratch, {.x = x.cpu, .spec = spec, .out = q.cpu});
       quantize(*gpu_stream, gpu_scratch, {.x = x.gpu, .spec = spec, .out = q.gpu});
       quantize_health(*cpu_stream, cpu_scratch, {.x = x.cpu, .q = q.cpu, .out = health.cpu.as<float>()});

@@ -113,7 +113,7 @@ TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
   const Tensor source(x.data(), DType::f32, {2, 3});
   const QuantSpec spec{.source = ScaleSource::history};
   quantize(*stream, scratch, {.x = source, .spec = spec, .out = q, .scale = &scale, .amax = &amax});
-  float out[5];
+  float out[kHealthValues];
   quantize_health(*stream, scratch, {.x = source, .q = q, .out = out});
   EXPECT_EQ(out[0], HUGE_VALF);
   EXPECT_EQ(out[1], 2.0f);
@@ -121,6 +121,9 @@ TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
   EXPECT_FLOAT_EQ(out[3], 1.0f / 5);  // one of the five values that are not zero is flushed
   const double signal = 1000.0 * 1000 + 0x1p-24 + 1 + 4, noise = 776.0 * 776 + 0x1p-24;
   EXPECT_FLOAT_EQ(out[4], static_cast<float>(10 * std::log10(signal / noise)));
+  const double fourth = 1e12 + 0x1p-48 + 1 + 16;  // five elements are finite
+  EXPECT_FLOAT_EQ(out[5], static_cast<float>(5 * fourth / (signal * signal)));
+  EXPECT_FLOAT_EQ(out[6], static_cast<float>(std::sqrt(signal / 5)));
 }
 
 TEST(QuantizeHealth, TheLargestElementOfACurrentScalingIsNotSaturated) {
@@ -141,7 +144,7 @@ TEST(QuantizeHealth, TheLargestElementOfACurrentScalingIsNotSaturated) {
                       .columnwise_scale_inv = {}};
     const Tensor source(x.data(), DType::f32, {40, 150});
     quantize(*stream, scratch, {.x = source, .spec = {.tile = tile}, .out = q});
-    float out[5];
+    float out[kHealthValues];
     quantize_health(*stream, scratch, {.x = source, .q = q, .out = out});
     EXPECT_EQ(out[2], 0.0f) << static_cast<int>(tile);
     const Band noise = rounding_noise(unit_roundoff(Fp8Format::e4m3));

@@ -312,7 +312,7 @@ TEST_F(QuantizeTest, DoesNotDependOnThreads) {
       const Tensor x = upload(m, DType::bf16);
       const Quantized out = make_output(spec_of(tile), 900, 1100, Parts::both, padded_k(900, tile));
       quantize(*stream_, scratch_, {.x = x, .spec = spec_of(tile), .out = out});
-      const Tensor health = fresh(DType::f32, {5});
+      const Tensor health = fresh(DType::f32, {kHealthValues});
       quantize_health(*stream_, scratch_, {.x = x, .q = out, .out = health.as<float>()});
       for (std::size_t i = 1; i < memory_.size(); ++i) results.push_back(*memory_[i]);
     }
@@ -380,7 +380,7 @@ TEST_F(QuantizeTest, MetaAsksForTheSameScratchAndCountsTheSameWork) {
     quantize(*meta_stream, meta_scratch, op);
     EXPECT_TRUE(codes() == untouched);
     quantize(*stream_, scratch_, op);
-    float health[5];
+    float health[kHealthValues];
     quantize_health(*meta_stream, meta_scratch, {.x = op.x, .q = out, .out = health});
     quantize_health(*stream_, scratch_, {.x = op.x, .q = out, .out = health});
   }

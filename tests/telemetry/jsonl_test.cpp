@@ -43,7 +43,8 @@ TEST(Jsonl, TheFieldsAreThoseOfTheContract) {
             R"("pipeline_bubble_s":null,"expert_balance":null,"router_z":null,"eval_loss":null,"eval_losses":null})");
   EXPECT_EQ(
       to_json_line(HealthSample{.step = 1, .tensor = "a\"b.x", .amax = 2, .scale = 0.5, .saturated_pct = 0, .flushed_pct = 1.5}),
-      R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null})");
+      R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null,"kurtosis":null,)"
+      R"("amax_to_rms":null,"alignment":null})");
 }
 
 TEST(Jsonl, EveryFieldSurvivesTheRoundTripBitwise) {

@@ -17,7 +17,7 @@ namespace {
 class Witness final : public nn::Watch {
  public:
   struct Measured {
-    double amax = 0, saturated_pct = 0, flushed_pct = 0, sqnr_db = 0;
+    double amax = 0, saturated_pct = 0, flushed_pct = 0, sqnr_db = 0, kurtosis = 0, amax_to_rms = 0;
   };
   explicit Witness(train::HealthWatch& health) : health_(health) {}
 
@@ -31,7 +31,7 @@ class Witness final : public nn::Watch {
     const std::int64_t scale_rows = scales.shape.rank() > 1 ? scales.rows() : 1;
     const std::int64_t scale_cols = scales.shape.rank() > 1 ? scales.cols() : 1;
     Measured m;
-    double signal = 0, noise = 0, nonzero = 0, saturated = 0, flushed = 0;
+    double signal = 0, noise = 0, fourth = 0, nonzero = 0, saturated = 0, flushed = 0;
     for (std::int64_t i = 0; i < rows * cols; ++i) {
       // Every quantisation starts from BF16 values.
       const double x = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(values[static_cast<std::size_t>(i)]))));
@@ -49,11 +49,14 @@ class Witness final : public nn::Watch {
       saturated += std::abs(x) > largest * scale_inv * (1 + 0x1p-12);
       flushed += x != 0 && code == 0;
       signal += x * x;
+      fourth += x * x * x * x;
       noise += (x - code * scale_inv) * (x - code * scale_inv);
     }
     m.saturated_pct = 100 * saturated / static_cast<double>(rows * cols);
     m.flushed_pct = nonzero > 0 ? 100 * flushed / nonzero : 0;
     m.sqnr_db = 10 * std::log10(signal / noise);
+    m.kurtosis = static_cast<double>(rows * cols) * fourth / (signal * signal);
+    m.amax_to_rms = m.amax / std::sqrt(signal / static_cast<double>(rows * cols));
     measured.emplace_back(concat(linear, ".", role_letter(role)), m);
   }
   void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
@@ -109,7 +112,41 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
     EXPECT_NEAR(s.saturated_pct, m.saturated_pct, 1e-4) << s.tensor;
     EXPECT_NEAR(s.flushed_pct, m.flushed_pct, 1e-4) << s.tensor;
     EXPECT_NEAR(s.sqnr_db, m.sqnr_db, 1e-3) << s.tensor;
+    EXPECT_NEAR(s.kurtosis, m.kurtosis, 1e-6 * m.kurtosis) << s.tensor;
+    EXPECT_NEAR(s.amax_to_rms, m.amax_to_rms, 1e-6 * m.amax_to_rms) << s.tensor;
   }
+}
+
+// A channel's gate row is copied to its up row, or to another channel's.
+TEST(HealthOfGatedLayers, FindsTheChannelThatAligns) {
+  train::EngineOptions options = tiny_options("fp8_delayed");
+  train::HealthWatch health;
+  health.set_gated(train::gated_linears(options));
+  options.watch = &health;
+  const auto engine = make_engine(options);
+  const auto alignment = [&] {
+    engine->refresh();
+    engine->zero_gradients();
+    engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
+    engine->stream().synchronize();
+    std::vector<double> result;
+    for (const telemetry::HealthSample& s : health.take(1)) {
+      if (s.alignment) result.push_back(*s.alignment);
+    }
+    return result;
+  };
+  ASSERT_EQ(alignment().size(), static_cast<std::size_t>(options.model.layers));
+  for (const double apart : alignment()) EXPECT_LT(apart, 0.8) << "random rows";
+  for (parallel::Parameter& p : engine->model().parameters().parameters()) {
+    if (p.spec.name != "model.layers.1.mlp.gate_proj.fused.weight") continue;
+    const Tensor w = p.primary();
+    const std::int64_t ffn = w.rows() / 2, bytes = w.cols() * static_cast<std::int64_t>(sizeof(float));
+    std::memcpy(w.slice_rows(ffn + 3, ffn + 4).data, w.slice_rows(3, 4).data, static_cast<std::size_t>(bytes));
+    std::memcpy(w.slice_rows(ffn + 5, ffn + 6).data, w.slice_rows(4, 5).data, static_cast<std::size_t>(bytes));
+  }
+  const std::vector<double> found = alignment();
+  EXPECT_LT(found[0], 0.8);
+  EXPECT_NEAR(found[1], 1, 1e-5);
 }
 
 // With queries and keys of zero every logit is 0. The token at position t sees t + 1 keys, so its log-sum-exp is log(t + 1).
@@ -165,6 +202,7 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
     return health.take(1);
   };
   train::HealthWatch watch;
+  watch.set_gated(train::gated_linears(options));
   options.watch = &watch;
   train::Engine alone(options, DeviceKind::cpu);
   const std::vector<telemetry::HealthSample> expected = samples_of(alone, watch);
@@ -176,6 +214,7 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
       const auto device = make_device(DeviceKind::cpu);
       const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
       train::HealthWatch own;
+      own.set_gated(train::gated_linears(options));
       train::EngineOptions part = options;
       part.layout = layout;
       part.rank = rank;
@@ -189,10 +228,11 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
         if (!s.tensor.ends_with(".w")) continue;
         const auto same = [&](const telemetry::HealthSample& e) {
           return e.tensor == s.tensor && e.amax == s.amax && e.scale == s.scale && e.saturated_pct == s.saturated_pct &&
-                 e.flushed_pct == s.flushed_pct && e.sqnr_db == s.sqnr_db;
+                 e.flushed_pct == s.flushed_pct && e.sqnr_db == s.sqnr_db && e.alignment == s.alignment;
         };
         EXPECT_TRUE(std::any_of(expected.begin(), expected.end(), same)) << s.tensor << " amax " << s.amax << " " << s.sqnr_db;
         ++of_weights;
+        EXPECT_EQ(s.alignment.has_value(), s.tensor.ends_with(".gate_proj.fused.w")) << s.tensor;
       }
       EXPECT_GT(of_weights, 0u);
     });

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "octet/plan/advice.h"
-#include "octet/plan/health.h"
+#include "octet/telemetry/health_verdict.h"
 
 namespace octet::app {
 
@@ -28,7 +28,7 @@ struct Advice {
   plan::LinearSetting setting;
   std::vector<plan::LinearKind> kinds;
   std::vector<AdvisedRecipe> recipes;  // bf16 first
-  std::vector<plan::HealthFinding> findings;
+  std::vector<telemetry::HealthFinding> findings;
   std::optional<std::string> health;  // the file that was read
   plan::Recommendation recommendation;
 };

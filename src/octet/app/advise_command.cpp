@@ -131,7 +131,7 @@ int run_advise(const AdviseArgs& args) {
     advice.health.emplace();
     const auto samples = read_health(args.health, *advice.health);
     check_layers(samples, model, *advice.health);
-    advice.findings = plan::find_unhealthy(samples);
+    advice.findings = telemetry::find_unhealthy(samples);
   }
 
   const Adviser adviser(config, stream.get());
@@ -140,7 +140,7 @@ int run_advise(const AdviseArgs& args) {
   for (const AdvisedRecipe& recipe : advice.recipes) {
     if (recipe.refusal.empty()) candidates.push_back(recipe.candidate());
   }
-  advice.recommendation = plan::recommend(advice.kinds, candidates, config.precision.skip, plan::layers_of(advice.findings));
+  advice.recommendation = plan::recommend(advice.kinds, candidates, config.precision.skip, telemetry::layers_of(advice.findings));
   fmt::print("{}", args.json ? advice_json(advice) : advice_text(advice));
   return 0;
 }

@@ -39,7 +39,7 @@ Json cost_json(const Cost& cost) {
 }
 
 plan::Outcome outcome_of(const Advice& advice, const AdvisedRecipe& recipe) {
-  return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate(), plan::layers_of(advice.findings));
+  return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate(), telemetry::layers_of(advice.findings));
 }
 
 std::string linears_text(const Advice& advice) {
@@ -100,7 +100,11 @@ std::string slower_text(const Advice& advice) {
 std::string health_text(const Advice& advice) {
   if (!advice.health) return "";
   std::string text = fmt::format("\nhealth, medians of {}\n", *advice.health);
-  for (const plan::HealthFinding& f : advice.findings) {
+  for (const telemetry::HealthFinding& f : advice.findings) {
+    if (f.concern == telemetry::Concern::watch) {
+      text += fmt::format("  watch {}: {}\n", f.layer, telemetry::sentence_of(f));
+      continue;
+    }
     const char* const space = f.unit[0] == '%' ? "" : " ";
     text += fmt::format("  keep {} in BF16: {} of its {} is {}{}{}, the limit {}{}{}\n", f.layer, f.figure, f.operand,
                         telemetry::format_significant(f.value, 3), space, f.unit, telemetry::format_significant(f.limit, 3),
@@ -152,7 +156,7 @@ std::string advice_json(const Advice& advice) {
   Json linears = Json::array(), recipes = Json::array(), health = Json::array();
   for (std::size_t i = 0; i < advice.kinds.size(); ++i) linears.push_back(linear_json(advice, i));
   for (const AdvisedRecipe& recipe : advice.recipes) recipes.push_back(recipe_json(advice, recipe));
-  for (const plan::HealthFinding& f : advice.findings) {
+  for (const telemetry::HealthFinding& f : advice.findings) {
     health.push_back({{"layer", f.layer},
                       {"operand", std::string(1, f.operand)},
                       {"figure", f.figure},

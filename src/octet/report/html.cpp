@@ -20,6 +20,7 @@
 #include "octet/report/scaling.h"
 #include "octet/report/style.h"
 #include "octet/telemetry/format.h"
+#include "octet/telemetry/health_verdict.h"
 
 namespace octet::report {
 namespace {
@@ -227,6 +228,18 @@ std::string attention_text(const Run& run) {
   return fmt::format("<p class=\"hint\">Log-sum-exp of attention's logits: from {} to {}.</p>", at(low.lse_min, low), at(high.lse_max, high));
 }
 
+// What the samples say about the run, in a sentence for each finding.
+std::string verdict_text(const Run& run) {
+  const std::vector<telemetry::HealthFinding> findings = telemetry::find_unhealthy(run.health, run.attention);
+  if (findings.empty()) return "<p>Verdict: nothing to worry about.</p>";
+  std::string items;
+  for (const telemetry::HealthFinding& f : findings) {
+    put(items, "<li><b>{}</b> {}: {}</li>", f.concern == telemetry::Concern::danger ? "danger" : "watch", escape(f.layer),
+        escape(telemetry::sentence_of(f)));
+  }
+  return fmt::format("<p>Verdict:</p><ul>{}</ul>", items);
+}
+
 std::string health_section(const std::vector<Shown>& shown) {
   std::string rows, sheets;
   for (const Shown& s : shown) {
@@ -237,7 +250,8 @@ std::string health_section(const std::vector<Shown>& shown) {
         worst_cell(*s.run, sheet, HealthMetric::saturated, "%"), worst_cell(*s.run, sheet, HealthMetric::flushed, "%"));
     put(sheets, "<details open><summary>{}{}<span>{} linear layers; each strip runs from step {} to {}</span></summary>", swatch(s), name,
         format_count(static_cast<std::int64_t>(sheet.rows.size())), format_count(sheet.first_step), format_count(sheet.last_step));
-    put(sheets, "<figure>{}</figure>{}</details>", draw(sheet, "FP8 health of " + s.row->label), attention_text(*s.run));
+    put(sheets, "{}<figure>{}</figure>{}</details>", verdict_text(*s.run), draw(sheet, "FP8 health of " + s.row->label),
+        attention_text(*s.run));
   }
   if (rows.empty()) return "";
   return fmt::format("<section><h2>FP8 health</h2><p class=\"hint\">What the casts did to inputs, weights and output gradients of every linear layer. "

@@ -3,19 +3,25 @@
 #include <algorithm>
 
 #include "octet/base/log.h"
-#include "octet/kernels/quantize/quantize.h"
+#include "octet/kernels/row_cosines/row_cosines.h"
 
 namespace octet::train {
 
 void HealthWatch::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
   if (scope.record == nn::Record::nothing) return;  // a recomputation of operands that were already measured
   const ArenaScope temporaries(scope.scratch);
-  const Tensor out = allocate(scope.scratch, DType::f32, {5});
+  const Tensor out = allocate(scope.scratch, DType::f32, {kernels::kHealthValues});
   kernels::quantize_health(scope.stream, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});
+  const bool gated = role == Role::weight && gated_.contains(linear);
+  const Tensor cosines = gated ? allocate(scope.scratch, DType::f32, {source.rows() / 2}) : Tensor{};
+  if (gated) kernels::row_cosines(scope.stream, {.x = source, .y = cosines});
   if (scope.stream.kind() == DeviceKind::meta) return;  // only the memory of the measurement counts
   Sample& sample = samples_.emplace_back();
   sample.tensor = concat(linear, ".", role_letter(role));
   scope.stream.copy_to_host(sample.values.data(), out.data, out.bytes());
+  if (!gated) return;
+  sample.cosines.resize(static_cast<std::size_t>(cosines.elements()));
+  scope.stream.copy_to_host(sample.cosines.data(), cosines.data, cosines.bytes());
 }
 
 void HealthWatch::attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) {
@@ -33,7 +39,10 @@ std::vector<telemetry::HealthSample> HealthWatch::take(std::int64_t step) {
                       .scale = s.values[1],
                       .saturated_pct = 100.0 * static_cast<double>(s.values[2]),
                       .flushed_pct = 100.0 * static_cast<double>(s.values[3]),
-                      .sqnr_db = s.values[4]});
+                      .sqnr_db = s.values[4],
+                      .kurtosis = s.values[5],
+                      .amax_to_rms = s.values[6] > 0 ? static_cast<double>(s.values[0]) / s.values[6] : telemetry::kUnknown});
+    if (!s.cosines.empty()) result.back().alignment = *std::max_element(s.cosines.begin(), s.cosines.end());
   }
   samples_.clear();
   return result;
@@ -55,6 +64,15 @@ std::vector<telemetry::AttentionSample> HealthWatch::take_attention(std::int64_t
   }
   lse_.clear();
   return result;
+}
+
+std::set<std::string, std::less<>> gated_linears(const EngineOptions& options) {
+  models::Decoder model(options.model, options.recipe);
+  std::set<std::string, std::less<>> names;
+  for (const nn::Linear* linear : model.linears()) {
+    if (linear->parts().size() == 2) names.insert(linear->name());  // queries, keys and values are three
+  }
+  return names;
 }
 
 void warn_of_hidden_layers(const parallel::Mesh& mesh) {

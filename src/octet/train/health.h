@@ -3,13 +3,19 @@
 
 #include <array>
 #include <deque>
+#include <functional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "octet/kernels/quantize/quantize.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/mesh.h"
 #include "octet/telemetry/metrics.h"
 #include "octet/tensor/host_tensor.h"
+#include "octet/train/engine.h"
 
 namespace octet::train {
 
@@ -18,6 +24,8 @@ namespace octet::train {
 class HealthWatch final : public nn::Watch {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
+  // The linears whose weights are a gate and an up projection, one below the other.
+  void set_gated(std::set<std::string, std::less<>> linears) { gated_ = std::move(linears); }
   void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
   void attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) override;
 
@@ -26,13 +34,18 @@ class HealthWatch final : public nn::Watch {
   std::vector<telemetry::AttentionSample> take_attention(std::int64_t step);
 
  private:
+  std::set<std::string, std::less<>> gated_;
   struct Sample {
     std::string tensor;
-    std::array<float, 5> values{};  // in the order of kernels::QuantizeHealth
+    std::array<float, kernels::kHealthValues> values{};  // in the order of kernels::QuantizeHealth
+    std::vector<float> cosines;                          // of the channels of a gated layer's weight
   };
   std::deque<Sample> samples_;  // a deque, because copies to the samples may be running and their addresses must not change
   std::vector<std::pair<std::string, HostTensor>> lse_;  // by layer
 };
+
+// The names of a model's linears whose weights are a gate and an up projection.
+std::set<std::string, std::less<>> gated_linears(const EngineOptions& options);
 
 // Warns if the first rank, which writes the samples, does not hold all layers.
 void warn_of_hidden_layers(const parallel::Mesh& mesh);

@@ -41,11 +41,14 @@ optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
 }
 
 // What a run's engine is, health samples included.
-EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int rank, nn::Watch* health) {
+EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int rank, HealthWatch& health) {
   EngineOptions options = engine_options(config, recipe_of(config, device_of(config)));
   options.layout = layout_of(config, mesh);
   options.rank = rank;
-  if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) options.watch = health;
+  if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) {
+    health.set_gated(gated_linears(options));
+    options.watch = &health;
+  }
   return options;
 }
 
@@ -56,7 +59,7 @@ bool every(std::int64_t interval, std::int64_t step) { return interval > 0 && st
 MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh, int rank) {
   HealthWatch health;
   const DeviceKind device = device_of(config);
-  MemoryPlan plan = measure(run_options(config, mesh, rank, &health), device);
+  MemoryPlan plan = measure(run_options(config, mesh, rank, health), device);
   if (!config.checkpoint.async) plan.snapshot = 0;
   if (plan.snapshot > 0 && device == DeviceKind::cuda) plan.snapshot += kStagingBytes;  // of the stream that copies
   return plan;
@@ -69,7 +72,7 @@ Trainer::Trainer(const TrainerOptions& options)
       anomaly_(parse_spike(config_.anomaly.spike).value_or(SpikeRule{})) {
   page_.enter(Phase::preparing);
   device_ = device_of(config_);
-  engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
+  engine_options_ = run_options(config_, world_.mesh(), world_.rank(), health_);
   plan_ = measure_run(config_, world_.mesh(), world_.rank());
   if (world_.is_first()) lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s});
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));

@@ -90,14 +90,17 @@ struct UpdateDelayedScales {
 };
 void update_delayed_scales(Stream& stream, const UpdateDelayedScales& op);
 
-// Measures, in one pass, how well codes represent x. For health samples.
+// Measures, in one pass, how well codes represent x, and how far its largest elements stand out. For health samples. Elements
+// that are not finite are left out of sums.
+inline constexpr int kHealthValues = 7;
 struct QuantizeHealth {
   Tensor x;              // [R, C] as given to quantize
   Quantized q;           // its rowwise codes and scales
-  float* out = nullptr;  // [5] F32 device, overwritten: amax of x; scale = 1 / scale_inv (geometric mean over several tiles);
+  float* out = nullptr;  // [7] F32 device, overwritten: amax of x; scale = 1 / scale_inv (geometric mean over several tiles);
                          // fraction of elements whose scaled magnitude exceeds the format's largest value; fraction of non-zero
                          // elements with a zero code; signal to quantisation noise of finite elements in dB,
-                         // 10 log10(sum x^2 / sum (x - decoded)^2), infinite if there is no error
+                         // 10 log10(sum x^2 / sum (x - decoded)^2), infinite if there is no error; kurtosis
+                         // n sum x^4 / (sum x^2)^2, 3 of a normal distribution and 0 if all are zero; root mean square
 };
 void quantize_health(Stream& stream, Arena& scratch, const QuantizeHealth& op);
 

@@ -1,0 +1,68 @@
+// Judges the health samples of a run: which tensors FP8 represents badly, and what is known to come before a divergence.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "octet/telemetry/metrics.h"
+
+namespace octet::telemetry {
+
+// Each limit is compared with the median of a tensor's samples, so that the first steps, in which delayed scales have no history,
+// do not decide.
+//
+// The largest healthy percentage of saturated elements. In a healthy run (quickstart), recipes with one scale for each tensor
+// saturate at most 0.006% of a tensor. Saturated elements are the largest and matter most; above this limit the scale does not
+// follow its tensor.
+inline constexpr double kMaxSaturatedPct = 0.1;
+// The largest healthy percentage of non-zero elements that are flushed to zero. Healthy tensors lose up to 6% in the first steps
+// and 0.5% later, always the smallest elements. Above this limit, a tenth of a tensor never reaches the products.
+inline constexpr double kMaxFlushedPct = 10;
+// How far a tensor's signal-to-noise ratio may be below the median of the tensors with the same role. The format fixes the ratio
+// of a well-scaled tensor to within 1 dB (31.5 dB in E4M3, 25.5 dB in E5M2). A ratio 6 dB lower means twice the noise amplitude.
+inline constexpr double kMaxDbBelowPeers = 6;
+// The largest element of an input against its root mean square. Sun et al. (Massive Activations in Large Language Models, 2024)
+// call an activation massive from a thousand times the typical magnitude on.
+inline constexpr double kMassive = 1000;
+// An input's kurtosis that keeps growing comes before a divergence (Hernández-Cano et al., Towards Fully FP8 GEMM LLM Training at
+// Scale, 2025). It has grown if the median of the last quarter of the samples is this multiple of that of the first quarter, and
+// of a normal distribution's 3. With fewer samples than kFewestForGrowth nothing is said.
+inline constexpr double kKurtosisGrowth = 10;
+inline constexpr std::size_t kFewestForGrowth = 8;
+// In a gated layer, a channel whose gate and up projection have weights in the same direction squares its input, and its
+// activations grow until FP8 cannot follow (Fishman et al., Scaling FP8 Training to Trillion-Token LLMs, 2024). Rows that are
+// trained apart are nearly orthogonal.
+inline constexpr double kAligned = 0.9;
+// The largest logit of attention, by its log-sum-exp. Training diverged where it passed about 10,000 (Wortsman et al.,
+// Small-scale proxies for large-scale Transformer training instabilities, 2023); growth is visible long before (Dehghani et al.,
+// Scaling Vision Transformers to 22 Billion Parameters, 2023).
+inline constexpr double kLargeLogit = 1000, kDivergingLogit = 10'000;
+
+enum class Concern : std::uint8_t {
+  watch,   // often seen before trouble
+  danger,  // FP8 loses this tensor, or the run is where others diverged
+};
+
+struct HealthFinding {
+  std::string layer;   // "model.layers.3.mlp.down_proj"
+  char operand = 'x';  // x, w or g; a: attention
+  std::string figure;  // "flushed to zero", "saturated", "signal to noise", "largest against root mean square", ...
+  std::string unit;    // "%", "dB", "×" or ""
+  double value = 0;    // median of the samples
+  double limit = 0;    // the limit that `value` exceeds, or falls below (signal to noise)
+  Concern concern = Concern::danger;
+  const char* source = "";  // the paper that the limit comes from; "": see above
+};
+// "the flushed to zero of its input is 12%, the limit 10%"; without the layer.
+std::string sentence_of(const HealthFinding& finding);
+
+// Returns the findings for tensors named "LAYER.x", "LAYER.w" and "LAYER.g", in the order in which they first occur, then those
+// for attention.
+std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples, std::span<const AttentionSample> attention = {});
+
+// Returns the linears of the dangerous findings, each once.
+std::vector<std::string> layers_of(const std::vector<HealthFinding>& findings);
+
+}  // namespace octet::telemetry
