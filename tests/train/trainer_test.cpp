@@ -39,8 +39,8 @@ class RunOf : public Run, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
   for (const char* setting : {"activation_checkpoint.mode=none", "activation_checkpoint.mode=full", "optimizer.offload=true"}) {
-    train::Trainer trainer({.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), setting}),
-                            .resume = "none"});
+    train::Trainer trainer(
+        {.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), setting}), .resume = "none"});
     const std::size_t before = trainer.engine().device().memory().allocations;
     ASSERT_EQ(trainer.run(), ExitCode::done);  // includes evaluations, health samples and checkpoints
     const MemoryMeter& use = trainer.engine().device().memory();
@@ -157,6 +157,68 @@ TEST_F(Run, KeepsAsManyCheckpointsAsAskedAndTheLast) {
   EXPECT_EQ(kept({"checkpoint.keep_latest_k=0"}), (std::vector<std::int64_t>{24, 20, 15, 10, 5}));
   EXPECT_EQ(kept({"checkpoint.interval=0"}), (std::vector<std::int64_t>{24}));
   EXPECT_EQ(kept({"checkpoint.interval=12", "checkpoint.async=false"}), (std::vector<std::int64_t>{24, 12}));
+}
+
+// From step 30 on, FP8 loses the inputs of every down_proj: their scales are so small that all codes are zero.
+class Demote : public Run {
+ protected:
+  static void spoil(train::Trainer& trainer, std::int64_t step) {
+    if (step < 30) return;
+    for (const recipes::ScaleState::Named& state : trainer.engine().model().scales().tensors()) {
+      if (state.name.ends_with("down_proj.x.scale")) *state.tensor.as<float>() = 0x1p-60f;
+    }
+  }
+  std::pair<ExitCode, std::string> run(const std::vector<std::string>& overrides, const std::string& resume = "none") {
+    std::vector<std::string> all = {"precision.recipe=fp8_delayed", "training.steps=60",       "checkpoint.interval=10",
+                                    "checkpoint.keep_latest_k=0",   "metrics.health_freq=1",   "metrics.log_freq=1",
+                                    "anomaly.spike=1.03",           "anomaly.max_rollbacks=2", "optimizer.lr=0.01"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    train::Trainer* running = nullptr;
+    train::Trainer trainer(
+        {.config = config(all), .resume = resume, .progress = [&](const train::StepProgress& at) { spoil(*running, at.step); }});
+    running = &trainer;
+    ::testing::internal::CaptureStderr();
+    ExitCode code = ExitCode::done;
+    try {
+      code = trainer.run();
+    } catch (const Error& error) {
+      code = error.code();
+    }
+    demoted = trainer.engine().options().recipe.skip;
+    return {code, ::testing::internal::GetCapturedStderr()};
+  }
+  std::vector<std::string> demoted;
+};
+
+TEST_F(Demote, WithoutARemedyTheRunEnds) {
+  const auto [code, said] = run({});
+  EXPECT_EQ(code, ExitCode::not_finite) << said;
+}
+
+TEST_F(Demote, TheLinearsThatFp8LosesGoToBf16AndTheRunGoesOn) {
+  const auto [code, said] = run({"anomaly.remedy=demote"});
+  ASSERT_EQ(code, ExitCode::done) << said;
+  EXPECT_TRUE(contains(said, "from now on in BF16: model.layers.0.mlp.down_proj, model.layers.1.mlp.down_proj")) << said;
+  EXPECT_EQ(demoted, (std::vector<std::string>{"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}));
+  const auto metrics = metrics_of(folder_ / "out");
+  EXPECT_LT(metrics.at(60)["loss"], metrics.at(25)["loss"]);
+
+  // The checkpoint remembers, so the run goes on to the same bits.
+  const auto after = outcome_of(folder_ / "out");
+  std::filesystem::remove_all(folder_ / "out/checkpoints/step-00000060");
+  std::filesystem::remove_all(folder_ / "out/model");
+  const auto [again, told] = run({"anomaly.remedy=demote"}, "auto");
+  ASSERT_EQ(again, ExitCode::done) << told;
+  EXPECT_EQ(demoted, (std::vector<std::string>{"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}));
+  EXPECT_TRUE(same_outcome(outcome_of(folder_ / "out"), after));
+
+  // Without the remedy they would go back to FP8, which is another recipe.
+  EXPECT_TRUE(contains(error_of(ExitCode::config,
+                                [&] {
+                                  train::Trainer({.config = config({"precision.recipe=fp8_delayed", "training.steps=70",
+                                                                    "optimizer.lr=0.01", "run.set_aside=false"})});
+                                }),
+                       "precision.skip is "));
 }
 
 }  // namespace

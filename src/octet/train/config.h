@@ -363,6 +363,7 @@ void visit_fields(C& c, auto&& visit) {
 struct AnomalyConfig {
   std::string spike = "auto";
   std::int64_t max_rollbacks = 3;
+  std::string remedy = "none";
 };
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -375,6 +376,11 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Returns to the last good checkpoint this often after a spike; the next one ends the run with code 77.",
               .range = kNotNegative},
         c.max_rollbacks);
+  visit(Field{.name = "remedy",
+              .help = "demote: a rollback also puts those linears into BF16 whose input or weight the last health sample finds in danger. "
+                      "Checkpoints remember them.",
+              .choices = "none | demote"},
+        c.remedy);
 }
 
 struct CommConfig {

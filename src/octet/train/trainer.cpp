@@ -14,6 +14,7 @@
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/format.h"
+#include "octet/telemetry/health_verdict.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/base_model.h"
 #include "octet/train/disk_space.h"
@@ -114,6 +115,12 @@ void Trainer::find_checkpoint() {
   }
   if (world_.is_first()) judge_history();
   world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
+  if (resumed_ && config_.anomaly.remedy == "demote") {
+    skip(resumed_->meta().value("demoted", std::vector<std::string>()));
+    if (!demoted_.empty())
+      log_info(
+          concat("computing in BF16, as anomaly.remedy has it since a rollback: ", fmt::format("{}", fmt::join(demoted_, ", "))));
+  }
   if (resumed_) continuation_ = continue_from(*resumed_, config_, *dataset_);
 }
 
@@ -155,6 +162,7 @@ nlohmann::json Trainer::meta() const {
           {"initial_eval_loss_bf16", initial_loss_bf16_},
           {"best", best_->state()},
           {"lora_base", base_hash_},
+          {"demoted", demoted_},
           {"mesh",
            {{"replicate", world_.mesh().size(parallel::Axis::replicate)},
             {"shard", world_.mesh().size(parallel::Axis::shard)},
@@ -310,6 +318,13 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
     anomaly_.begin_row();
     return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint, so training goes on", count));
   }
+  const std::size_t demoted_before = demoted_.size();
+  const std::string remedy = demote();
+  if (demoted_.size() > demoted_before) {
+    resumed_ = std::move(reader);  // the new engine is that of a run that goes on
+    start_engine();
+    reader = std::exchange(resumed_, std::nullopt);
+  }
   load(*reader);
   calibrate();
   anomaly_.begin_row();
@@ -318,7 +333,34 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   restore_best(reader->meta());
   recorder_->rewind(step_);
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
-                            loader_->position(), count));
+                            loader_->position(), count, remedy));
+}
+
+std::string Trainer::demote() {
+  if (config_.anomaly.remedy != "demote") return "";
+  std::vector<std::string> own;
+  if (world_.is_first()) {
+    std::vector<telemetry::HealthFinding> findings = telemetry::find_unhealthy(sampled_);
+    // A spike of any cause saturates gradients for a step or two.
+    std::erase_if(findings, [](const telemetry::HealthFinding& f) { return f.operand == 'g'; });
+    own = telemetry::layers_of(findings);
+  }
+  const auto linears = parse_json(world_.from_first("the linears to demote", nlohmann::json(own).dump()), "the linears to demote")
+                           .get<std::vector<std::string>>();
+  sampled_.clear();
+  if (linears.empty()) return "; the last health sample finds no input or weight in danger, so no linear is demoted";
+  skip(linears);
+  return fmt::format("; from now on in BF16: {}", fmt::join(linears, ", "));
+}
+
+void Trainer::skip(const std::vector<std::string>& linears) {
+  if (linears.empty()) return;
+  demoted_.insert(demoted_.end(), linears.begin(), linears.end());
+  options_.config.precision.skip.insert(options_.config.precision.skip.end(), linears.begin(), linears.end());
+  models::DecoderConfig model = engine_options_.model;  // it knows the tokenizer's ids
+  engine_options_ = run_options(config_, world_.mesh(), world_.rank(), health_);
+  engine_options_.model = std::move(model);
+  plan_ = measure_run(config_, world_.mesh(), world_.rank());
 }
 
 // One optimizer step: the walk of docs/walk.md.

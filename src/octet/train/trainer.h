@@ -100,6 +100,11 @@ class Trainer {
   // Moves checkpoints and copies metrics of the steps after step_ to history/, on the first rank.
   void set_abandoned_steps_aside();
   void roll_back(Anomaly::Verdict verdict);
+  // anomaly.remedy = "demote": finds the linears that FP8 loses, and computes with them in BF16 from now on. Returns a clause for
+  // the message about the rollback. The engine is made again; the caller loads it.
+  std::string demote();
+  // Adds linears to precision.skip, for the engine that is made next.
+  void skip(const std::vector<std::string>& linears);
   // Writes how often each expert was chosen in the present step, and warns of those that starve.
   void log_experts();
   struct Watch {
@@ -135,6 +140,8 @@ class Trainer {
   std::unique_ptr<telemetry::StepMeter> meter_;
   HealthWatch health_;
   ExpertWatch experts_;
+  std::vector<telemetry::HealthSample> sampled_;  // the last health samples, on the first rank
+  std::vector<std::string> demoted_;              // linears that a remedy has put into BF16
   Anomaly anomaly_;
   std::int64_t steps_ = 0;  // of the whole run
   std::int64_t accumulation_ = 1;

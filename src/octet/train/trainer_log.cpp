@@ -53,6 +53,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
       m.fp8_saturated_pct = saturated / static_cast<double>(samples.size());
     }
     recorder_->write(samples);
+    sampled_ = samples;
     recorder_->write(health_.take_attention(step_));
   }
   recorder_->write(m, meter_->eta_s());
