@@ -88,9 +88,9 @@ TEST_F(MoeLayer, BackwardIsTheDerivative) {
   MoeSaved saved;
   const auto loss = [&] {
     stash.release_to(0);
-    double total[2] = {};
+    std::vector<double> total(static_cast<std::size_t>(2 + moe->router().value.rows()));
     Scope s = scope();
-    s.router_total = total;
+    s.router_total = total.data();
     forward(s, made(moe->input(s, kMoeTokens), h), y, saved);
     return dot(y, gy) + 0.7 * total[0] + 0.3 * total[1];
   };
