@@ -58,10 +58,10 @@ RunState state_of(const RunStatus& status, const fs::path& folder, const std::op
   if (holder == Fate::runs || (supervisor == Fate::runs && last->ended.empty())) return RunState::running;
   if (supervisor == Fate::runs && last->next.starts_with("restarts")) return RunState::waiting;
   if (holder == Fate::unknown || (supervisor == Fate::unknown && last->ended.empty())) return RunState::elsewhere;
-  if (last && last->ended.empty()) return RunState::vanished;
-  if (last) return last->code == 0 ? RunState::done : RunState::ended;
   const bool exported = path_exists(folder / "model") || path_exists(folder / "adapter");
   if (exported && status.steps > 0 && status.checkpoint_step >= status.steps) return RunState::done;
+  if (last && last->ended.empty()) return RunState::vanished;
+  if (last) return last->code == 0 ? RunState::done : RunState::ended;
   return lock ? RunState::vanished : RunState::ended;
 }
 

@@ -17,12 +17,6 @@ namespace {
 
 constexpr std::size_t kLines = 20;  // attempts that are told in the end
 
-// The step of the newest checkpoint of a run, by the names of the folders; 0: none.
-std::int64_t newest_checkpoint(const std::filesystem::path& run_folder) {
-  const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(run_folder / "checkpoints");
-  return there.empty() ? 0 : there.front().step;
-}
-
 // The command of the second attempt and of those after it, which go on from the newest checkpoint whatever the first began with.
 std::vector<std::string> resuming(const std::vector<std::string>& command) {
   std::vector<std::string> result;
@@ -73,20 +67,22 @@ void Supervisor::say_recovered(const telemetry::Attempt& attempt) {
 }
 
 void Supervisor::record_times(const ProcessGroup& group, telemetry::Attempt& attempt) {
-  const auto since_begin = [&](std::int64_t ns) { return std::round(static_cast<double>(ns - begin_ns_) * 1e-6) * 1e-3; };
+  const auto rounded = [](double seconds) { return std::round(seconds * 1e3) / 1e3; };
+  const auto since_begin = [&](std::int64_t ns) { return rounded(static_cast<double>(ns - begin_ns_) * 1e-9); };
   const telemetry::RankPage& first = pages_.page(0);
   for (int i = 0; i < telemetry::kPhases; ++i) {
     const std::int64_t entered = first.entered_ns[static_cast<std::size_t>(i)];
     if (entered > 0) attempt.seconds[std::string(name_of(static_cast<telemetry::Phase>(i)))] = since_begin(entered);
   }
   if (first.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(first.first_step_ns);
-  if (group.failed_at()) attempt.seconds["stop"] = std::round(seconds_since(*group.failed_at()) * 1e3) * 1e-3;
+  if (group.failed_at()) attempt.seconds["stop"] = rounded(seconds_since(*group.failed_at()));
   attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
   attempt.last_step = std::max(attempt.from_step, first.step.load());
 }
 
 int Supervisor::run_attempt(telemetry::Attempt& attempt, bool& asked) {
-  attempts_.begin(attempt);
+  attempt.number = ended_.empty() ? 1 : ended_.back().number + 1;  // unless there are files of earlier ones
+  record([&] { attempts_.begin(attempt); });
   logs_.begin_attempt(attempt.number, options_.ranks);
   pages_.clear();
   what_.clear();
@@ -96,20 +92,20 @@ int Supervisor::run_attempt(telemetry::Attempt& attempt, bool& asked) {
   asked = group.asked_to_end();
   attempt.ended = utc_now();
   attempt.what = what_;
-  attempt.checkpoint_step = newest_checkpoint(options_.run_folder);
+  attempt.checkpoint_step = newest_checkpoint();
   record_times(group, attempt);
   if (group.failed_at()) failed_at_ = group.failed_at();
   return attempt.code;
 }
 
 int Supervisor::run() {
-  RestartBudget budget(options_.limits, newest_checkpoint(options_.run_folder));
+  RestartBudget budget(options_.limits, newest_checkpoint());
   for (;;) {
     telemetry::Attempt attempt{.ranks = options_.ranks,
                                .started = utc_now(),
                                .supervisor = ProcessIdentity::mine(),
                                .pages = pages_.descriptor(),
-                               .from_step = newest_checkpoint(options_.run_folder)};
+                               .from_step = newest_checkpoint()};
     bool asked = false;
     const int code = run_attempt(attempt, asked);
     const RestartBudget::Decision decision = budget.judge({.code = code,
@@ -121,7 +117,7 @@ int Supervisor::run() {
     } else if (code != 0) {
       attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
     }
-    attempts_.write(attempt);
+    record([&] { attempts_.write(attempt); });
     ended_.push_back(attempt);
     if (code != 0)
       options_.note(concat(
@@ -131,6 +127,22 @@ int Supervisor::run() {
       if (ended_.size() > 1) say_all_attempts();
       return decision.restarts ? static_cast<int>(ExitCode::preempted) : code;
     }
+  }
+}
+
+std::int64_t Supervisor::newest_checkpoint() {
+  record([&] {
+    const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(options_.run_folder / "checkpoints");
+    newest_checkpoint_ = there.empty() ? 0 : there.front().step;
+  });
+  return newest_checkpoint_;
+}
+
+void Supervisor::record(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    options_.note(concat(error.what(), "; the run goes on"));
   }
 }
 

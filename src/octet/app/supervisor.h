@@ -43,6 +43,10 @@ class Supervisor {
   // Says that the run is back where a fault has thrown it out, as soon as it is.
   void say_recovered(const telemetry::Attempt& attempt);
   void record_times(const ProcessGroup& group, telemetry::Attempt& attempt);
+  // The step of the newest checkpoint, or what was known before if the folder cannot be read.
+  std::int64_t newest_checkpoint();
+  // Calls a function that reads or writes in the run folder. A disk that is full, or does not answer, must not end the run.
+  void record(const std::function<void()>& write);
   // Waits; false if a signal asks to end meanwhile.
   bool pause(double seconds);
   void say_all_attempts() const;
@@ -55,6 +59,7 @@ class Supervisor {
   telemetry::RankPages pages_;
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
+  std::int64_t newest_checkpoint_ = 0;
   std::string what_;                            // the sentence about the failure of this attempt
   std::vector<telemetry::Attempt> ended_;
 };

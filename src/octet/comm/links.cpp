@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -31,15 +30,6 @@ Links::Links(Rendezvous& rendezvous, const std::string& address)
   rendezvous_.set(key_of(rendezvous.rank()), concat(port_of(listener_), " ", address, " ", host));
 }
 
-bool Links::answers(const std::string& address, int port) const {
-  try {
-    connect_to(address, port, Clock::now() + seconds(kAnswerS));
-    return true;
-  } catch (const Error& error) {
-    return std::strstr(error.what(), std::strerror(ECONNREFUSED)) != nullptr;
-  }
-}
-
 std::string Links::broken(const std::vector<int>& ranks) const {
   while (accept_from(listener_).open()) {  // those who have tried to reach this rank
   }
@@ -53,7 +43,7 @@ std::string Links::broken(const std::vector<int>& ranks) const {
       int port = 0;
       std::string address, host;
       known >> port >> address >> host;
-      if (answers(address, port)) continue;
+      if (answers(address, port, Clock::now() + seconds(kAnswerS))) continue;
       const std::lock_guard lock(mutex);
       ends.push_back(describe(ranks[i], host, address));
     }

@@ -22,8 +22,6 @@ class Links {
   static constexpr double kAnswerS = 2;
 
  private:
-  bool answers(const std::string& address, int port) const;
-
   Rendezvous& rendezvous_;
   Descriptor listener_;
   std::string self_;  // "rank 1 on node1 (10.0.0.2)"

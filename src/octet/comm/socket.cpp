@@ -261,4 +261,14 @@ Descriptor connect_to(const std::string& host, int port, Clock::time_point deadl
   }
 }
 
+bool answers(const std::string& host, int port, Clock::time_point deadline) {
+  std::string reason;
+  const Addresses addresses = resolve(host, port, reason);
+  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+    const Descriptor socket = connect_once(*a, deadline);
+    if (socket.open() || errno == ECONNREFUSED) return true;
+  }
+  return false;
+}
+
 }  // namespace octet::comm

@@ -69,4 +69,7 @@ Descriptor accept_from(const Descriptor& listener);
 // Error{peer} with the reason of the last attempt.
 Descriptor connect_to(const std::string& host, int port, Clock::time_point deadline);
 
+// Whether a machine answers at this port by the deadline. To refuse is an answer, too.
+bool answers(const std::string& host, int port, Clock::time_point deadline);
+
 }  // namespace octet::comm
