@@ -106,7 +106,7 @@ TEST(ExpertRounds, WhatNobodyHasCountedIsEven) {
   EXPECT_EQ(round.sent, (std::vector<std::int64_t>{251, 251, 251, 248}));
   EXPECT_EQ(round.first, (std::vector<std::int64_t>{0, 251, 502, 753}));
   EXPECT_EQ(round.counts, (std::vector<std::int32_t>{336, 336, 332}));
-  EXPECT_EQ(round.places.size(), 4u * 251);
+  EXPECT_TRUE(round.places.empty());
 }
 
 }  // namespace

@@ -81,9 +81,8 @@ ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts) {
     round.sent.push_back(std::min(each, left));
   }
   round.received.assign(n, each);
-  std::vector<std::int64_t> part(own, each / experts);
-  for (std::size_t e = 0; e < static_cast<std::size_t>(each % experts); ++e) ++part[e];
-  place_rows(round, std::vector<std::vector<std::int64_t>>(n, part));
+  round.counts.assign(own, static_cast<std::int32_t>(each / experts) * ranks);
+  for (std::size_t e = 0; e < static_cast<std::size_t>(each % experts); ++e) round.counts[e] += ranks;
   return round;
 }
 

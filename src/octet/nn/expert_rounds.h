@@ -23,7 +23,8 @@ struct ExpertRound {
 // on all ranks.
 std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int ranks, int rank, std::int64_t quota);
 
-// A round that nobody has counted, for the meta device: each rank's `rows`, dealt out evenly to the `experts` of each.
+// A round that nobody has counted, for the meta device: each rank's `rows`, dealt out evenly to the `experts` of each. It has no
+// places, because the meta device puts no row anywhere.
 ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts);
 
 }  // namespace octet::nn

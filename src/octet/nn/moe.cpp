@@ -161,8 +161,10 @@ void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved
   const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.experts});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
   const std::int64_t most = quota(scope, saved.h.rows());
-  std::vector<ExpertRound> rounds = {even_round(saved.rows.elements(), ranks, own_count())};
-  if (scope.stream.kind() != DeviceKind::meta) {
+  std::vector<ExpertRound> rounds;
+  if (scope.stream.kind() == DeviceKind::meta) {
+    rounds.push_back(even_round(saved.rows.elements(), ranks, own_count()));
+  } else {
     std::vector<std::int32_t> host(static_cast<std::size_t>(all.elements()));
     scope.stream.copy_to_host(host.data(), all.data, all.bytes());
     scope.stream.synchronize();
