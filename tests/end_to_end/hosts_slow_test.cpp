@@ -101,7 +101,7 @@ TEST_F(OnHosts, ACableThatIsPulledOutEndsTheRunOnBothSides) {
   EXPECT_TRUE(says(results[0].err, "rank 2")) << results[0].err;
 }
 
-// Rank 1's packets to rank 2 are lost, and rank 0 reaches both. Each end names the other, long before comm.timeout_s.
+// Rank 1 cannot send to rank 2, and rank 0 reaches both. Each end names the other, long before comm.timeout_s.
 TEST_F(OnHosts, AOneWayCutBetweenTwoHostsIsNamed) {
   const Hosts hosts(3);
   hosts.cut(1, 2);

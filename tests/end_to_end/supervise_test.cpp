@@ -73,7 +73,7 @@ TEST_F(Supervise, KillsChangeNothing) {
     EXPECT_LE(seconds["joining"], seconds["loading"]);
     EXPECT_LE(seconds["loading"], seconds["first_step"]);
     EXPECT_LE(seconds["first_step"].get<double>() + seconds["stop"].get<double>(), seconds["total"].get<double>() + 0.01);
-    EXPECT_TRUE(says(result.err, concat("attempt ", i + 2, " trains: step "))) << result.err;
+    EXPECT_TRUE(says(result.err, concat("attempt ", i + 2, " trains from step "))) << result.err;
   }
   const std::string log = read_file(run_ / "out/logs/rank-00000.log");
   EXPECT_TRUE(says(log, concat("==== attempt ", kKills + 1, " ====\n")));
@@ -150,15 +150,37 @@ TEST_F(Supervise, IsSucceededAfterItsOwnDeath) {
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
 }
 
-// What the first attempt begins with is not what the next ones go on from.
-TEST_F(Supervise, OnlyTheFirstAttemptBeginsAnew) {
+// What the first attempt begins with counts until a checkpoint of its own is there.
+TEST_F(Supervise, GoesOnFromItsOwnCheckpoints) {
   ASSERT_EQ(run_.train("--training.steps=4").code, 0);
-  Process process(command("--resume none --run.set_aside=true --checkpoint.interval=2 --training.steps=14"), run_.path());
-  ASSERT_TRUE(process.read_to_step(5));
+  Process process(command("--resume none --run.set_aside=true --checkpoint.interval=4 --training.steps=14"), run_.path());
+  ASSERT_TRUE(process.read_to_step(2));
+  kill_rank(1);  // nothing is saved yet, and the old run's checkpoint is not this one's
+  ASSERT_TRUE(process.read_to_step(1));
+  for (int steps = 0; steps < 6; ++steps) ASSERT_TRUE(process.read_line());
+  ASSERT_TRUE(process.read_to_step(6));
   kill_rank(1);
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(says(result.err, "resuming after step 4") || says(result.err, "resuming after step 6")) << result.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 3u);
+  EXPECT_EQ(attempts[0]["from_step"], 0);
+  EXPECT_EQ(attempts[1]["from_step"], 0) << result.err;
+  EXPECT_EQ(attempts[2]["from_step"], 4) << result.err;
+}
+
+// The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.
+TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
+  ASSERT_EQ(run_.train("--training.steps=6 --checkpoint.interval=3 --checkpoint.keep_latest_k=0 --run.output_dir=first").code, 0);
+  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --training.steps=12", 1), run_.path());
+  ASSERT_TRUE(process.read_to_step(5));
+  kill_rank(0);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_EQ(attempts[0]["from_step"], 3);
+  EXPECT_EQ(attempts[1]["from_step"], 3);
 }
 
 TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {

@@ -121,9 +121,9 @@ TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
   EXPECT_FLOAT_EQ(out[3], 1.0f / 5);  // one of the five values that are not zero is flushed
   const double signal = 1000.0 * 1000 + 0x1p-24 + 1 + 4, noise = 776.0 * 776 + 0x1p-24;
   EXPECT_FLOAT_EQ(out[4], static_cast<float>(10 * std::log10(signal / noise)));
-  const double fourth = 1e12 + 0x1p-48 + 1 + 16;  // five elements are finite
-  EXPECT_FLOAT_EQ(out[5], static_cast<float>(5 * fourth / (signal * signal)));
-  EXPECT_FLOAT_EQ(out[6], static_cast<float>(std::sqrt(signal / 5)));
+  const double fourth = 1e12 + 0x1p-48 + 1 + 16;  // four elements are finite and not zero
+  EXPECT_FLOAT_EQ(out[5], static_cast<float>(4 * fourth / (signal * signal)));
+  EXPECT_FLOAT_EQ(out[6], static_cast<float>(std::sqrt(signal / 4)));
 }
 
 TEST(QuantizeHealth, TheLargestElementOfACurrentScalingIsNotSaturated) {

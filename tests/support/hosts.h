@@ -28,7 +28,7 @@ class Hosts {
   // The cable of a host is pulled out, and put back.
   void unplug(int host) const;
   void plug(int host) const;
-  // What one host sends another is lost from now on; the other way is not touched.
+  // One host cannot send to another from now on; the other way is not touched.
   void cut(int from, int to) const;
 
  private:

@@ -55,8 +55,8 @@ class Witness final : public nn::Watch {
     m.saturated_pct = 100 * saturated / static_cast<double>(rows * cols);
     m.flushed_pct = nonzero > 0 ? 100 * flushed / nonzero : 0;
     m.sqnr_db = 10 * std::log10(signal / noise);
-    m.kurtosis = static_cast<double>(rows * cols) * fourth / (signal * signal);
-    m.amax_to_rms = m.amax / std::sqrt(signal / static_cast<double>(rows * cols));
+    m.kurtosis = nonzero * fourth / (signal * signal);
+    m.amax_to_rms = m.amax / std::sqrt(signal / nonzero);
     measured.emplace_back(concat(linear, ".", role_letter(role)), m);
   }
   void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}

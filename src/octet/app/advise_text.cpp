@@ -162,7 +162,9 @@ std::string advice_json(const Advice& advice) {
                       {"figure", f.figure},
                       {"unit", f.unit},
                       {"value", f.value},
-                      {"limit", f.limit}});
+                      {"limit", f.limit},
+                      {"concern", f.concern == telemetry::Concern::danger ? "danger" : "watch"},
+                      {"source", f.source}});
   }
   const plan::Recommendation& r = advice.recommendation;
   const Json result = {{"run", advice.run},

@@ -68,6 +68,7 @@ int run_launch(const LaunchArgs& args) {
 
   demand(!args.supervise || args.command.front() == "train", ExitCode::config,
          "`octet launch --supervise` keeps `octet train` going, not `octet ", args.command.front(), "`");
+  if (args.supervise && args.run.path.empty()) return 0;  // `train --help`
   std::signal(SIGPIPE, SIG_IGN);
   Console console;
   const auto output = [&](int rank, StandardStream stream, std::string_view line) { console.line(rank, stream, line); };

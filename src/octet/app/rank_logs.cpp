@@ -80,20 +80,23 @@ void RankLogs::write_all() {
 }
 
 void RankLogs::append(int rank, const std::string& text) {
-  if (failed_) return;
   const std::filesystem::path path = folder_ / fmt::format("rank-{:05}.log", rank);
   std::string why;
   try {
     make_folders(folder_);
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) why = std::strerror(errno);
+    if (fd < 0) why = std::strerror(errno);
+    for (std::string_view left = text; fd >= 0 && !left.empty() && why.empty();) {
+      const ssize_t written = ::write(fd, left.data(), left.size());
+      if (written < 0) why = std::strerror(errno);
+      if (written > 0) left.remove_prefix(static_cast<std::size_t>(written));
+    }
     if (fd >= 0) ::close(fd);
   } catch (const Error& error) {
     why = error.what();
   }
-  if (why.empty()) return;
-  failed_ = true;
-  log_warning(concat(path.string(), ": ", why, "; the logs of ranks end here, the run goes on"));
+  const bool failed_before = std::exchange(failed_, !why.empty());
+  if (failed_ && !failed_before) log_warning(concat(path.string(), ": ", why, "; lines of ranks are lost, the run goes on"));
 }
 
 }  // namespace octet::app

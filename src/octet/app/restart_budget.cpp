@@ -32,8 +32,8 @@ bool may_pass(int code) {
 
 RestartBudget::Decision RestartBudget::judge(const End& end) {
   if (end.asked || !may_pass(end.code)) return {};
-  if (end.checkpoint_step > checkpoint_step_) without_progress_ = 0;
-  checkpoint_step_ = end.checkpoint_step;
+  if (end.saved_step > latest_step_) without_progress_ = 0;
+  latest_step_ = std::max(latest_step_, end.saved_step);
   while (!restarts_.empty() && end.at_s - restarts_.front() >= kHour) restarts_.pop_front();
   if (without_progress_ >= limits_.restarts)
     return {.why =

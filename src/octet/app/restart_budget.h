@@ -1,7 +1,7 @@
 // Whether a run that has ended starts again, and when.
 //
-// A code says whether starting again can help. Restarts without progress are counted: a checkpoint that is newer than the one at
-// the last restart clears the count. Each of them waits longer than the one before.
+// A code says whether starting again can help. Restarts without progress are counted: an attempt that has saved a later
+// step than all attempts before clears the count. Each of them waits longer than the one before.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,14 @@ struct RestartLimits {
 
 class RestartBudget {
  public:
-  // `checkpoint_step`: of the newest checkpoint before the first attempt.
-  RestartBudget(RestartLimits limits, std::int64_t checkpoint_step) : limits_(limits), checkpoint_step_(checkpoint_step) {}
+  explicit RestartBudget(RestartLimits limits) : limits_(limits) {}
 
   // How an attempt ended.
   struct End {
-    int code = 0;                      // as ProcessGroup::run() returns it
-    bool asked = false;                // a person or a scheduler asked it to end
-    std::int64_t checkpoint_step = 0;  // of the newest checkpoint that is there now
-    double at_s = 0;                   // the time, on any clock that goes on
+    int code = 0;                 // as ProcessGroup::run() returns it
+    bool asked = false;           // a person or a scheduler asked it to end
+    std::int64_t saved_step = 0;  // of the last checkpoint that the attempt has saved; 0: none
+    double at_s = 0;              // the time, on any clock that goes on
   };
   struct Decision {
     bool restarts = false;
@@ -37,7 +36,7 @@ class RestartBudget {
  private:
   RestartLimits limits_;
   int without_progress_ = 0;
-  std::int64_t checkpoint_step_;  // at the last restart
+  std::int64_t latest_step_ = 0;  // that any attempt has saved
   std::deque<double> restarts_;   // of the last hour
 };
 

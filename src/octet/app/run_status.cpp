@@ -51,18 +51,27 @@ void read_metrics(const fs::path& folder, RunStatus& status) {
   status.loss = metrics.back().loss;
 }
 
+// The attempt whose ranks a supervisor of this machine has started, and that has not ended; or null.
+const telemetry::Attempt* current_of(const RunStatus& status) {
+  for (auto attempt = status.attempts.rbegin(); attempt != status.attempts.rend(); ++attempt) {
+    if (attempt->ended.empty() && fate_of(attempt->supervisor) == Fate::runs) return &*attempt;
+  }
+  return nullptr;
+}
+
 RunState state_of(const RunStatus& status, const fs::path& folder, const std::optional<checkpoint::LockHolder>& lock) {
   const telemetry::Attempt* const last = status.attempts.empty() ? nullptr : &status.attempts.back();
   const Fate supervisor = last ? fate_of(last->supervisor) : Fate::ended;
   const Fate holder = lock ? fate_of(lock->process) : Fate::ended;
-  if (holder == Fate::runs || (supervisor == Fate::runs && last->ended.empty())) return RunState::running;
+  if (holder == Fate::runs || current_of(status)) return RunState::running;
   if (supervisor == Fate::runs && last->next.starts_with("restarts")) return RunState::waiting;
   if (holder == Fate::unknown || (supervisor == Fate::unknown && last->ended.empty())) return RunState::elsewhere;
   const bool exported = path_exists(folder / "model") || path_exists(folder / "adapter");
   if (exported && status.steps > 0 && status.checkpoint_step >= status.steps) return RunState::done;
-  if (last && last->ended.empty()) return RunState::vanished;
-  if (last) return last->code == 0 ? RunState::done : RunState::ended;
-  return lock ? RunState::vanished : RunState::ended;
+  // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended.
+  if (!last) return lock ? RunState::vanished : RunState::ended;
+  if (last->ended.empty() || (lock && lock->since > last->ended)) return RunState::vanished;
+  return last->code == 0 ? RunState::done : RunState::ended;
 }
 
 }  // namespace
@@ -98,7 +107,7 @@ RunStatus status_of(const fs::path& folder) {
   for (const telemetry::Attempt& attempt : status.attempts) {
     if (!attempt.ended.empty()) status.code = attempt.code;
   }
-  if (status.state == RunState::running && !status.attempts.empty()) status.ranks = ranks_of(status.attempts.back());
+  if (const telemetry::Attempt* const current = current_of(status)) status.ranks = ranks_of(*current);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);
   return status;
 }

@@ -10,14 +10,13 @@
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/base/utc.h"
-#include "octet/checkpoint/steps.h"
 
 namespace octet::app {
 namespace {
 
 constexpr std::size_t kLines = 20;  // attempts that are told in the end
 
-// The command of the second attempt and of those after it, which go on from the newest checkpoint whatever the first began with.
+// The command that goes on from the newest checkpoint, whatever the first attempt began with.
 std::vector<std::string> resuming(const std::vector<std::string>& command) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < command.size(); ++i) {
@@ -42,7 +41,7 @@ Supervisor::Supervisor(SupervisorOptions options)
     : options_(std::move(options)), attempts_(options_.run_folder), logs_(options_.run_folder), pages_(options_.ranks) {}
 
 ProcessGroupOptions Supervisor::group_options(const telemetry::Attempt& attempt) {
-  ProcessGroupOptions group = local_ranks(options_.ranks, ended_.empty() ? options_.command : resuming(options_.command), token_);
+  ProcessGroupOptions group = local_ranks(options_.ranks, has_saved_ ? resuming(options_.command) : options_.command, token_);
   for (int rank = 0; rank < options_.ranks; ++rank)
     group.environment[static_cast<std::size_t>(rank)].push_back(pages_.variable(rank));
   group.grace_s = options_.grace_s;
@@ -61,8 +60,9 @@ ProcessGroupOptions Supervisor::group_options(const telemetry::Attempt& attempt)
 void Supervisor::say_recovered(const telemetry::Attempt& attempt) {
   const telemetry::RankPage& first = pages_.page(0);
   if (!failed_at_ || first.first_step_ns == 0) return;
-  options_.note(fmt::format("attempt {} trains: step {}, {:.1f} s after the fault", attempt.number, first.step.load(),
-                            seconds_since(*failed_at_)));
+  const double since_step = static_cast<double>(telemetry::monotonic_ns() - first.first_step_ns) * 1e-9;
+  options_.note(fmt::format("attempt {} trains from step {}: its first step came {:.1f} s after the fault", attempt.number,
+                            first.start_step.load(), seconds_since(*failed_at_) - since_step));
   failed_at_.reset();
 }
 
@@ -77,12 +77,13 @@ void Supervisor::record_times(const ProcessGroup& group, telemetry::Attempt& att
   if (first.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(first.first_step_ns);
   if (group.failed_at()) attempt.seconds["stop"] = rounded(seconds_since(*group.failed_at()));
   attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
-  attempt.last_step = std::max(attempt.from_step, first.step.load());
+  attempt.from_step = first.start_step;
+  attempt.last_step = std::max<std::int64_t>(attempt.from_step, first.step);
+  attempt.checkpoint_step = first.saved_step > 0 ? first.saved_step.load() : attempt.from_step;
+  has_saved_ = has_saved_ || first.saved_step > 0;
 }
 
 int Supervisor::run_attempt(telemetry::Attempt& attempt, bool& asked) {
-  attempt.number = ended_.empty() ? 1 : ended_.back().number + 1;  // unless there are files of earlier ones
-  record([&] { attempts_.begin(attempt); });
   logs_.begin_attempt(attempt.number, options_.ranks);
   pages_.clear();
   what_.clear();
@@ -92,32 +93,33 @@ int Supervisor::run_attempt(telemetry::Attempt& attempt, bool& asked) {
   asked = group.asked_to_end();
   attempt.ended = utc_now();
   attempt.what = what_;
-  attempt.checkpoint_step = newest_checkpoint();
   record_times(group, attempt);
   if (group.failed_at()) failed_at_ = group.failed_at();
   return attempt.code;
 }
 
 int Supervisor::run() {
-  RestartBudget budget(options_.limits, newest_checkpoint());
+  RestartBudget budget(options_.limits);
   for (;;) {
     telemetry::Attempt attempt{.ranks = options_.ranks,
                                .started = utc_now(),
                                .supervisor = ProcessIdentity::mine(),
-                               .pages = pages_.descriptor(),
-                               .from_step = newest_checkpoint()};
+                               .pages = pages_.descriptor()};
+    // Without a file of its own the attempt must not overwrite that of another one.
+    const bool has_file = record([&] { attempts_.begin(attempt); });
+    if (!has_file) attempt.number = ended_.empty() ? 1 : ended_.back().number + 1;
     bool asked = false;
     const int code = run_attempt(attempt, asked);
     const RestartBudget::Decision decision = budget.judge({.code = code,
                                                            .asked = asked,
-                                                           .checkpoint_step = attempt.checkpoint_step,
+                                                           .saved_step = pages_.page(0).saved_step,
                                                            .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
     if (decision.restarts) {
       attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
     } else if (code != 0) {
       attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
     }
-    record([&] { attempts_.write(attempt); });
+    if (has_file) record([&] { attempts_.write(attempt); });
     ended_.push_back(attempt);
     if (code != 0)
       options_.note(concat(
@@ -130,19 +132,13 @@ int Supervisor::run() {
   }
 }
 
-std::int64_t Supervisor::newest_checkpoint() {
-  record([&] {
-    const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(options_.run_folder / "checkpoints");
-    newest_checkpoint_ = there.empty() ? 0 : there.front().step;
-  });
-  return newest_checkpoint_;
-}
-
-void Supervisor::record(const std::function<void()>& write) {
+bool Supervisor::record(const std::function<void()>& write) {
   try {
     write();
+    return true;
   } catch (const Error& error) {
     options_.note(concat(error.what(), "; the run goes on"));
+    return false;
   }
 }
 

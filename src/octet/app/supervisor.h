@@ -24,7 +24,7 @@ struct SupervisorOptions {
   int ranks = 1;
   std::vector<std::string> command;  // "train RUN.toml ..."
   std::filesystem::path run_folder;  // where it writes
-  double grace_s = 2;                // what other ranks have to say their last words after one failed
+  double grace_s = 2;                // what the other ranks have to end by themselves after one failed
   RestartLimits limits;
   // As of ProcessGroupOptions; `note` is also called with what the supervisor does.
   std::function<void(int rank, StandardStream stream, std::string_view line)> output;
@@ -40,13 +40,11 @@ class Supervisor {
  private:
   int run_attempt(telemetry::Attempt& attempt, bool& asked);
   ProcessGroupOptions group_options(const telemetry::Attempt& attempt);
-  // Says that the run is back where a fault has thrown it out, as soon as it is.
+  // Reports the first step after a fault.
   void say_recovered(const telemetry::Attempt& attempt);
   void record_times(const ProcessGroup& group, telemetry::Attempt& attempt);
-  // The step of the newest checkpoint, or what was known before if the folder cannot be read.
-  std::int64_t newest_checkpoint();
-  // Calls a function that reads or writes in the run folder. A disk that is full, or does not answer, must not end the run.
-  void record(const std::function<void()>& write);
+  // Calls a function that writes into the run folder, and returns whether it could. A full disk must not end the run.
+  bool record(const std::function<void()>& write);
   // Waits; false if a signal asks to end meanwhile.
   bool pause(double seconds);
   void say_all_attempts() const;
@@ -59,7 +57,7 @@ class Supervisor {
   telemetry::RankPages pages_;
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
-  std::int64_t newest_checkpoint_ = 0;
+  bool has_saved_ = false;  // an attempt has saved a checkpoint
   std::string what_;                            // the sentence about the failure of this attempt
   std::vector<telemetry::Attempt> ended_;
 };

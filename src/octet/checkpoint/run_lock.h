@@ -23,7 +23,7 @@ struct RunLockTimes {
   double retry_s = 60;    // how long the constructor goes on reading after an error that may pass
 };
 
-// Who holds the lock of a folder, by what the file says. Nothing if nobody does, or has not written a name yet. Throws SystemError
+// Who holds the lock of a folder, by what the file says. Returns nothing if there is no lock, or no name in it yet. Throws SystemError
 // if the file cannot be read.
 struct LockHolder {
   ProcessIdentity process;

@@ -36,13 +36,19 @@ std::string Links::broken(const std::vector<int>& ranks) const {
   std::mutex mutex;
   std::vector<std::string> ends;
   std::atomic<std::size_t> next = 0;
+  std::atomic<bool> unknown = false;  // the rendezvous is gone, or a rank has not said where it listens: that is no broken link
   const auto try_some = [&](int) {
-    for (std::size_t i = next++; i < ranks.size(); i = next++) {
+    for (std::size_t i = next++; i < ranks.size() && !unknown; i = next++) {
       if (ranks[i] == rendezvous_.rank()) continue;
-      std::istringstream known(rendezvous_.get(key_of(ranks[i])));
       int port = 0;
       std::string address, host;
-      known >> port >> address >> host;
+      try {
+        std::istringstream known(rendezvous_.get(key_of(ranks[i]), kAnswerS));
+        known >> port >> address >> host;
+      } catch (const Error&) {
+        unknown = true;
+        return;
+      }
       if (answers(address, port, Clock::now() + seconds(kAnswerS))) continue;
       const std::lock_guard lock(mutex);
       ends.push_back(describe(ranks[i], host, address));
@@ -52,7 +58,7 @@ std::string Links::broken(const std::vector<int>& ranks) const {
       start_threads("the search for broken links", static_cast<int>(std::min(kMostThreads, ranks.size())), try_some,
                     [&] { next = ranks.size(); });
   for (std::thread& thread : threads) thread.join();
-  if (ends.empty()) return "";
+  if (ends.empty() || unknown) return "";
   std::sort(ends.begin(), ends.end());
   std::string all;
   for (const std::string& end : ends) all += concat(all.empty() ? "" : ", ", end);

@@ -55,7 +55,7 @@ struct HealthFinding {
   Concern concern = Concern::danger;
   const char* source = "";  // the paper that the limit comes from; "": see above
 };
-// "the flushed to zero of its input is 12%, the limit 10%"; without the layer.
+// "input, flushed to zero: 12.0%, the limit is 10%"; without the layer.
 std::string sentence_of(const HealthFinding& finding);
 
 // Returns the findings for tensors named "LAYER.x", "LAYER.w" and "LAYER.g", in the order in which they first occur, then those

@@ -233,8 +233,8 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "saturated_pct", .help = "Per cent of all elements clamped to the largest code."}, r.saturated_pct);
   visit(FieldName{.json = "flushed_pct", .help = "Per cent of the non-zero elements that became zero."}, r.flushed_pct);
   visit(FieldName{.json = "sqnr_db", .help = "Signal to quantisation noise: 10 log10(sum x^2 / sum (x - decoded)^2), in dB."}, r.sqnr_db);
-  visit(FieldName{.json = "kurtosis", .help = "n sum x^4 / (sum x^2)^2: 3 of a normal distribution, n of a single element that is not zero."}, r.kurtosis);
-  visit(FieldName{.json = "amax_to_rms", .help = "Largest absolute value divided by the root mean square."}, r.amax_to_rms);
+  visit(FieldName{.json = "kurtosis", .help = "n sum x^4 / (sum x^2)^2 of the n elements that are not zero: 3 of a normal distribution, and larger the more a few stand out."}, r.kurtosis);
+  visit(FieldName{.json = "amax_to_rms", .help = "Largest absolute value divided by the root mean square of the elements that are not zero."}, r.amax_to_rms);
   visit(FieldName{.json = "alignment",
                   .help = "Largest |cosine| between the gate's and the up projection's row of a channel; null of other tensors than weights of "
                           "gated layers."},

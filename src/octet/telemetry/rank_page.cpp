@@ -79,6 +79,9 @@ RankPages::RankPages(int ranks) : fd_(::memfd_create("octet ranks", 0)), memory_
 
 std::optional<RankPages> RankPages::of(std::int64_t process, int descriptor, int ranks) {
   const std::string path = concat("/proc/", process, "/fd/", descriptor);
+  char target[64] = "";  // the process may be another one today
+  if (::readlink(path.c_str(), target, sizeof target - 1) < 0 || !std::string_view(target).starts_with("/memfd:octet ranks"))
+    return std::nullopt;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   struct stat status {};

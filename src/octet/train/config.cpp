@@ -147,6 +147,11 @@ void check_config(const Config& config, std::int64_t ranks) {
   const TrainingConfig& training = config.training;
   check(training.steps > 0 || training.epochs > 0, "training.steps = 0: must be at least 1, or give training.epochs");
 
+  if (config.anomaly.remedy == "demote") {
+    check(config.metrics.health_freq > 0, "anomaly.remedy = \"demote\" with metrics.health_freq = 0: there would be no health samples to judge by");
+    check(config.parallel.pipeline == 1, "anomaly.remedy = \"demote\" with parallel.pipeline = ", config.parallel.pipeline,
+          ": health samples are of the first stage's layers alone");
+  }
   check(parse_spike(config.anomaly.spike).has_value(), "anomaly.spike = \"", printable(config.anomaly.spike),
         "\": must be auto, off or a number above 1");
 

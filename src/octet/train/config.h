@@ -377,7 +377,7 @@ void visit_fields(C& c, auto&& visit) {
               .range = kNotNegative},
         c.max_rollbacks);
   visit(Field{.name = "remedy",
-              .help = "demote: a rollback also puts those linears into BF16 whose input or weight the last health sample finds in danger. "
+              .help = "demote: after a rollback the linears whose input or weight the last health sample found in danger compute in BF16. "
                       "Checkpoints remember them.",
               .choices = "none | demote"},
         c.remedy);

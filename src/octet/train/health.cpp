@@ -1,9 +1,11 @@
 #include "octet/train/health.h"
 
 #include <algorithm>
+#include <regex>
 
 #include "octet/base/log.h"
 #include "octet/kernels/row_cosines/row_cosines.h"
+#include "octet/telemetry/health_verdict.h"
 
 namespace octet::train {
 
@@ -73,6 +75,19 @@ std::set<std::string, std::less<>> gated_linears(const EngineOptions& options) {
     if (linear->parts().size() == 2) names.insert(linear->name());  // queries, keys and values are three
   }
   return names;
+}
+
+std::vector<std::string> linears_to_demote(const std::vector<telemetry::HealthSample>& samples) {
+  std::vector<telemetry::HealthFinding> findings = telemetry::find_unhealthy(samples);
+  // A spike of any cause saturates gradients for a step or two.
+  std::erase_if(findings, [](const telemetry::HealthFinding& f) { return f.operand == 'g'; });
+  std::vector<std::string> patterns;
+  for (const std::string& linear : telemetry::layers_of(findings)) {
+    static const std::regex kExpert(R"(\.experts\.\d+\.)");
+    const std::string pattern = std::regex_replace(linear, kExpert, ".experts.*.");
+    if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(pattern);
+  }
+  return patterns;
 }
 
 void warn_of_hidden_layers(const parallel::Mesh& mesh) {

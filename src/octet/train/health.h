@@ -47,6 +47,10 @@ class HealthWatch final : public nn::Watch {
 // The names of a model's linears whose weights are a gate and an up projection.
 std::set<std::string, std::less<>> gated_linears(const EngineOptions& options);
 
+// The linears that anomaly.remedy = "demote" puts into BF16 after such a sample, as patterns of precision.skip. The experts of a
+// layer have one precision, so all of them follow one.
+std::vector<std::string> linears_to_demote(const std::vector<telemetry::HealthSample>& samples);
+
 // Warns if the first rank, which writes the samples, does not hold all layers.
 void warn_of_hidden_layers(const parallel::Mesh& mesh);
 

@@ -14,7 +14,6 @@
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/format.h"
-#include "octet/telemetry/health_verdict.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/base_model.h"
 #include "octet/train/disk_space.h"
@@ -163,6 +162,7 @@ nlohmann::json Trainer::meta() const {
           {"best", best_->state()},
           {"lora_base", base_hash_},
           {"demoted", demoted_},
+          {"in_danger", in_danger_},
           {"mesh",
            {{"replicate", world_.mesh().size(parallel::Axis::replicate)},
             {"shard", world_.mesh().size(parallel::Axis::shard)},
@@ -253,6 +253,7 @@ void Trainer::load(const checkpoint::Reader& reader) {
   step_ = saved_step_ = reader.step();
   tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();
   anomaly_.restore(meta.at("anomaly"));
+  in_danger_ = meta.value("in_danger", std::vector<std::string>());
   const auto known = [&](const char* name) {  // null, or absent in checkpoints of earlier versions
     const nlohmann::json loss = meta.value(name, nlohmann::json());
     return loss.is_number() ? loss.get<double>() : telemetry::kUnknown;
@@ -338,17 +339,10 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
 
 std::string Trainer::demote() {
   if (config_.anomaly.remedy != "demote") return "";
-  std::vector<std::string> own;
-  if (world_.is_first()) {
-    std::vector<telemetry::HealthFinding> findings = telemetry::find_unhealthy(sampled_);
-    // A spike of any cause saturates gradients for a step or two.
-    std::erase_if(findings, [](const telemetry::HealthFinding& f) { return f.operand == 'g'; });
-    own = telemetry::layers_of(findings);
-  }
-  const auto linears = parse_json(world_.from_first("the linears to demote", nlohmann::json(own).dump()), "the linears to demote")
+  const auto linears = parse_json(world_.from_first("the linears to demote", nlohmann::json(in_danger_).dump()), "the linears to demote")
                            .get<std::vector<std::string>>();
-  sampled_.clear();
-  if (linears.empty()) return "; the last health sample finds no input or weight in danger, so no linear is demoted";
+  in_danger_.clear();
+  if (linears.empty()) return "; the last health sample found no input or weight in danger, so no linear is demoted";
   skip(linears);
   return fmt::format("; from now on in BF16: {}", fmt::join(linears, ", "));
 }
@@ -410,6 +404,7 @@ ExitCode Trainer::run() {
   const fs::path directory = config_.run.output_dir;
   page_.enter(Phase::loading);
   resume();
+  page_.start_step = step_;
   if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
   writer_ = std::make_unique<checkpoint::Writer>(
       checkpoint::WriterOptions{.root = directory / "checkpoints",

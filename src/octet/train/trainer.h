@@ -140,7 +140,7 @@ class Trainer {
   std::unique_ptr<telemetry::StepMeter> meter_;
   HealthWatch health_;
   ExpertWatch experts_;
-  std::vector<telemetry::HealthSample> sampled_;  // the last health samples, on the first rank
+  std::vector<std::string> in_danger_;  // of the last health sample, on the first rank: what demote() would take
   std::vector<std::string> demoted_;              // linears that a remedy has put into BF16
   Anomaly anomaly_;
   std::int64_t steps_ = 0;  // of the whole run

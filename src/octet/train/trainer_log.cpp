@@ -53,7 +53,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
       m.fp8_saturated_pct = saturated / static_cast<double>(samples.size());
     }
     recorder_->write(samples);
-    sampled_ = samples;
+    in_danger_ = linears_to_demote(samples);
     recorder_->write(health_.take_attention(step_));
   }
   recorder_->write(m, meter_->eta_s());
@@ -111,6 +111,7 @@ telemetry::RunInfo Trainer::run_info() const {
 
 void Trainer::record_checkpoint(std::int64_t step) {
   info_.checkpoint_step = step;
+  page_.saved_step = step;
   info_.lost_records = recorder_->lost();
   try {
     recorder_->write_run_info(info_);

@@ -100,7 +100,8 @@ struct QuantizeHealth {
                          // fraction of elements whose scaled magnitude exceeds the format's largest value; fraction of non-zero
                          // elements with a zero code; signal to quantisation noise of finite elements in dB,
                          // 10 log10(sum x^2 / sum (x - decoded)^2), infinite if there is no error; kurtosis
-                         // n sum x^4 / (sum x^2)^2, 3 of a normal distribution and 0 if all are zero; root mean square
+                         // n sum x^4 / (sum x^2)^2 and root mean square of the n elements that are not zero, so that the rows
+                         // which fill up an expert's tiles do not count
 };
 void quantize_health(Stream& stream, Arena& scratch, const QuantizeHealth& op);
 

@@ -32,7 +32,7 @@ void update_delayed_scales(const UpdateDelayedScales& op);
 // Sums over a group of rows. The groups are added in order, so the result does not depend on the number of threads.
 struct HealthSums {
   double signal = 0, noise = 0, fourth = 0;  // sums of x^2, of squared errors and of x^4
-  std::int64_t saturated = 0, flushed = 0, nonzero = 0, finite = 0;
+  std::int64_t saturated = 0, flushed = 0, nonzero = 0, finite_nonzero = 0;
 };
 constexpr std::int64_t kHealthRows = 64;  // rows of a group
 void quantize_health(const QuantizeHealth& op, HealthSums* sums);

@@ -44,7 +44,7 @@ HealthSums sums_of_rows(const QuantizeHealth& op, std::int64_t first, std::int64
         sums.flushed += value != 0.0 && (code & 0x7F) == 0;
         const double error = value - static_cast<double>(decode[code] * scale_inv);
         if (!std::isfinite(value) || !std::isfinite(error)) continue;
-        ++sums.finite;
+        sums.finite_nonzero += value != 0.0;
         sums.signal += value * value;
         sums.fourth += value * value * (value * value);
         sums.noise += error * error;
@@ -79,7 +79,7 @@ void quantize_health(const QuantizeHealth& op, HealthSums* sums) {
     total.signal += sums[i].signal;
     total.noise += sums[i].noise;
     total.fourth += sums[i].fourth;
-    total.finite += sums[i].finite;
+    total.finite_nonzero += sums[i].finite_nonzero;
     total.saturated += sums[i].saturated;
     total.flushed += sums[i].flushed;
     total.nonzero += sums[i].nonzero;
@@ -93,7 +93,7 @@ void quantize_health(const QuantizeHealth& op, HealthSums* sums) {
   op.out[3] = share(total.flushed, total.nonzero);
   op.out[4] = total.noise > 0 ? static_cast<float>(10.0 * std::log10(total.signal / total.noise))
                               : std::numeric_limits<float>::infinity();
-  const auto n = static_cast<double>(std::max<std::int64_t>(total.finite, 1));
+  const auto n = static_cast<double>(std::max<std::int64_t>(total.finite_nonzero, 1));
   op.out[5] = total.signal > 0 ? static_cast<float>(n * total.fourth / (total.signal * total.signal)) : 0.0f;
   op.out[6] = static_cast<float>(std::sqrt(total.signal / n));
 }

@@ -56,7 +56,7 @@ struct Sum<HealthSums> {
     a.signal += b.signal;
     a.noise += b.noise;
     a.fourth += b.fourth;
-    a.finite += b.finite;
+    a.finite_nonzero += b.finite_nonzero;
     a.saturated += b.saturated;
     a.flushed += b.flushed;
     a.nonzero += b.nonzero;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) health_sums_kernel(const Health op, 
       of_thread.flushed += value != 0.0 && (code & 0x7F) == 0;
       const double error = value - static_cast<double>(decode_fp8(op.format, code) * scale_inv);
       if (!isfinite(value) || !isfinite(error)) continue;
-      ++of_thread.finite;
+      of_thread.finite_nonzero += value != 0.0;
       of_thread.signal += value * value;
       of_thread.fourth += value * value * (value * value);
       of_thread.noise += error * error;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads)
   out[2] = share(total.saturated, op.rows * op.cols);
   out[3] = share(total.flushed, total.nonzero);
   out[4] = total.noise > 0 ? static_cast<float>(10.0 * log10(total.signal / total.noise)) : __int_as_float(0x7F800000);
-  const double n = static_cast<double>(total.finite > 0 ? total.finite : 1);
+  const double n = static_cast<double>(total.finite_nonzero > 0 ? total.finite_nonzero : 1);
   out[5] = total.signal > 0 ? static_cast<float>(n * total.fourth / (total.signal * total.signal)) : 0.0f;
   out[6] = static_cast<float>(sqrt(total.signal / n));
 }

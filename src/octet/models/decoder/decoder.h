@@ -29,8 +29,7 @@ struct Batch {
 struct Adapters {
   std::int64_t rank = 0;  // 0: there are none, and the model is trained
   double scale = 1.0;
-  // Modules by the end of their names: "q_proj" is every module "....q_proj". kAllLinear is every linear of the blocks but those
-  // of experts, which have no adapters.
+  // Modules by the end of their names: "q_proj" is every module "....q_proj". kAllLinear is every linear of the blocks.
   std::vector<std::string> targets = {};
   explicit operator bool() const { return rank > 0; }
 };
@@ -39,8 +38,8 @@ inline constexpr const char* kAllLinear = "all-linear";
 class Decoder {
  public:
   // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts, of a pipeline
-  // stage. Throws Error{config} for a target that names no module or one of an expert, and for a rank that is larger than a dim
-  // of one.
+  // stage. Throws Error{config} for a target that names no module, for targets that name other modules of one expert than of
+  // another, and for a rank that is larger than a dim of one.
   Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
           parallel::ExpertPlace expert_place = {}, parallel::Stages stages = {}, int stage = 0, const Adapters& adapters = {});
   ~Decoder();
