@@ -172,7 +172,8 @@ TEST_F(Supervise, GoesOnFromItsOwnCheckpoints) {
 // The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.
 TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
   ASSERT_EQ(run_.train("--training.steps=6 --checkpoint.interval=3 --checkpoint.keep_latest_k=0 --run.output_dir=first").code, 0);
-  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --training.steps=12", 1), run_.path());
+  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --training.steps=12", 1),
+                  run_.path());
   ASSERT_TRUE(process.read_to_step(5));
   kill_rank(0);
   const ProgramResult result = process.wait();

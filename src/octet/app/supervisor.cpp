@@ -30,6 +30,16 @@ std::vector<std::string> resuming(const std::vector<std::string>& command) {
   return result;
 }
 
+// The command that begins again where the first attempt was told to begin, because nothing has been saved. What the attempt
+// before has left is moved to history/, if the command does not go on from it.
+std::vector<std::string> beginning_again(std::vector<std::string> command) {
+  const bool told = std::any_of(command.begin(), command.end(), [](const std::string& argument) {
+    return argument.starts_with("--resume") || argument.starts_with("--checkpoint.resume");
+  });
+  if (told) command.push_back("--run.set_aside=true");
+  return command;
+}
+
 std::string text_of(const telemetry::Attempt& a) {
   return fmt::format("attempt {}: {} to {}, {}; from step {} to {}", a.number, a.started, a.ended,
                      a.what.empty() ? fmt::format("code {}", a.code) : a.what, a.from_step, a.last_step);
@@ -41,7 +51,11 @@ Supervisor::Supervisor(SupervisorOptions options)
     : options_(std::move(options)), attempts_(options_.run_folder), logs_(options_.run_folder), pages_(options_.ranks) {}
 
 ProcessGroupOptions Supervisor::group_options(const telemetry::Attempt& attempt) {
-  ProcessGroupOptions group = local_ranks(options_.ranks, has_saved_ ? resuming(options_.command) : options_.command, token_);
+  ProcessGroupOptions group = local_ranks(options_.ranks,
+                                          has_saved_       ? resuming(options_.command)
+                                          : ended_.empty() ? options_.command
+                                                           : beginning_again(options_.command),
+                                          token_);
   for (int rank = 0; rank < options_.ranks; ++rank)
     group.environment[static_cast<std::size_t>(rank)].push_back(pages_.variable(rank));
   group.grace_s = options_.grace_s;
@@ -101,10 +115,8 @@ int Supervisor::run_attempt(telemetry::Attempt& attempt, bool& asked) {
 int Supervisor::run() {
   RestartBudget budget(options_.limits);
   for (;;) {
-    telemetry::Attempt attempt{.ranks = options_.ranks,
-                               .started = utc_now(),
-                               .supervisor = ProcessIdentity::mine(),
-                               .pages = pages_.descriptor()};
+    telemetry::Attempt attempt{
+        .ranks = options_.ranks, .started = utc_now(), .supervisor = ProcessIdentity::mine(), .pages = pages_.descriptor()};
     // Without a file of its own the attempt must not overwrite that of another one.
     const bool has_file = record([&] { attempts_.begin(attempt); });
     if (!has_file) attempt.number = ended_.empty() ? 1 : ended_.back().number + 1;

@@ -57,7 +57,7 @@ class Supervisor {
   telemetry::RankPages pages_;
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
-  bool has_saved_ = false;  // an attempt has saved a checkpoint
+  bool has_saved_ = false;                      // an attempt has saved a checkpoint
   std::string what_;                            // the sentence about the failure of this attempt
   std::vector<telemetry::Attempt> ended_;
 };

@@ -339,8 +339,9 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
 
 std::string Trainer::demote() {
   if (config_.anomaly.remedy != "demote") return "";
-  const auto linears = parse_json(world_.from_first("the linears to demote", nlohmann::json(in_danger_).dump()), "the linears to demote")
-                           .get<std::vector<std::string>>();
+  const auto linears =
+      parse_json(world_.from_first("the linears to demote", nlohmann::json(in_danger_).dump()), "the linears to demote")
+          .get<std::vector<std::string>>();
   in_danger_.clear();
   if (linears.empty()) return "; the last health sample found no input or weight in danger, so no linear is demoted";
   skip(linears);

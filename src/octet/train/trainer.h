@@ -141,7 +141,7 @@ class Trainer {
   HealthWatch health_;
   ExpertWatch experts_;
   std::vector<std::string> in_danger_;  // of the last health sample, on the first rank: what demote() would take
-  std::vector<std::string> demoted_;              // linears that a remedy has put into BF16
+  std::vector<std::string> demoted_;    // linears that a remedy has put into BF16
   Anomaly anomaly_;
   std::int64_t steps_ = 0;  // of the whole run
   std::int64_t accumulation_ = 1;
