@@ -104,7 +104,7 @@ std::string to_json(const RunStatus& s) {
     json["ranks"].push_back(
         {{"rank", rank.rank}, {"phase", name_of(rank.phase)}, {"step", rank.step}, {"unchanged_s", rank.unchanged_s}});
   }
-  for (const telemetry::Attempt& a : s.attempts) json["attempts"].push_back(to_json(a));
+  for (const telemetry::Attempt& a : s.attempts) json["attempts"].push_back(parse_ordered_json(telemetry::json_text_of(a), "an attempt"));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -9,6 +9,7 @@
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
+#include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/system_call.h"
 #include "octet/base/utc.h"
@@ -17,8 +18,6 @@ namespace octet::telemetry {
 namespace {
 
 namespace fs = std::filesystem;
-
-}  // namespace
 
 Json to_json(const Attempt& a) {
   Json json = {{"attempt", a.number},
@@ -44,8 +43,6 @@ Json to_json(const Attempt& a) {
   return json;
 }
 
-namespace {
-
 Attempt attempt_of(const nlohmann::json& json) {
   Attempt a;
   a.number = json.at("attempt").get<std::int64_t>();
@@ -70,11 +67,11 @@ Attempt attempt_of(const nlohmann::json& json) {
   return a;
 }
 
-std::string text_of(const Attempt& attempt) {
+}  // namespace
+
+std::string json_text_of(const Attempt& attempt) {
   return to_json(attempt).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
-
-}  // namespace
 
 fs::path Attempts::path_of(std::int64_t number) const { return folder_ / fmt::format("{:08}.json", number); }
 
@@ -92,7 +89,7 @@ void Attempts::begin(Attempt& attempt) const {
   }
 }
 
-void Attempts::write(const Attempt& attempt) const { write_file_atomically(path_of(attempt.number), text_of(attempt)); }
+void Attempts::write(const Attempt& attempt) const { write_file_atomically(path_of(attempt.number), json_text_of(attempt)); }
 
 std::vector<Attempt> Attempts::read() const {
   std::vector<Attempt> result;

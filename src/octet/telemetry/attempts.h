@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "octet/base/json.h"
 #include "octet/base/process_identity.h"
 
 namespace octet::telemetry {
@@ -50,7 +49,8 @@ class Attempts {
   std::filesystem::path folder_;
 };
 
-Json to_json(const Attempt& attempt);
+// The attempt as its file has it.
+std::string json_text_of(const Attempt& attempt);
 
 // Where the time of a run went, from the start of its first attempt to the end of its last. Seconds.
 struct TimeOfAttempts {
