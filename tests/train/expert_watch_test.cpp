@@ -13,7 +13,7 @@ std::vector<std::string> see(ExpertWatch& watch, std::int64_t step, std::vector<
   return watch.observe(std::span(&sample, 1));
 }
 
-// Of 4 experts and 400 choices a fair share is 100.
+// With 4 experts and 400 choices, a fair share is 100.
 TEST(ExpertWatch, WarnsOnceOfExpertsThatStarveInFiveSamples) {
   ExpertWatch watch;
   for (int i = 1; i < ExpertWatch::kSamples; ++i) EXPECT_TRUE(see(watch, i, {200, 182, 9, 9}).empty());

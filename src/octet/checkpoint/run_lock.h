@@ -23,13 +23,13 @@ struct RunLockTimes {
   double retry_s = 60;    // how long the constructor goes on reading after an error that may pass
 };
 
-// Who holds the lock of a folder, by what the file says. Returns nothing if there is no lock, or no name in it yet. Throws SystemError
-// if the file cannot be read.
 struct LockHolder {
   ProcessIdentity process;
   std::string since;  // UTC
   std::string run;    // a random number that tells holders apart
 };
+// Reads the lock file of the folder and returns who holds the lock. Returns nothing if there is no lock, or no name in it yet.
+// Throws SystemError if the file cannot be read.
 std::optional<LockHolder> lock_holder(const std::filesystem::path& folder);
 
 // Holds the lock from construction to destruction; a thread raises the counter. Where the holder before

@@ -19,7 +19,7 @@ struct Attempt {
   std::string started;         // UTC
   ProcessIdentity supervisor;  // and the descriptor of its telemetry::RankPages
   int pages = -1;
-  std::int64_t from_step = 0;  // of the newest checkpoint when the ranks started
+  std::int64_t from_step = 0;  // the step from which rank 0 went on
   // Known at its end:
   std::string ended;  // UTC; "": it has not ended, or nobody was left to say so
   int code = 0;
@@ -27,8 +27,8 @@ struct Attempt {
   std::int64_t last_step = 0;  // finished
   std::int64_t checkpoint_step = 0;
   std::string next;  // "restarts in 5 s", "stops: ..."; "" after success
-  // Of rank 0, from the start of the ranks: when each phase began that it has reached, and the end of its first step. Then how
-  // long it took until all ranks had ended after the first one failed, and the whole attempt.
+  // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended. `stop`
+  // is the time from the first failure until all ranks had ended, and `total` the length of the attempt.
   std::map<std::string, double> seconds;
 };
 
@@ -64,7 +64,7 @@ struct TimeOfAttempts {
 };
 // The parts of one attempt; `kept_step` is the last of its steps that the run still has. `all` and `between` are 0.
 TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept_step);
-// Of all attempts, in their order. One that has not ended counts nothing.
+// Adds up the attempts, which are in their order. An attempt that has not ended is left out.
 TimeOfAttempts time_of(const std::vector<Attempt>& attempts);
 // The last step of attempt i that the run still has.
 std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i);
