@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <future>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -268,17 +270,33 @@ TEST(Admission, AMemberThatDoesNotReadIsDropped) {
       "has left more than 134217728 bytes unread");
 }
 
-// Lines of /proc/net/tcp and tcp6: "0: 0100007F:4E20 00000000:0000 0A ..." with the state 0A for a socket that listens.
+// The numbers of this process's sockets. Programs of other tests may listen at the same port of another address.
+std::set<std::string> own_sockets() {
+  std::set<std::string> result;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed_since;
+    const std::string target = std::filesystem::read_symlink(entry, closed_since).string();
+    if (target.starts_with("socket:[")) result.insert(target.substr(8, target.size() - 9));
+  }
+  return result;
+}
+
+// Lines of /proc/net/tcp and tcp6: "0: 0100007F:4E20 00000000:0000 0A ..." with the state 0A for a socket that listens; the tenth
+// word is the socket's number.
 std::vector<std::string> listening_at(int port) {
+  const std::set<std::string> own = own_sockets();
   std::vector<std::string> addresses;
   for (const char* file : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
       std::istringstream words(line);
-      std::string number, local, remote, state;
+      std::string number, local, remote, state, skipped, socket;
       words >> number >> local >> remote >> state;
+      for (int word = 5; word < 10; ++word) words >> skipped;
+      words >> socket;
       const std::size_t colon = local.find(':');
-      if (state == "0A" && std::stoi(local.substr(colon + 1), nullptr, 16) == port) addresses.push_back(local.substr(0, colon));
+      if (state == "0A" && own.contains(socket) && std::stoi(local.substr(colon + 1), nullptr, 16) == port)
+        addresses.push_back(local.substr(0, colon));
     }
   }
   return addresses;

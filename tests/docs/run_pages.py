@@ -35,6 +35,7 @@ NOT_SHARED = {".git", "build", "out", "data", ".venv"}  # a page writes to out/ 
 MARK = f"block {secrets.token_hex(16)} "  # begins the output of a block; a model that writes random bytes will not write it
 TIMEOUT_S = 300
 NUMBER = r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+DURATION = r"(?:\d+[dhm])*\d[\d,]*(?:\.\d+)?[dhms]\b"  # 4.9s, 1m37s: a slow machine needs other units
 
 
 def script(page):
@@ -72,11 +73,13 @@ def run_blocks(page, program, folder):
 
 def line_pattern(line, numbers_vary):
     pattern = ""
-    for part in re.split(rf"(…|\s+|-{{4,}}|{NUMBER})" if numbers_vary else r"(…|\s+)", line.strip()):
+    for part in re.split(rf"(…|\s+|-{{4,}}|{DURATION}|{NUMBER})" if numbers_vary else r"(…|\s+)", line.strip()):
         if part == "…":
             pattern += ".*"
         elif part and not part.strip():
             pattern += r"\s+"
+        elif numbers_vary and re.fullmatch(DURATION, part):
+            pattern += DURATION
         elif numbers_vary and re.fullmatch(NUMBER, part):
             pattern += NUMBER
         elif numbers_vary and re.fullmatch("-{4,}", part):  # a rule is as wide as the numbers below it

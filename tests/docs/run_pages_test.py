@@ -41,6 +41,8 @@ class RunPages(unittest.TestCase):
         self.assertEqual(self.errors(page.format("output", "a …\n…\nc 3")), [])
         self.assertEqual(self.errors(page.format("output numbers vary", "a 7\nb 1,000.5")), [])
         self.assertEqual(self.errors("```sh run\necho -----\n```\n\n```text output numbers vary\n------\n```\n"), [])
+        self.assertEqual(self.errors("```sh run\necho eta 1m37s\n```\n\n```text output numbers vary\neta 4.9s\n```\n"), [])
+        self.assert_one("```sh run\necho 3 steps\n```\n\n```text output numbers vary\n3s steps\n```\n", "did not print `3s steps`")
         self.assert_one(page.format("output", "a 1\nc 3"), "did not print `c 3`")
         self.assert_one(page.format("output", "a 2"), "did not print `a 2`")
         self.assert_one(page.format("output", "b 2\na 1"), "did not print `a 1`")
