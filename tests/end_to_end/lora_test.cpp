@@ -14,11 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::SafetensorsFile;
 
-::testing::AssertionResult says(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
-}
-
 // Copies an adapter of the goldens, and lets it name its model by a path that exists.
 std::string put_adapter(const std::string& golden, const fs::path& to) {
   const fs::path from = fs::path(golden_dir()) / "lora" / golden / "adapter";

@@ -38,11 +38,6 @@ class Resume : public ::testing::Test {
   TinyRun run_;
 };
 
-::testing::AssertionResult says(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
-}
-
 TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
   struct Damage {
     const char* name;
@@ -343,6 +338,21 @@ TEST_F(Resume, ADiskWithoutRoomForACheckpointIsRefused) {
       EXPECT_TRUE(says(result.err, "warning: small: up to 4 more checkpoints of "));
     }
   }
+}
+
+TEST_F(Resume, UntilAStepAndOnIsTheSameRun) {
+  fs::remove_all(run_ / "out");
+  const ProgramResult paused = train("--until 7");
+  EXPECT_EQ(paused.code, 0) << paused.err;
+  EXPECT_TRUE(
+      says(paused.err, "--until 7: saved step 7 of 20 in out/checkpoints; without --until the same command goes on from there"));
+  EXPECT_FALSE(fs::exists(run_ / "out/model"));
+  EXPECT_EQ(last_checkpoint(run_ / "out"), checkpoint(7));
+  EXPECT_EQ(train("--until 5").code, 0) << "it is there already";
+  EXPECT_EQ(train("--until 15").code, 0);
+  EXPECT_EQ(train().code, 0);
+  EXPECT_TRUE(ended_alike());
+  EXPECT_TRUE(refused(train("--until 0"), 2, "--until"));
 }
 
 }  // namespace

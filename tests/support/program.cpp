@@ -19,13 +19,19 @@ std::string without_times(const std::string& text) {
   return std::regex_replace(text, kTime, "$1");
 }
 
+::testing::AssertionResult says(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
+}
+
 Process::Process(const std::string& arguments, const std::filesystem::path& folder, const std::string& how)
     : errors_(::testing::TempDir() + "octet-stderr-XXXXXX") {
   const int error_file = ::mkstemp(errors_.data());
   const std::string command = "cd '" + folder.string() + "' && { " + how + " '" + program_path() + "' " + arguments + "; }";
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
-  // The smallest buffer, so that the program can be only a few lines ahead of its reader. A pipe of the default size holds dozens.
+  // The smallest buffer, so that the program can be only a few lines ahead of its reader. A pipe of the default size holds
+  // dozens.
   const int smallest = 1;
   ::setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &smallest, sizeof smallest);
   pid_ = ::fork();
@@ -84,8 +90,7 @@ ProgramResult Process::wait() {
   return result_;
 }
 
-ProgramResult run_program(const std::string& arguments, const std::filesystem::path& folder,
-                          const std::string& how) {
+ProgramResult run_program(const std::string& arguments, const std::filesystem::path& folder, const std::string& how) {
   return Process(arguments, folder, how).wait();
 }
 

@@ -16,12 +16,15 @@
 namespace octet::testing {
 
 struct ProgramResult {
-  int code = -1;  // exit code, or 128 + the signal
+  int code = -1;         // exit code, or 128 + the signal
   std::string out, err;  // `err` without the times that lines of a run begin with
 };
 
 // The text without the time ("2026-11-23T20:05:00Z ") at the beginning of its lines.
 std::string without_times(const std::string& text);
+
+// Succeeds if `part` is in the text.
+::testing::AssertionResult says(const std::string& text, const std::string& part);
 
 inline std::int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
@@ -40,6 +43,7 @@ class Process {
   // Reads until the line of step `step` or a later step. Returns false if the output ends first.
   bool read_to_step(std::int64_t step);
   void send(int signal) const;
+  pid_t pid() const { return pid_; }
   ProgramResult wait();
 
  private:

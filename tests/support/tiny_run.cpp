@@ -142,8 +142,9 @@ std::map<std::string, std::string> outcome_of(const std::filesystem::path& run) 
     result["metrics.jsonl, step " + std::to_string(step)] = line.dump();
   }
   result["fp8_health.jsonl"] = read_file(run / "fp8_health.jsonl");
-  result["model/model.safetensors"] = read_file(run / "model" / "model.safetensors");
-  result["model/config.json"] = read_file(run / "model" / "config.json");
+  for (const std::string name : {"model/model.safetensors", "model/config.json"}) {  // absent if `--until` ended the run
+    if (std::filesystem::exists(run / name)) result[name] = read_file(run / name);
+  }
   const std::filesystem::path last = last_checkpoint(run);
   result["last checkpoint"] = last.filename().string();
   for (auto& [name, bytes] : tensors_of(last / "rank-00000.safetensors")) result["tensor " + name] = std::move(bytes);

@@ -173,6 +173,12 @@ void Octet::add_training() {
   line_.takes_run(train, train_.run);
   option(train, {.name = "--resume", .help = "auto, none or the folder of a checkpoint; replaces checkpoint.resume.", .value = "DIR"},
          train_.resume);
+  option(train,
+         {.name = "--until",
+          .help = "Train up to this step, save and end. The same command without it goes on; learning rates are those of the whole run.",
+          .value = "STEP",
+          .range = {.min = 1}},
+         train_.until);
   flag(train, {.name = "--dry-run", .help = "Print the precision of each layer and the memory plan, then stop."}, train_.dry_run);
   flag(train, {.name = "--print-config", .help = "Print every key with its value, then stop."}, train_.print_config);
 

@@ -52,6 +52,7 @@ int run_data_inspect(const DataInspectArgs& args);
 struct TrainArgs {
   RunFile run;
   std::string resume;  // auto | none | PATH; "" when not given: checkpoint.resume decides
+  std::int64_t until = 0;
   bool dry_run = false;
   bool print_config = false;
 };

@@ -26,7 +26,7 @@ int train_beside(const TrainArgs& args, train::Config config, const comm::RankEn
   set_log(Log::own_warnings);
   train::World world(where, config);
   config = fitting_together(world, config, where);
-  train::Trainer trainer({.config = config, .resume = config.checkpoint.resume, .world = &world});
+  train::Trainer trainer({.config = config, .resume = config.checkpoint.resume, .until = args.until, .world = &world});
   return static_cast<int>(trainer.run());
 }
 
@@ -99,6 +99,7 @@ int run_train(const TrainArgs& args) {
                                         .progress = [&](const train::StepProgress& at) { progress.step(at); },
                                         .world = &world};
   trainer_options.resume = config.checkpoint.resume;
+  trainer_options.until = args.until;
   train::Trainer trainer(trainer_options);
   fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes, trainer.plan().snapshot));
   fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),

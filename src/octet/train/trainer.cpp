@@ -440,7 +440,8 @@ ExitCode Trainer::run() {
   meter_ = std::make_unique<telemetry::StepMeter>(
       telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_, .processes = world_.size()});
 
-  while (step_ < steps_ && !best_->is_stale()) {
+  const std::int64_t last = options_.until > 0 ? std::min(options_.until, steps_) : steps_;
+  while (step_ < last && !best_->is_stale()) {
     if (lock_) lock_->check();
     const std::int64_t next = step_ + 1;
     const bool samples = every(config_.metrics.health_freq, next) || (config_.metrics.health_freq > 0 && next == 1);
@@ -492,7 +493,7 @@ ExitCode Trainer::run() {
     if (world_.size() > 1) stop = !engine_->stop_asked() ? nullptr : stop ? stop : "another rank was asked to stop";
     const bool saves = every(config_.checkpoint.interval, step_);
     const bool saves_best = config_.evaluation.keep_best && best_->step() == step_;
-    if ((saves || saves_best) && step_ < steps_ && !stop) {
+    if ((saves || saves_best) && step_ < last && !stop) {
       const telemetry::PausedMeter paused(*meter_);
       if (!saves) best_->save_extra();
       page_.enter(Phase::saving);
@@ -508,9 +509,17 @@ ExitCode Trainer::run() {
       return ExitCode::preempted;
     }
   }
-  if (step_ < steps_) log_info(why_it_ends());
+  const bool pauses = step_ < steps_ && !best_->is_stale();
+  if (step_ < steps_ && !pauses) log_info(why_it_ends());
   page_.enter(Phase::saving);
   save_for_good();
+  if (pauses) {
+    log_info(concat("--until ", options_.until, ": saved step ", step_, " of ", steps_, " in ",
+                    (directory / "checkpoints").string(), "; without --until the same command goes on from there"));
+    engine_->close();
+    world_.barrier("done");
+    return ExitCode::done;
+  }
   page_.enter(Phase::exporting);
   const bool moved = anomaly_.skipped_steps() < step_;
   if (moved) {

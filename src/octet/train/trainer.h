@@ -39,6 +39,7 @@ struct StepProgress {
 struct TrainerOptions {
   Config config;
   std::string resume = "auto";                           // auto | none | PATH of a checkpoint
+  std::int64_t until = 0;                                // ends after this step, as if the run could go on; 0: the last
   std::string label{};                                   // what tables call the run; empty: run.name
   std::string repeat_of{};                               // label of the run that this one repeats
   std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
@@ -56,9 +57,9 @@ class Trainer {
   // there, or if there is a history that neither checkpoint.resume continues nor run.set_aside allows to move.
   explicit Trainer(const TrainerOptions& options);
 
-  // Trains to the last step, or until evaluation.patience ends the run. `preempted` when a signal asked to stop: everything is
-  // saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and not one of its steps, those before a
-  // resume included, has been finite.
+  // Trains to the last step or to options.until, or until evaluation.patience ends the run. `preempted` when a signal asked to
+  // stop: everything is saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and not one of its steps,
+  // those before a resume included, has been finite.
   ExitCode run();
 
   Engine& engine() { return *engine_; }
