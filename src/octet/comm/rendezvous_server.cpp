@@ -3,7 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <span>
 #include <utility>
 
 #include "octet/base/log.h"
@@ -13,9 +13,6 @@
 
 namespace octet::comm {
 namespace {
-
-constexpr double kReportSeconds = 60;  // the shortest time between two warnings about strangers
-constexpr int kAcceptedAtOnce = 64;    // so that a flood of connections does not delay the ranks
 
 // After the end of a stream, poll() always reports input. A connection that is no longer read is therefore not polled for input.
 short events_of(const Connection& connection, bool last) {
@@ -31,13 +28,16 @@ RendezvousServer::RendezvousServer(Descriptor listener, Options options)
       size_(options_.size),
       silence_(seconds(options_.silence_s)),
       beat_(beat_for(options_.silence_s)),
-      listener_(std::move(listener)),
       ranks_(static_cast<std::size_t>(size_)),
       came_(static_cast<std::size_t>(size_)),
       last_beat_(Clock::now()),
       last_turn_(last_beat_),
-      report_again_(last_beat_),
       store_(size_, [this](int rank, const Frame& frame) { answer(rank, frame); }),
+      door_(std::move(listener), {.token = options_.token,
+                                  .handshake_s = options_.handshake_s,
+                                  .retry_s = std::chrono::duration<double>(beat_).count(),
+                                  .refusal = [this](const Claim& claim) { return refusal(claim); },
+                                  .enter = [this](Guest&& guest) { enter(std::move(guest)); }}),
       thread_(start_thread("the store of the ranks", [this] { run(); })) {}
 
 RendezvousServer::~RendezvousServer() {
@@ -51,7 +51,8 @@ void RendezvousServer::run() {
   while (!stopping_) {
     polled.clear();
     polled.push_back({wake_.fd(), POLLIN, 0});
-    polled.push_back({accepting_ && has_room() ? listener_.get() : -1, POLLIN, 0});
+    door_.watch(polled);
+    const std::size_t first = polled.size();
     for (const Peer& peer : peers_) {
       polled.push_back({peer.connection.fd(), events_of(peer.connection, peer.last), 0});
     }
@@ -64,60 +65,35 @@ void RendezvousServer::run() {
       for (Peer& peer : peers_) peer.heard = now;
     }
     last_turn_ = now;
-    std::size_t i = 2;
+    std::size_t i = first;
     for (Peer& peer : peers_) {
       if (polled[i++].revents != 0 && !peer.last) read(peer, now);
     }
-    if (polled[1].revents != 0) accept_new(now);
+    door_.handle(std::span(polled).subspan(1, first - 1), now);
     look_at_clocks(now);
     flush();
+    door_.flush(now);
   }
   say_goodbye();
 }
 
-bool RendezvousServer::has_room() const {
-  return std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.rank < 0; }) <
-         static_cast<std::ptrdiff_t>(kStrangers);
-}
-
-bool RendezvousServer::has_its_share(const std::string& address) const {
-  return std::count_if(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-           return peer.rank < 0 && peer.address == address;
-         }) >= static_cast<std::ptrdiff_t>(kStrangersPerAddress);
-}
-
-void RendezvousServer::accept_new(Clock::time_point now) {
-  for (int i = 0; i < kAcceptedAtOnce && has_room(); ++i) {
-    Descriptor client = accept_from(listener_);
-    if (!client.open()) {
-      // Out of file descriptors. poll() would report the listener again at once, so the next attempt waits for the next beat.
-      accepting_ = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
-      return;
-    }
-    const std::string address = address_of_peer(client);
-    if (has_its_share(address)) continue;  // closed; a rank that is closed so tries again
-    peers_.push_back({.connection = Connection(std::move(client)), .address = address, .since = now, .heard = now});
-    peers_.back().connection.send(peers_.back().challenge.frame());
-  }
-}
-
 void RendezvousServer::read(Peer& peer, Clock::time_point now) {
-  const bool stranger = peer.rank < 0;
-  const bool alive = stranger ? peer.connection.receive(kMaxHello) : peer.connection.receive();
+  const bool alive = peer.connection.receive();
   peer.heard = now;
+  take_messages(peer, now);
+  if (!alive && !peer.last) drop(peer, "closed its connection");
+}
+
+void RendezvousServer::take_messages(Peer& peer, Clock::time_point now) {
   try {
     while (!peer.last) {
-      auto frame = peer.rank < 0 ? peer.connection.next(kMaxHello) : peer.connection.next();
+      auto frame = peer.connection.next();
       if (!frame) break;
       handle(peer, *std::move(frame), now);
     }
-    demand(peer.rank >= 0 || peer.connection.unread() < kMaxHello, ExitCode::peer, "sent ", kMaxHello,
-           " bytes before a handshake");
   } catch (const Error& error) {
-    if (stranger) report(peer, error.what(), now);
     drop(peer, error.what());
   }
-  if (!alive && !peer.last) drop(peer, "closed its connection");
 }
 
 void RendezvousServer::flush() {
@@ -128,13 +104,12 @@ void RendezvousServer::flush() {
     }
     if (alive && !(peer.last && !peer.connection.has_output())) continue;
     peer.connection.close();
-    if (peer.rank >= 0) ranks_[static_cast<std::size_t>(peer.rank)] = nullptr;
+    ranks_[static_cast<std::size_t>(peer.rank)] = nullptr;
   }
   peers_.remove_if([](const Peer& peer) { return !peer.connection.open(); });
 }
 
 void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) {
-  if (peer.rank < 0) return admit(peer, frame, now);
   switch (frame.kind) {
     case Message::ping:
       return;
@@ -154,42 +129,32 @@ void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) 
   }
 }
 
-// Nothing that the stranger says is believed, or repeated in a message, before its proof has been checked.
-void RendezvousServer::admit(Peer& peer, const Frame& hello, Clock::time_point now) {
-  const Claim claim = Challenge::claim_of(hello);
+std::string RendezvousServer::refusal(const Claim& claim) const {
   const std::uint64_t rank = claim.rank;
-  if (!peer.challenge.proves(options_.token, hello)) {
-    report(peer, "has another token, or none", now);
-    refuse(peer,
-           concat("its token is not rank 0's; ",
-                  options_.token.is_secret() ? "all ranks need the same OCTET_TOKEN_FILE or OCTET_TOKEN" : "rank 0 has none"));
-    refused_ = concat("a connection from ", peer.address, " had another token, or none");
-    return;
-  }
-  if (claim.size != static_cast<std::uint64_t>(size_)) {
-    return refuse(peer, concat("rank ", rank, " was started with ", claim.size, " ranks, rank 0 with ", size_));
-  }
-  if (claim.version != options_.version) {
-    return refuse(peer, concat("rank ", rank, " is octet ", claim.version, ", rank 0 is octet ", options_.version));
-  }
-  if (rank >= static_cast<std::uint64_t>(size_)) return refuse(peer, concat("there is no rank ", rank, " of ", size_));
-  if (stage_ == Stage::abandoned) return refuse(peer, abandoned_);
-  if (came_[rank]) return refuse(peer, concat("rank ", rank, " was started twice"));
-  peer.rank = static_cast<int>(rank);
-  peer.timeout_ms = hello.timeout_ms;
-  peer.deadline = now + std::chrono::milliseconds(hello.timeout_ms);
-  ranks_[rank] = &peer;
-  came_[rank] = true;
-  peer.connection.send(peer.challenge.welcome(options_.token, hello));
-  if (++count_ < size_) return;
-  stage_ = Stage::running;
-  send_all({Message::ready});
+  if (claim.size != static_cast<std::uint64_t>(size_))
+    return concat("rank ", rank, " was started with ", claim.size, " ranks, rank 0 with ", size_);
+  if (claim.version != options_.version)
+    return concat("rank ", rank, " is octet ", claim.version, ", rank 0 is octet ", options_.version);
+  if (rank >= static_cast<std::uint64_t>(size_)) return concat("there is no rank ", rank, " of ", size_);
+  if (stage_ == Stage::abandoned) return abandoned_;
+  return came_[rank] ? concat("rank ", rank, " was started twice") : "";
 }
 
-void RendezvousServer::refuse(Peer& peer, const std::string& why) {
-  refused_ = why;
-  peer.connection.send({Message::refused, 0, 0, {}, why});
-  peer.last = true;
+void RendezvousServer::enter(Guest&& guest) {
+  const auto now = Clock::now();
+  const auto rank = static_cast<std::size_t>(guest.claim.rank);
+  peers_.push_back({.connection = std::move(guest.connection),
+                    .rank = static_cast<int>(rank),
+                    .heard = now,
+                    .deadline = now + std::chrono::milliseconds(guest.timeout_ms),
+                    .timeout_ms = guest.timeout_ms});
+  ranks_[rank] = &peers_.back();
+  came_[rank] = true;
+  if (++count_ == size_) {
+    stage_ = Stage::running;
+    send_all({Message::ready});
+  }
+  take_messages(peers_.back(), now);
 }
 
 void RendezvousServer::drop(Peer& peer, const std::string& how) {
@@ -197,14 +162,8 @@ void RendezvousServer::drop(Peer& peer, const std::string& how) {
   lose(peer, how);
 }
 
-void RendezvousServer::report(const Peer& stranger, const std::string& how, Clock::time_point now) {
-  if (now < report_again_) return;
-  report_again_ = now + seconds(kReportSeconds);
-  log_warning(concat("rendezvous: dropped a connection from ", stranger.address, ", which ", how));
-}
-
 void RendezvousServer::lose(Peer& peer, const std::string& how) {
-  if (peer.rank < 0 || peer.lost) return;
+  if (peer.lost) return;
   peer.lost = true;
   if (stage_ == Stage::gathering) abandon(concat("rank ", peer.rank, " ", how, " before all ", size_, " ranks had joined"));
   send_all({Message::lost, static_cast<std::uint64_t>(peer.rank), 0, {}, how});
@@ -220,19 +179,12 @@ void RendezvousServer::abandon(const std::string& why) {
 void RendezvousServer::look_at_clocks(Clock::time_point now) {
   const bool beat = now - last_beat_ >= beat_;
   if (beat) last_beat_ = now;
-  accepting_ = accepting_ || beat;
   for (Peer& peer : peers_) {
-    if (peer.rank < 0) {
-      if (now - peer.since <= seconds(options_.handshake_s)) continue;
-      if (!peer.last) report(peer, concat("has not ended its handshake within ", options_.handshake_s, " s"), now);
-      peer.connection.close();  // also one that does not read why it was refused
-      continue;
-    }
     if (peer.last) continue;
     if (stage_ == Stage::gathering && peer.deadline <= now) {
       const std::vector<int> absent = missing();
       abandon(concat(rank_list(absent), " of ", size_, absent.size() == 1 ? " has" : " have", " not joined within ",
-                     peer.timeout_ms / 1e3, " s", refused_.empty() ? "" : "; " + refused_));
+                     peer.timeout_ms / 1e3, " s", door_.last_refusal().empty() ? "" : "; " + door_.last_refusal()));
     }
     if (now - peer.heard > silence_) {
       lose(peer, concat("has been silent for ", std::chrono::duration<double>(silence_).count(), " s"));
@@ -253,7 +205,7 @@ Clock::time_point RendezvousServer::next_turn(Clock::time_point now) const {
 
 void RendezvousServer::send_all(const Frame& frame) {
   for (Peer& peer : peers_) {
-    if (peer.rank >= 0 && !peer.last) peer.connection.send(frame);
+    if (!peer.last) peer.connection.send(frame);
   }
 }
 
@@ -274,9 +226,9 @@ std::vector<int> RendezvousServer::missing() const {
 }
 
 void RendezvousServer::say_goodbye() {
-  listener_.close();
+  door_.close();
   // A silent rank would not answer.
-  peers_.remove_if([](const Peer& peer) { return peer.rank < 0 || peer.lost; });
+  peers_.remove_if([](const Peer& peer) { return peer.lost; });
   for (Peer& peer : peers_) peer.connection.send({Message::goodbye});
   const auto deadline = Clock::now() + seconds(kGoodbyeSeconds);
   std::vector<pollfd> polled;

@@ -1,6 +1,5 @@
-// The thread in rank 0's process that serves the rendezvous. It accepts the ranks' connections, answers their requests with a
-// KeyStore and notices lost ranks. Until a connection has finished the handshake (handshake.h) it is a stranger. A stranger gets
-// nothing but the handshake and is dropped if it sends more than 4 KiB or takes too long. A rank that exceeds its quota is lost.
+// The thread in rank 0's process that serves the rendezvous. It has the ranks' connections from a Doorkeeper, answers their
+// requests with a KeyStore and notices lost ranks. A rank that exceeds its quota is lost.
 #pragma once
 
 #include <atomic>
@@ -10,14 +9,11 @@
 #include <vector>
 
 #include "octet/comm/connection.h"
-#include "octet/comm/handshake.h"
+#include "octet/comm/doorkeeper.h"
 #include "octet/comm/key_store.h"
 
 namespace octet::comm {
 
-// How many strangers may be connected at a time. Further ones wait in the system's queue, or are closed if their address has its
-// share.
-inline constexpr std::size_t kStrangers = 64, kStrangersPerAddress = 8;
 inline constexpr std::size_t kMaxUnsent = std::size_t{128} << 20;  // what a rank may leave unread
 
 class RendezvousServer {
@@ -35,13 +31,11 @@ class RendezvousServer {
 
  private:
   enum class Stage { gathering, running, abandoned };
-  // A connected rank, or a stranger.
+  // A connected rank.
   struct Peer {
     Connection connection;
-    std::string address;
-    Challenge challenge = {};
     int rank = -1;
-    Clock::time_point since, heard;
+    Clock::time_point heard;
     Clock::time_point deadline = Clock::time_point::max();  // by when all ranks must have joined, as this rank demands
     std::uint32_t timeout_ms = 0;
     bool lost = false;  // the others know that it is lost; a silent rank stays connected and may still receive that message
@@ -50,15 +44,13 @@ class RendezvousServer {
   };
 
   void run();
-  bool has_room() const;
-  bool has_its_share(const std::string& address) const;
-  void accept_new(Clock::time_point now);
+  // Why a process that knows the token is refused all the same, or "".
+  std::string refusal(const Claim& claim) const;
+  void enter(Guest&& guest);
   void read(Peer& peer, Clock::time_point now);
+  void take_messages(Peer& peer, Clock::time_point now);
   void handle(Peer& peer, Frame&& frame, Clock::time_point now);
-  void admit(Peer& peer, const Frame& hello, Clock::time_point now);
-  void refuse(Peer& peer, const std::string& why);
   void drop(Peer& peer, const std::string& how);
-  void report(const Peer& stranger, const std::string& how, Clock::time_point now);
   void lose(Peer& peer, const std::string& how);
   void abandon(const std::string& why);
   void look_at_clocks(Clock::time_point now);
@@ -72,21 +64,18 @@ class RendezvousServer {
   const Options options_;
   const int size_;
   const Clock::duration silence_, beat_;
-  Descriptor listener_;
   Wakeup wake_;
   std::atomic<bool> stopping_ = false;
   // The thread owns the following members.
   Stage stage_ = Stage::gathering;
   std::string abandoned_;  // the reason
-  std::string refused_;    // why the last refused rank was refused; part of the message about missing ranks
   std::list<Peer> peers_;
   std::vector<Peer*> ranks_;  // by rank; null if not connected
   std::vector<bool> came_;
   int count_ = 0;  // number of ranks that have joined
   Clock::time_point last_beat_, last_turn_;
-  Clock::time_point report_again_;  // a flood of strangers must not fill the log
-  bool accepting_ = true;
   KeyStore store_;
+  Doorkeeper door_;
   std::thread thread_;
 };
 
