@@ -13,8 +13,6 @@ namespace {
 
 constexpr int kPort = 29500;
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 class OnHosts : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,12 +1,16 @@
 #include "support/hosts.h"
 
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
 
 #include "octet/base/require.h"
 
@@ -21,12 +25,57 @@ std::string in(pid_t process) { return concat("nsenter -t ", process, " -n -u --
 
 std::string cable(int host) { return concat("cable", host); }
 
+pid_t parent_of(pid_t process) {
+  std::ifstream status(concat("/proc/", process, "/status"));
+  for (std::string word; status >> word;) {
+    pid_t parent = -1;
+    if (word == "PPid:" && status >> parent) return parent;
+  }
+  return ::getpid();  // it has gone
+}
+
+void die_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
+// The first process of a host: what ends without a parent there is its child.
+[[noreturn]] void run_host() {
+  die_with_parent();
+  ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+  ::mount("proc", "/proc", "proc", 0, nullptr);
+  for (;;) {
+    ::wait(nullptr);
+    ::usleep(20'000);
+  }
+}
+
+// Starts the host again whenever its first process is killed.
+[[noreturn]] void keep_host_on() {
+  for (;;) {
+    const pid_t power = ::fork();
+    if (power == 0) {
+      die_with_parent();
+      if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) ::_exit(1);
+      const pid_t first = ::fork();
+      if (first == 0) run_host();
+      ::waitpid(first, nullptr, 0);
+      ::_exit(0);
+    }
+    ::waitpid(power, nullptr, 0);
+  }
+}
+
 }  // namespace
+
+pid_t only_child_of(pid_t process) {
+  std::ifstream children(concat("/proc/", process, "/task/", process, "/children"));
+  pid_t child = -1;
+  return children >> child ? child : -1;
+}
 
 std::string Hosts::refusal() {
   if (::geteuid() != 0) return "hosts are namespaces, which only root can make";
-  if (!shell("ip -V") || !shell("nsenter -V")) return "hosts need `ip` (Debian: iproute2) and `nsenter`";
-  if (!shell("unshare -n -u ip link add trial type bridge")) return "this kernel makes no network namespaces with bridges";
+  if (!shell("ip -V") || !shell("nsenter -V") || !shell("setpriv -V"))
+    return "hosts need `ip` (Debian: iproute2), `nsenter` and `setpriv`";
+  if (!shell("unshare -n -u -p -m --fork ip link add trial type bridge")) return "this kernel makes no namespaces with bridges";
   return "";
 }
 
@@ -36,11 +85,11 @@ pid_t Hosts::start(const std::string& name) const {
   require(::pipe(ready) == 0, "a pipe of a test");
   const pid_t child = ::fork();
   if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    die_with_parent();
     const bool apart = ::unshare(CLONE_NEWNET | CLONE_NEWUTS) == 0 && ::sethostname(name.c_str(), name.size()) == 0;
     const char answer = apart ? 'y' : 'n';
     if (::write(ready[1], &answer, 1) != 1 || !apart) ::_exit(1);
-    for (;;) ::pause();
+    keep_host_on();
   }
   char answer = 'n';
   require(::read(ready[0], &answer, 1) == 1 && answer == 'y', "no namespaces for ", name);
@@ -73,11 +122,57 @@ Hosts::~Hosts() {
 
 std::string Hosts::address(int host) { return concat("10.91.0.", host + 1); }
 
-std::string Hosts::on(int host) const { return in(hosts_[static_cast<std::size_t>(host)]); }
+std::string Hosts::list() const {
+  std::string text = address(0);
+  for (int host = 1; host < count(); ++host) text += "," + address(host);
+  return text;
+}
+
+pid_t Hosts::first_process(int host) const {
+  for (int tries = 0; tries < 1000; ++tries) {  // it may just be starting
+    const pid_t first = only_child_of(only_child_of(hosts_[static_cast<std::size_t>(host)]));
+    if (first > 0) return first;
+    ::usleep(5'000);
+  }
+  throw std::runtime_error(concat("host", host, " has no power"));
+}
+
+std::string Hosts::on(int host) const {
+  return concat("nsenter -t ", first_process(host), " -n -u -p -m -- setpriv --pdeathsig KILL -- env -C \"$PWD\" ");
+}
 
 void Hosts::unplug(int host) const { must(concat(in(switch_), "ip link set ", cable(host), " down")); }
 void Hosts::plug(int host) const { must(concat(in(switch_), "ip link set ", cable(host), " up")); }
 
-void Hosts::cut(int from, int to) const { must(concat(on(from), "ip route add blackhole ", address(to))); }
+void Hosts::cut(int from, int to) const {
+  must(concat(in(hosts_[static_cast<std::size_t>(from)]), "ip route add blackhole ", address(to)));
+}
+void Hosts::heal(int from, int to) const {
+  must(concat(in(hosts_[static_cast<std::size_t>(from)]), "ip route del blackhole ", address(to)));
+}
+
+// The cable is pulled out first, so that no socket that closes tells the others.
+void Hosts::power_off(int host) const {
+  unplug(host);
+  const pid_t first = first_process(host);
+  ::kill(first, SIGKILL);
+  while (first_process(host) == first) ::usleep(5'000);
+}
+
+void Hosts::signal_all(int host, int signal) const {
+  const pid_t first = first_process(host);
+  const std::string mine = std::filesystem::read_symlink(concat("/proc/", first, "/ns/pid"));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    std::error_code gone;
+    if (process <= 0 || process == first || std::filesystem::read_symlink(entry.path() / "ns/pid", gone) != mine) continue;
+    ::kill(process, signal);
+    // nsenter, outside of the host, stops itself when its child stands still.
+    if (signal == SIGCONT) ::kill(parent_of(process), SIGCONT);
+  }
+}
+
+void Hosts::freeze(int host) const { signal_all(host, SIGSTOP); }
+void Hosts::thaw(int host) const { signal_all(host, SIGCONT); }
 
 }  // namespace octet::testing

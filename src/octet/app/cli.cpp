@@ -227,7 +227,7 @@ void Octet::add_training() {
   CLI::App& launch =
       add(root_,
           {.name = "launch",
-           .summary = "Runs a command as several ranks on this machine.",
+           .summary = "Runs a command as several ranks on this machine, or on several.",
            .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8",
            .notes = "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
                     "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
@@ -259,6 +259,26 @@ void Octet::add_training() {
          launch_.restarts_per_hour)
       ->capture_default_str()
       ->needs(supervise);
+  CLI::Option* hosts =
+      option(launch,
+             {.name = "--hosts",
+              .help = "Run on these hosts, with -n ranks on each. Start the same command on every one of them. auto takes the hosts "
+                      "that Slurm, PyTorchJob or SageMaker names.",
+              .value = "auto|A,B,..."},
+             launch_.hosts)
+          ->needs(supervise);
+  option(launch,
+         {.name = "--spares", .help = "Hosts that run no ranks until another host is lost.", .value = "N", .range = kNotNegative},
+         launch_.spares)
+      ->capture_default_str()
+      ->needs(hosts);
+  option(launch,
+         {.name = "--min-hosts",
+          .help = "With at least N hosts the run goes on, with fewer ranks. Default: all but the spares.",
+          .value = "N",
+          .range = kNotNegative},
+         launch_.min_hosts)
+      ->needs(hosts);
 
   CLI::App& status =
       add(root_,

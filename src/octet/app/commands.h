@@ -102,7 +102,10 @@ struct LaunchArgs {
   std::vector<std::string> command;  // what stands after `--`: arguments of this same program
   bool supervise = false;
   int restarts = 3, restarts_per_hour = 20;
-  RunFile run;  // of the command, with `supervise`
+  std::string hosts;  // "auto" or "a,b,c"; "": this one
+  int spares = 0;
+  int min_hosts = 0;  // 0: all but the spares
+  RunFile run;        // of the command, with `supervise`
 };
 int run_launch(const LaunchArgs& args);
 

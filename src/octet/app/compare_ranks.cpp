@@ -98,7 +98,8 @@ std::vector<std::string> command_of(const CompareArgs& args, const RanksRun& pla
 int run(const CompareArgs& args, const RanksRun& plan) {
   Progress progress(plan.label, plan.config.training.steps);
   const LocalToken token;
-  ProcessGroupOptions options = local_ranks(plan.ranks, command_of(args, plan), token);
+  ProcessGroupOptions options =
+      local_ranks({.count = plan.ranks, .all = plan.ranks, .port = free_port()}, command_of(args, plan), token.variable());
   options.output = [&](int rank, StandardStream stream, std::string_view line) {
     if (stream == StandardStream::err) {
       const AboveBottomLine above;

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 #include "octet/app/commands.h"
@@ -60,6 +62,46 @@ class Console {
 
 }  // namespace
 
+namespace {
+
+// The mesh of all ranks, with the shards that remain if parallel.shard = -1.
+DataMesh mesh_of(const train::Config& config, int ranks) {
+  const train::ParallelConfig& parallel = config.parallel;
+  const auto number = [](std::int64_t value) { return static_cast<int>(value); };
+  DataMesh mesh{.replicate = number(parallel.replicate),
+                .shard = number(parallel.shard),
+                .rest = number(parallel.pipeline * parallel.context * parallel.tensor),
+                .expert = number(parallel.expert),
+                .global_batch = number(config.training.global_batch_size),
+                .micro_batch = number(config.training.micro_batch_size)};
+  if (mesh.shard < 1) mesh.shard = std::max(1, ranks / (mesh.replicate * mesh.rest));
+  return mesh;
+}
+
+SupervisorOptions supervisor_options(const LaunchArgs& args) {
+  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  SupervisorOptions options{.ranks = args.ranks,
+                            .command = args.command,
+                            .run_folder = config.run.output_dir,
+                            .grace_s = args.grace_s.value_or(kLastWordsS),
+                            .limits = {.restarts = args.restarts, .per_hour = args.restarts_per_hour},
+                            .spares = args.spares,
+                            .join_timeout_s = config.comm.join_timeout_s,
+                            .silence_s = config.comm.silence_s,
+                            .interface = config.comm.interface,
+                            .needs_token = config.comm.token != "none"};
+  if (!args.hosts.empty()) options.hosts = host_list(args.hosts, &::getenv);
+  const int hosts = static_cast<int>(options.hosts.hosts.size());
+  demand(args.spares < hosts, ExitCode::config, "--spares ", args.spares, ": of ", hosts, " hosts at least one must run ranks");
+  options.min_hosts = args.min_hosts > 0 ? args.min_hosts : hosts - args.spares;
+  demand(options.min_hosts <= hosts - args.spares, ExitCode::config, "--min-hosts ", args.min_hosts, ": only ",
+         hosts - args.spares, " of ", hosts, " hosts run ranks");
+  options.mesh = mesh_of(config, args.ranks * (hosts - args.spares));
+  return options;
+}
+
+}  // namespace
+
 int run_launch(const LaunchArgs& args) {
   demand(!args.command.empty(), ExitCode::config,
          "nothing to run: put a command after `--`, for example `octet launch -n 2 -- train RUN.toml`");
@@ -75,17 +117,14 @@ int run_launch(const LaunchArgs& args) {
   const auto note = [&](std::string_view sentence) { console.note(sentence); };
   int code = 0;
   if (args.supervise) {
-    code = Supervisor({.ranks = args.ranks,
-                       .command = args.command,
-                       .run_folder = train::load_config(args.run.path, args.run.overrides).run.output_dir,
-                       .grace_s = args.grace_s.value_or(kLastWordsS),
-                       .limits = {.restarts = args.restarts, .per_hour = args.restarts_per_hour},
-                       .output = output,
-                       .note = note})
-               .run();
+    SupervisorOptions options = supervisor_options(args);
+    options.output = output;
+    options.note = note;
+    code = Supervisor(std::move(options)).run();
   } else {
     const LocalToken token;
-    ProcessGroupOptions options = local_ranks(args.ranks, args.command, token);
+    ProcessGroupOptions options =
+        local_ranks({.count = args.ranks, .all = args.ranks, .port = free_port()}, args.command, token.variable());
     options.grace_s = args.grace_s.value_or(kGraceS);
     options.output = output;
     options.note = note;

@@ -1,53 +1,58 @@
 #include "octet/app/local_ranks.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
+#include "octet/comm/socket.h"
 
 namespace octet::app {
+
 namespace {
 
-// A port of this machine that nobody has at this moment.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found = fd >= 0 && ::bind(fd, generic, size) == 0 && ::getsockname(fd, generic, &size) == 0;
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  demand(found, ExitCode::internal, "no free port on 127.0.0.1: ", std::strerror(error));
-  return ntohs(address.sin_port);
+constexpr const char* kTokenFile = "OCTET_TOKEN_FILE";
+
+comm::Token token_in(const std::string& path) {
+  return comm::find_token([&](const char* name) { return name == std::string_view(kTokenFile) ? path.c_str() : nullptr; });
 }
 
 }  // namespace
 
-LocalToken::LocalToken() {
-  if (!comm::find_token(&::getenv).is_secret()) file_.emplace();
+LocalToken::LocalToken() : token_(comm::find_token(&::getenv)) {
+  if (token_.is_secret()) return;
+  file_ = std::make_unique<comm::TokenFile>();
+  token_ = token_in(file_->path().string());
+  variable_ = concat(kTokenFile, "=", file_->path().string());
 }
 
-std::string LocalToken::variable() const { return file_ ? "OCTET_TOKEN_FILE=" + file_->path().string() : ""; }
+LocalToken::LocalToken(const std::filesystem::path& file) : token_(comm::find_token(&::getenv)) {
+  if (token_.is_secret() || file.empty()) return;
+  make_folders(file.parent_path());
+  comm::make_token_file(file);
+  token_ = token_in(file.string());
+  variable_ = concat(kTokenFile, "=", file.string());
+}
 
-ProcessGroupOptions local_ranks(int ranks, const std::vector<std::string>& command, const LocalToken& token) {
-  ProcessGroupOptions options{.program = "/proc/self/exe", .arguments = {"octet"}};
+ProcessGroupOptions local_ranks(const RanksHere& here, const std::vector<std::string>& command, const std::string& token) {
+  ProcessGroupOptions options{.program = "/proc/self/exe", .arguments = {"octet"}, .first_rank = here.first};
   options.arguments.insert(options.arguments.end(), command.begin(), command.end());
-  const int port = free_port();
-  for (int rank = 0; rank < ranks; ++rank) {
-    options.environment.push_back({fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
-                                   fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", ranks),
-                                   "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port)});
-    if (!token.variable().empty()) options.environment.back().push_back(token.variable());
+  for (int local = 0; local < here.count; ++local) {
+    options.environment.push_back({fmt::format("RANK={}", here.first + local), fmt::format("WORLD_SIZE={}", here.all),
+                                   fmt::format("LOCAL_RANK={}", local), fmt::format("LOCAL_WORLD_SIZE={}", here.count),
+                                   fmt::format("MASTER_ADDR={}", here.host), fmt::format("MASTER_PORT={}", here.port)});
+    if (!token.empty()) options.environment.back().push_back(token);
   }
   return options;
+}
+
+int free_port(const std::string& host) {
+  try {
+    return comm::port_of(comm::listen_at(host, 0, "octet launch"));
+  } catch (const Error& error) {
+    fail(ExitCode::internal, error.what());
+  }
 }
 
 }  // namespace octet::app

@@ -10,12 +10,14 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "octet/base/system_call.h"
 
 namespace octet::app {
 namespace {
 
+constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr int kPreempted = static_cast<int>(ExitCode::preempted), kPeer = static_cast<int>(ExitCode::peer);
 
 // "NAME" of "NAME=value".
@@ -80,7 +82,8 @@ std::string describe_end(std::size_t rank, int status, int code) {
 ProcessGroup::ProcessGroup(ProcessGroupOptions options, SignalPipe* signals)
     : options_(std::move(options)),
       signals_(signals ? *signals : own_signals_.emplace()),
-      ranks_(options_.environment.size()), buffer_(LineSplitter::kLongest) {}
+      ranks_(options_.environment.size()),
+      buffer_(LineSplitter::kLongest) {}
 
 ProcessGroup::~ProcessGroup() {
   signal_all(SIGKILL);
@@ -93,8 +96,16 @@ ProcessGroup::~ProcessGroup() {
 }
 
 int ProcessGroup::run() {
+  start();
+  while (running()) turn(-1, kForever);
+  return conclude();
+}
+
+void ProcessGroup::start() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) start(rank);
-  while (running()) wait();
+}
+
+int ProcessGroup::conclude() {
   if (misses_peer_ && !noted_) note(*misses_peer_);
   if (code_ == kPreempted && !noted_) options_.note("the run was pre-empted (code 75)");
   return code_;
@@ -117,7 +128,7 @@ void ProcessGroup::start(std::size_t rank) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(128 + SIGKILL);  // it died before the call above
-    if (rank > 0) {
+    if (options_.first_rank + static_cast<int>(rank) > 0) {
       const int null = ::open("/dev/null", O_RDONLY);
       if (null > 0) ::dup2(null, STDIN_FILENO);
       if (null > 2) ::close(null);
@@ -139,17 +150,15 @@ void ProcessGroup::start(std::size_t rank) {
   ranks_[rank].pid = pid;
 }
 
-// Until something happens; then deals with it.
-void ProcessGroup::wait() {
-  std::vector<pollfd> polled = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+void ProcessGroup::turn(int also, double at_most_s) {
+  std::vector<pollfd> polled = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                                {.fd = also, .events = POLLIN, .revents = 0}};
   for (const Rank& rank : ranks_) {
     for (const Pipe& pipe : rank.pipes) polled.push_back({.fd = pipe.fd, .events = POLLIN, .revents = 0});  // -1 is skipped
   }
-  int timeout_ms = -1;
-  if (kill_at_) {
-    const std::chrono::duration<double, std::milli> left = *kill_at_ - Clock::now();
-    timeout_ms = static_cast<int>(std::clamp(std::ceil(left.count()), 0.0, 1e9));
-  }
+  double wait_s = at_most_s;
+  if (kill_at_) wait_s = std::min(wait_s, -seconds_since(*kill_at_));
+  const int timeout_ms = wait_s == kForever ? -1 : static_cast<int>(std::clamp(std::ceil(wait_s * 1e3), 0.0, 1e9));
   const int ready = ::poll(polled.data(), polled.size(), timeout_ms);
   if (ready < 0 && errno != EINTR) fail_errno(ExitCode::internal, "cannot wait for the ranks");
 
@@ -163,8 +172,8 @@ void ProcessGroup::wait() {
     }
   }
   if (ready > 0) {
-    for (std::size_t i = 1; i < polled.size(); ++i) {
-      if (polled[i].revents != 0) read((i - 1) / 2, static_cast<StandardStream>((i - 1) % 2));
+    for (std::size_t i = 2; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) read((i - 2) / 2, static_cast<StandardStream>(i % 2));
     }
   }
   if (ended) reap();
@@ -185,7 +194,7 @@ bool ProcessGroup::read(std::size_t rank, StandardStream stream) {
     return false;
   }
   pipe.lines.feed({buffer_.data(), static_cast<std::size_t>(n)},
-                  [&](std::string_view line) { options_.output(static_cast<int>(rank), stream, line); });
+                  [&](std::string_view line) { options_.output(options_.first_rank + static_cast<int>(rank), stream, line); });
   return true;
 }
 
@@ -194,7 +203,7 @@ void ProcessGroup::close(std::size_t rank, StandardStream stream) {
   if (pipe.fd < 0) return;
   ::close(pipe.fd);
   pipe.fd = -1;
-  pipe.lines.finish([&](std::string_view line) { options_.output(static_cast<int>(rank), stream, line); });
+  pipe.lines.finish([&](std::string_view line) { options_.output(options_.first_rank + static_cast<int>(rank), stream, line); });
 }
 
 void ProcessGroup::reap() {
@@ -225,12 +234,13 @@ void ProcessGroup::judge(const End& end) {
   if (settles) {
     code_ = end.code;
     failed_at_ = Clock::now();
-    kill_at_ = *failed_at_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace_s));
+    kill_after(options_.grace_s);
   }
   if (code_ == kPeer) {
     // The peer that it misses may still be on its way out, with the end that is to be told and that no SIGTERM is to take away.
     if (settles) misses_peer_ = end;
     if (end.code == kPeer || end.code == kPreempted || (killed_ && end.code == 128 + SIGKILL)) return;
+    if (ending_ && end.code == 128 + SIGTERM) return;
     code_ = end.code;
     settles = true;
   }
@@ -243,14 +253,29 @@ void ProcessGroup::judge(const End& end) {
 
 void ProcessGroup::note(const End& end) {
   noted_ = true;
-  options_.note(
-      concat(describe_end(end.rank, end.status, end.code), code_ == kPreempted ? " after others were pre-empted (code 75)" : ""));
+  options_.note(concat(describe_end(static_cast<std::size_t>(options_.first_rank) + end.rank, end.status, end.code),
+                       code_ == kPreempted ? " after others were pre-empted (code 75)" : ""));
 }
 
 void ProcessGroup::signal_all(int signal) const {
   for (const Rank& rank : ranks_) {
     if (rank.pid > 0) ::kill(-rank.pid, signal);
   }
+}
+
+void ProcessGroup::kill_after(double grace_s) {
+  kill_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s));
+}
+
+void ProcessGroup::end(double grace_s) {
+  if (!running()) return;
+  ending_ = true;
+  if (code_ == 0) {
+    code_ = kPeer;
+    failed_at_ = Clock::now();
+  }
+  kill_after(grace_s);
+  signal_all(SIGTERM);
 }
 
 bool ProcessGroup::running() const {

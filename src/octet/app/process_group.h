@@ -22,13 +22,14 @@ struct ProcessGroupOptions {
   std::string program;                                // path of what every rank runs
   std::vector<std::string> arguments;                 // its argv, the name included
   std::vector<std::vector<std::string>> environment;  // of each rank, "NAME=value", over this process's own
+  int first_rank = 0;                                 // the number of the first; lower ones run on other hosts
   double grace_s = 20;                                // from a failure to the SIGKILL
   // A line that a rank wrote, with its end; without one: part of a very long line, or the last of the stream.
   std::function<void(int rank, StandardStream stream, std::string_view line)> output;
   std::function<void(std::string_view sentence)> note;  // which rank failed, and how; once
 };
 
-// Rank 0 has this process's stdin, the others have /dev/null. Each rank is a process group of its own, so that a terminal's
+// Rank 0 has this process's stdin, all others have /dev/null. Each rank is a process group of its own, so that a terminal's
 // Ctrl-C reaches it once, through here; what a rank started ends with it. All ranks die with this process, however it ends:
 // therefore the thread that calls run() must be the main one (PR_SET_PDEATHSIG goes by the thread).
 class ProcessGroup {
@@ -44,6 +45,17 @@ class ProcessGroup {
   // those who miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others
   // get SIGTERM, unless it failed for want of one of them, and SIGKILL after the grace.
   int run();
+  // The same in steps, for a caller that also looks after other things:
+  //     start(); while (running()) turn(...); return conclude();
+  void start();
+  bool running() const;
+  // Waits until something happens to the ranks, `also` can be read (-1: nothing) or at_most_s have passed. Deals with the ranks.
+  void turn(int also, double at_most_s);
+  int conclude();
+  int code() const { return code_; }  // so far
+  // Ends the ranks because of what happened on another host: SIGTERM now, SIGKILL after the grace. How they end is no failure of
+  // theirs, except by a signal of its own; conclude() then returns 78.
+  void end(double grace_s);
   // Whether a SIGINT, SIGTERM or SIGHUP was among what was passed on; the ranks may have come to their end all the same.
   bool asked_to_end() const { return asked_to_end_; }
   // When the first rank failed, if one did.
@@ -64,7 +76,6 @@ class ProcessGroup {
   };
 
   void start(std::size_t rank);
-  void wait();
   // Reads once; false when there is nothing to read for now or ever.
   bool read(std::size_t rank, StandardStream stream);
   void close(std::size_t rank, StandardStream stream);
@@ -72,7 +83,7 @@ class ProcessGroup {
   void judge(const End& end);
   void note(const End& end);
   void signal_all(int signal) const;
-  bool running() const;
+  void kill_after(double grace_s);
 
   ProcessGroupOptions options_;
   std::optional<SignalPipe> own_signals_;
@@ -81,6 +92,7 @@ class ProcessGroup {
   std::vector<char> buffer_;
   std::optional<Clock::time_point> failed_at_, kill_at_;
   bool asked_to_end_ = false;       // SIGTERM, SIGINT or SIGHUP has been passed on
+  bool ending_ = false;             // end() was called
   bool killed_ = false;             // the grace is over
   int code_ = 0;                    // of the failure
   std::optional<End> misses_peer_;  // the first end, if it was for want of a peer

@@ -42,25 +42,25 @@ RankLogs::~RankLogs() {
   thread_.join();
 }
 
-void RankLogs::begin_attempt(std::int64_t number, int ranks) {
-  for (int rank = 0; rank < ranks; ++rank) add(rank, fmt::format("{} ==== attempt {} ====\n", utc_now(), number));
+void RankLogs::begin_attempt(std::int64_t number, int first, int count) {
+  for (int rank = first; rank < first + count; ++rank) line(rank, fmt::format("==== attempt {} ====", number));
 }
 
-void RankLogs::line(int rank, std::string_view text) {
+void RankLogs::line(int rank, std::string_view text) { add(fmt::format("rank-{:05}.log", rank), text); }
+
+void RankLogs::node_line(int node, std::string_view text) { add(fmt::format("node-{:03}.log", node), text); }
+
+void RankLogs::add(const std::string& name, std::string_view text) {
   std::string line = has_time(text) ? std::string(text) : fmt::format("{} {}", utc_now(), text);
   if (line.back() != '\n') line += '\n';
-  add(rank, std::move(line));
-}
-
-void RankLogs::add(int rank, std::string text) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_bytes_ + text.size() > kMostWaiting) {
+    if (waiting_bytes_ + line.size() > kMostWaiting) {
       ++left_out_;
       return;
     }
-    waiting_bytes_ += text.size();
-    waiting_[rank] += text;
+    waiting_bytes_ += line.size();
+    waiting_[name] += line;
   }
   wake_.notify_all();
 }
@@ -69,18 +69,18 @@ void RankLogs::write_all() {
   std::unique_lock lock(mutex_);
   while (!stop_ || !waiting_.empty()) {
     wake_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
-    const std::map<int, std::string> texts = std::exchange(waiting_, {});
+    const std::map<std::string, std::string> texts = std::exchange(waiting_, {});
     waiting_bytes_ = 0;
     const std::uint64_t left_out = std::exchange(left_out_, 0);
     lock.unlock();
-    for (const auto& [rank, text] : texts) append(rank, text);
+    for (const auto& [name, text] : texts) append(name, text);
     if (left_out > 0) log_warning(concat(folder_.string(), ": the disk is slow; ", left_out, " lines were left out"));
     lock.lock();
   }
 }
 
-void RankLogs::append(int rank, const std::string& text) {
-  const std::filesystem::path path = folder_ / fmt::format("rank-{:05}.log", rank);
+void RankLogs::append(const std::string& name, const std::string& text) {
+  const std::filesystem::path path = folder_ / name;
   std::string why;
   try {
     make_folders(folder_);

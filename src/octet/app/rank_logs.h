@@ -1,5 +1,5 @@
-// OUT/logs/rank-00003.log: what each rank of a supervised run has said, over all attempts. Every line begins with its time. A
-// thread writes, so that a slow or full disk never holds up the ranks.
+// OUT/logs/rank-00003.log: what each rank of a supervised run has said, over all attempts, and node-003.log: what the supervisor
+// of a host has. Every line begins with its time. A thread writes, so that a slow or full disk never holds up the ranks.
 #pragma once
 
 #include <condition_variable>
@@ -21,19 +21,20 @@ class RankLogs {
   RankLogs(const RankLogs&) = delete;
   RankLogs& operator=(const RankLogs&) = delete;
 
-  // Begins an attempt in the files of all ranks.
-  void begin_attempt(std::int64_t number, int ranks);
+  // Begins an attempt in the files of ranks first to first+count-1.
+  void begin_attempt(std::int64_t number, int first, int count);
   void line(int rank, std::string_view text);
+  void node_line(int node, std::string_view text);
 
  private:
-  void add(int rank, std::string text);
+  void add(const std::string& name, std::string_view text);
   void write_all();
-  void append(int rank, const std::string& text);
+  void append(const std::string& name, const std::string& text);
 
   std::filesystem::path folder_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<int, std::string> waiting_;
+  std::map<std::string, std::string> waiting_;  // by the file's name
   std::size_t waiting_bytes_ = 0;
   std::uint64_t left_out_ = 0;  // lines for which there was no room
   bool stop_ = false, failed_ = false;

@@ -1,20 +1,29 @@
 #include "octet/app/supervisor.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
-#include "octet/base/log.h"
+#include "octet/base/checksum.h"
 #include "octet/base/require.h"
 #include "octet/base/utc.h"
+#include "octet/comm/environment.h"
+#include "octet/comm/socket.h"
+#include "octet/train/version.h"
 
 namespace octet::app {
 namespace {
 
-constexpr std::size_t kLines = 20;  // attempts that are told in the end
+constexpr std::size_t kLines = 20;     // attempts that are told in the end
+constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
+constexpr double kSparesS = 5;         // how long the first attempt waits for spares
+constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
+constexpr double kLeavingS = 1;        // within which a scheduler asks all hosts, if it asks more than one
+constexpr double kSaveS = 20;          // for a last checkpoint
+constexpr int kUnfit = 79, kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
 std::vector<std::string> resuming(const std::vector<std::string>& command) {
@@ -40,108 +49,434 @@ std::vector<std::string> beginning_again(std::vector<std::string> command) {
   return command;
 }
 
-std::string text_of(const telemetry::Attempt& a) {
+std::string line_of(const telemetry::Attempt& a) {
   return fmt::format("attempt {}: {} to {}, {}; from step {} to {}", a.number, a.started, a.ended,
                      a.what.empty() ? fmt::format("code {}", a.code) : a.what, a.from_step, a.last_step);
+}
+
+// The same on all nodes of a run, and most likely another one for another run.
+int port_of_run(const SupervisorOptions& options) {
+  RunningChecksum sum;
+  sum.update(fmt::format("{} {}", options.run_folder.string(), fmt::join(options.hosts.hosts, ",")));
+  return comm::kFirstPort + static_cast<int>(std::stoul(sum.hex().substr(0, 7), nullptr, 16) % comm::kPorts);
+}
+
+// Where this host listens: at its name in the list, unless that leads to itself alone.
+std::string own_host(const SupervisorOptions& options) {
+  if (options.interface != "auto") return comm::address_on(options.interface);
+  const std::vector<std::string>& hosts = options.hosts.hosts;
+  const auto mine = static_cast<std::size_t>(options.hosts.mine);
+  if (!hosts[mine].empty() && !comm::is_loopback(hosts[mine])) return hosts[mine];
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (i != mine && !hosts[i].empty()) return comm::address_towards(hosts[i]);
+  }
+  fail(ExitCode::config, "the address of this host is not known; set comm.interface");
+}
+
+LocalToken token_of(const SupervisorOptions& options) {
+  if (options.hosts.hosts.size() == 1) return LocalToken();
+  return LocalToken(options.needs_token ? options.run_folder / ".token" : std::filesystem::path());
+}
+
+NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token) {
+  return {.run_folder = options.run_folder,
+          .node = options.hosts.mine,
+          .most_ranks = options.ranks * static_cast<int>(options.hosts.hosts.size()),
+          .grace_s = options.grace_s,
+          .token = token.variable(),
+          .output = options.output,
+          .note = options.note};
 }
 
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options)
-    : options_(std::move(options)), attempts_(options_.run_folder), logs_(options_.run_folder), pages_(options_.ranks) {}
-
-ProcessGroupOptions Supervisor::group_options(const telemetry::Attempt& attempt) {
-  ProcessGroupOptions group = local_ranks(options_.ranks,
-                                          has_saved_       ? resuming(options_.command)
-                                          : ended_.empty() ? options_.command
-                                                           : beginning_again(options_.command),
-                                          token_);
-  for (int rank = 0; rank < options_.ranks; ++rank)
-    group.environment[static_cast<std::size_t>(rank)].push_back(pages_.variable(rank));
-  group.grace_s = options_.grace_s;
-  group.output = [this, &attempt](int rank, StandardStream stream, std::string_view line) {
-    options_.output(rank, stream, line);
-    logs_.line(rank, line);
-    say_recovered(attempt);
-  };
-  group.note = [this](std::string_view sentence) {
-    what_ = sentence;
-    options_.note(sentence);
-  };
-  return group;
-}
-
-void Supervisor::say_recovered(const telemetry::Attempt& attempt) {
-  const telemetry::RankPage& first = pages_.page(0);
-  if (!failed_at_ || first.first_step_ns == 0) return;
-  const double since_step = static_cast<double>(telemetry::monotonic_ns() - first.first_step_ns) * 1e-9;
-  options_.note(fmt::format("attempt {} trains from step {}: its first step came {:.1f} s after the fault", attempt.number,
-                            first.start_step.load(), seconds_since(*failed_at_) - since_step));
-  failed_at_.reset();
-}
-
-void Supervisor::record_times(const ProcessGroup& group, telemetry::Attempt& attempt) {
-  const auto rounded = [](double seconds) { return std::round(seconds * 1e3) / 1e3; };
-  const auto since_begin = [&](std::int64_t ns) { return rounded(static_cast<double>(ns - begin_ns_) * 1e-9); };
-  const telemetry::RankPage& first = pages_.page(0);
-  for (int i = 0; i < telemetry::kPhases; ++i) {
-    const std::int64_t entered = first.entered_ns[static_cast<std::size_t>(i)];
-    if (entered > 0) attempt.seconds[std::string(name_of(static_cast<telemetry::Phase>(i)))] = since_begin(entered);
-  }
-  if (first.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(first.first_step_ns);
-  if (group.failed_at()) attempt.seconds["stop"] = rounded(seconds_since(*group.failed_at()));
-  attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
-  attempt.from_step = first.start_step;
-  attempt.last_step = std::max<std::int64_t>(attempt.from_step, first.step);
-  attempt.checkpoint_step = first.saved_step > 0 ? first.saved_step.load() : attempt.from_step;
-  has_saved_ = has_saved_ || first.saved_step > 0;
-}
-
-int Supervisor::run_attempt(telemetry::Attempt& attempt, bool& asked) {
-  logs_.begin_attempt(attempt.number, options_.ranks);
-  pages_.clear();
-  what_.clear();
-  begin_ns_ = telemetry::monotonic_ns();
-  ProcessGroup group(group_options(attempt), &signals_);
-  attempt.code = group.run();
-  asked = group.asked_to_end();
-  attempt.ended = utc_now();
-  attempt.what = what_;
-  record_times(group, attempt);
-  if (group.failed_at()) failed_at_ = group.failed_at();
-  return attempt.code;
+    : options_(std::move(options)),
+      attempts_(options_.run_folder),
+      token_(token_of(options_)),
+      ranks_(ranks_options(options_, token_)),
+      members_(options_.hosts.hosts.size()),
+      roster_(nodes()) {
+  if (nodes() == 1) return;
+  network_ = std::make_unique<NodeNetwork>(NodeNetwork::Options{.node = me(),
+                                                                .nodes = nodes(),
+                                                                .host = own_host(options_),
+                                                                .port = port_of_run(options_),
+                                                                .token = token_.token(),
+                                                                .version = concat("octet launch ", train::version_text()),
+                                                                .silence_s = options_.silence_s});
 }
 
 int Supervisor::run() {
-  RestartBudget budget(options_.limits);
+  if (!network_) return *coordinate();
   for (;;) {
-    telemetry::Attempt attempt{
-        .ranks = options_.ranks, .started = utc_now(), .supervisor = ProcessIdentity::mine(), .pages = pages_.descriptor()};
-    // Without a file of its own the attempt must not overwrite that of another one.
-    const bool has_file = record([&] { attempts_.begin(attempt); });
-    if (!has_file) attempt.number = ended_.empty() ? 1 : ended_.back().number + 1;
-    bool asked = false;
-    const int code = run_attempt(attempt, asked);
-    const RestartBudget::Decision decision = budget.judge({.code = code,
-                                                           .asked = asked,
-                                                           .saved_step = pages_.page(0).saved_step,
-                                                           .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
-    if (decision.restarts) {
-      attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
-    } else if (code != 0) {
-      attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
+    const Role role = search();
+    if (role == Role::over) return over_code_;
+    if (role == Role::asked) return kAsked;
+    const std::optional<int> code = role == Role::coordinator ? coordinate() : follow();
+    if (code) return *code;
+  }
+}
+
+std::string Supervisor::name_of(int node) const {
+  const Member& member = members_[static_cast<std::size_t>(node)];
+  const std::string& listed = options_.hosts.hosts[static_cast<std::size_t>(node)];
+  return concat("node", node, " (", !member.join.name.empty() ? member.join.name : listed, ")");
+}
+
+NodeJoin Supervisor::own_join() const {
+  const std::string host = network_ ? network_->address() : "127.0.0.1";
+  return {.name = ProcessIdentity::mine().host,
+          .host = host,
+          .port = free_port(host),
+          .command = fmt::format("{}", fmt::join(options_.command, " "))};
+}
+
+std::vector<NodeEvent> Supervisor::turn(double at_most_s) {
+  ranks_.turn(network_ ? network_->fd() : -1, std::min(at_most_s, kLongestTurnS));
+  return network_ ? network_->take() : std::vector<NodeEvent>();
+}
+
+std::optional<int> Supervisor::coordinate() {
+  RestartBudget budget(options_.limits);
+  const bool first = std::exchange(fresh_, false);
+  if (job_.empty()) job_ = comm::Token::random().hex().substr(0, 16);
+  if (coordinator_) end_orphan();
+  for (Member& member : members_) member.here = member.runs = false;
+  member(me()) = {.here = true, .join = own_join()};
+  if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
+  for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
+  for (bool initial = first;; initial = false) {
+    switch (gather(initial)) {
+      case Gathered::yes:
+        break;
+      case Gathered::too_few:
+        return finish(static_cast<int>(ExitCode::peer));
+      case Gathered::asked:
+        return finish(kAsked);
+      case Gathered::replaced:
+        for (int node = 0; node < nodes(); ++node) network_->close(node);
+        return std::nullopt;
     }
+    telemetry::Attempt attempt;
+    bool has_file = false;
+    if (!begin(attempt, has_file)) {
+      for (int node = 0; node < nodes(); ++node) network_->close(node);
+      return std::nullopt;
+    }
+    run_attempt(attempt);
+    RestartBudget::Decision decision;
+    judge(attempt, decision, budget);
     if (has_file) record([&] { attempts_.write(attempt); });
     ended_.push_back(attempt);
-    if (code != 0)
-      options_.note(concat(
-          "attempt ", attempt.number, " ended with code ", code, " at step ", attempt.last_step, "; the newest checkpoint is ",
-          attempt.checkpoint_step > 0 ? concat("of step ", attempt.checkpoint_step) : "not there yet", "; ", attempt.next));
-    if (!decision.restarts || !pause(decision.wait_s)) {
-      if (ended_.size() > 1) say_all_attempts();
-      return decision.restarts ? static_cast<int>(ExitCode::preempted) : code;
+    if (attempt.code != 0)
+      ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step,
+                        "; the newest checkpoint is ",
+                        attempt.checkpoint_step > 0 ? concat("of step ", attempt.checkpoint_step) : "not there yet", "; ",
+                        attempt.next));
+    const bool leaves = decision.restarts && ranks_.asked();  // the others go on
+    if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
+    if (ended_.size() > 1) say_all_attempts();
+    if (leaves) return kAsked;
+    return finish(decision.restarts ? kAsked : attempt.code);
+  }
+}
+
+Supervisor::Gathered Supervisor::gather(bool first) {
+  const Clock::time_point start = Clock::now();
+  double told_s = 0;
+  for (;;) {
+    int here = 0;
+    for (const Member& member : members_) here += member.here ? 1 : 0;
+    const double waited_s = seconds_since(start);
+    if (here == nodes() || (here >= wanted() && (!first || waited_s >= kSparesS))) return Gathered::yes;
+    const bool late = waited_s >= options_.join_timeout_s;
+    if (here >= options_.min_hosts && shrunk(options_.mesh, here * options_.ranks) && (late || (!first && waited_s >= kSettleS)))
+      return Gathered::yes;
+    std::vector<std::string> missing;
+    for (int node = 0; node < nodes(); ++node) {
+      if (!member(node).here) missing.push_back(name_of(node));
+    }
+    const std::string which = fmt::format("{}", fmt::join(missing, ", "));
+    if (late) {
+      ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}", here, nodes(), waited_s,
+                             options_.min_hosts, which));
+      return Gathered::too_few;
+    }
+    if (waited_s >= told_s + kSparesS) {
+      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, options_.join_timeout_s - waited_s));
+      told_s = waited_s + options_.join_timeout_s / 10;
+    }
+    for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
+    if (ranks_.asked()) return Gathered::asked;
+    if (!first && is_replaced()) return Gathered::replaced;
+  }
+}
+
+// Whether another node has begun a newer attempt, as when this host was cut off or stood still.
+bool Supervisor::is_replaced() {
+  std::int64_t newest = 0;
+  record([&] {
+    for (const telemetry::Attempt& attempt : attempts_.read()) {
+      if (attempt.job == job_ && attempt.coordinator != me()) newest = std::max(newest, attempt.number);
+    }
+  });
+  return newest > known_attempt_;
+}
+
+bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
+  std::vector<int> here;
+  for (int node = 0; node < nodes(); ++node) {
+    if (member(node).here) here.push_back(node);
+  }
+  chosen_ = roster_.choose(here, chosen_, wanted());
+  const int most = options_.ranks * static_cast<int>(chosen_.size());
+  smaller_ = static_cast<int>(chosen_.size()) < wanted() ? shrunk(options_.mesh, most) : std::nullopt;
+  attempt = {.ranks = smaller_ ? smaller_->ranks() : most,
+             .job = job_,
+             .coordinator = me(),
+             .coordinator_host = network_ ? member(me()).join.host : "",
+             .started = utc_now(),
+             .supervisor = ProcessIdentity::mine(),
+             .pages = ranks_.pages().descriptor()};
+  chosen_.resize(static_cast<std::size_t>((attempt.ranks + options_.ranks - 1) / options_.ranks));
+  if (network_) {
+    for (const int node : chosen_) attempt.nodes.push_back(member(node).join.name);
+  }
+  bool mine = true;
+  has_file = record([&] {
+    if (!network_) return attempts_.begin(attempt);
+    if (known_attempt_ == 0) {
+      for (const telemetry::Attempt& earlier : attempts_.read()) known_attempt_ = std::max(known_attempt_, earlier.number);
+    }
+    attempt.number = known_attempt_ + 1;
+    while (mine && !attempts_.begin_as(attempt)) {
+      // The coordinator that this node has lost may have begun an attempt that nobody heard of.
+      const std::vector<telemetry::Attempt> all = attempts_.read();
+      mine = std::none_of(all.begin(), all.end(), [&](const telemetry::Attempt& other) {
+        return other.number == attempt.number && other.job == job_ && !(coordinator_ && other.coordinator == coordinator_->node);
+      });
+      ++attempt.number;
+    }
+  });
+  // Without a file of its own the attempt must not overwrite that of another one.
+  if (!has_file) attempt.number = std::max(known_attempt_, ended_.empty() ? 0 : ended_.back().number) + 1;
+  if (mine) known_attempt_ = attempt.number;
+  return mine;
+}
+
+void Supervisor::give_orders(const telemetry::Attempt& attempt) {
+  std::vector<std::string> command = has_saved_       ? resuming(options_.command)
+                                     : ended_.empty() ? options_.command
+                                                      : beginning_again(options_.command);
+  if (smaller_) {
+    command.push_back(concat("--parallel.replicate=", smaller_->replicate));
+    command.push_back(concat("--parallel.shard=", smaller_->shard));
+    ranks_.say(fmt::format(
+        "attempt {} has {} ranks on {} hosts: replicate {}, shard {}. Its results agree with those of {} ranks "
+        "within roundoff, not to the bit",
+        attempt.number, attempt.ranks, chosen_.size(), smaller_->replicate, smaller_->shard, options_.ranks * wanted()));
+  }
+  const NodeJoin& first = member(chosen_.front()).join;
+  for (int node = 0; node < nodes(); ++node) {
+    const auto found = std::find(chosen_.begin(), chosen_.end(), node);
+    const int before = static_cast<int>(found - chosen_.begin()) * options_.ranks;
+    const int count = found == chosen_.end() ? 0 : std::min(options_.ranks, attempt.ranks - before);
+    const Order order{
+        .attempt = attempt.number,
+        .job = job_,
+        .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
+        .command = command};
+    member(node).runs = count > 0;
+    if (node == me())
+      ranks_.start(order);
+    else if (member(node).here)
+      network_->send(node, topic::kOrder, text_of(order));
+  }
+}
+
+void Supervisor::run_attempt(telemetry::Attempt& attempt) {
+  verdict_ = {};
+  stopping_ = regrouping_ = left_ = false;
+  returned_at_step_ = -1;
+  fault_.reset();
+  begin_ns_ = telemetry::monotonic_ns();
+  give_orders(attempt);
+  attempt_ = attempt.number;
+  while (std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.runs; })) {
+    for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
+    while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
+    say_recovered();
+    if (can_grow()) {
+      ranks_.say("enough hosts are here again: saves, and goes on with more ranks");
+      regrouping_ = true;
+      stop_others(kSaveS);
     }
   }
+  attempt.code = verdict_.code();
+  attempt.what = verdict_.what();
+  attempt.ended = utc_now();
+  record_times(attempt, ranks_.pages().page(0));
+  if (fault_) failed_at_ = fault_;
+  member(me()).join.port = own_join().port;
+}
+
+void Supervisor::handle(const NodeEvent& event) {
+  const int node = event.node;
+  if (node == kUplink) return;  // of the time before this node coordinated
+  try {
+    if (event.kind == NodeEvent::Kind::joined) {
+      lose(node, "has been started again");
+      network_->send(node, topic::kWelcome, "{}");
+    } else if (event.kind == NodeEvent::Kind::gone) {
+      lose(node, event.text);
+    } else if (event.what == topic::kJoin) {
+      const NodeJoin join = join_of(event.text);
+      if (join.command != member(me()).join.command) {
+        const std::string why = concat("node", node, " was started with another command than node", me(), ": ", join.command);
+        ranks_.say(why);
+        return network_->send(node, topic::kFinish, text_of(RunOver{.code = static_cast<int>(ExitCode::config), .why = why}));
+      }
+      roster_.readmit(node);
+      member(node) = {.here = true, .join = join};
+      ranks_.say(concat(name_of(node), " has joined from ", join.host));
+    } else if (event.what == topic::kPages) {
+      if (member(node).runs) read_pages(event.text, ranks_.pages());
+    } else if (event.what == topic::kEnded) {
+      handle_end(node, end_of(event.text));
+    }
+  } catch (const Error& error) {
+    network_->close(node);
+    lose(node, error.what());
+  }
+}
+
+void Supervisor::handle_end(int node, const NodeEnd& end) {
+  if (end.attempt != attempt_ || !member(node).runs) return;
+  left_ = left_ || end.asked;
+  member(node).asked = member(node).asked || end.asked;
+  if (end.all) {
+    member(node).runs = false;
+    member(node).join.port = end.port;
+  }
+  if (end.code == 0) return;
+  if (!fault_) fault_ = node == me() && ranks_.failed_at() ? *ranks_.failed_at() : Clock::now();
+  verdict_.rank_failed(node, end.code, end.what);
+  stop_others(options_.grace_s);
+}
+
+void Supervisor::lose(int node, std::string_view how) {
+  Member& lost = member(node);
+  if (!lost.here) return;
+  lost.here = false;
+  if (lost.asked) return;  // it has said goodbye
+  ranks_.say(concat(name_of(node), " ", how));
+  if (!std::exchange(lost.runs, false)) return;
+  if (!fault_) fault_ = Clock::now();
+  verdict_.node_lost(node, concat(name_of(node), " ", how));
+  stop_others(options_.grace_s);
+}
+
+// Also this node's own ranks, unless they are ending by themselves.
+void Supervisor::stop_others(double grace_s) {
+  if (std::exchange(stopping_, true)) return;
+  for (int node = 0; node < nodes(); ++node) {
+    if (node != me() && member(node).runs) network_->send(node, topic::kStop, fmt::format(R"({{"grace_s": {}}})", grace_s));
+  }
+  if (ranks_.running() && !ranks_.failed_at()) ranks_.end(grace_s);
+}
+
+// After a host has come back, the run waits for its next checkpoint, so that hosts that come and go cost little.
+bool Supervisor::can_grow() {
+  if (stopping_ || static_cast<int>(chosen_.size()) >= wanted()) return false;
+  const auto here = std::count_if(members_.begin(), members_.end(), [](const Member& member) { return member.here; });
+  if (static_cast<std::size_t>(here) <= chosen_.size()) return false;
+  const std::int64_t saved = ranks_.pages().page(0).saved_step;
+  if (returned_at_step_ < 0) returned_at_step_ = saved;
+  return saved > returned_at_step_;
+}
+
+void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
+  if (verdict_.node() >= 0) {
+    roster_.blame(verdict_.node());
+    if (verdict_.code() == kUnfit) roster_.exclude(verdict_.node());
+    if (network_ && roster_.is_suspect(verdict_.node()))
+      ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
+  }
+  if (left_ && network_) {  // a scheduler that ends the job asks all hosts, if not at the same moment
+    const Clock::time_point start = Clock::now();
+    while (seconds_since(start) < kLeavingS) {
+      for (const NodeEvent& event : turn(kLeavingS / 4)) handle(event);
+    }
+  }
+  int stay = 0;
+  for (int node = 0; node < nodes(); ++node) {
+    const bool leaves = member(node).asked || (node == me() && ranks_.asked());
+    stay += member(node).here && !leaves ? 1 : 0;
+  }
+  const bool asked = left_ || ranks_.asked();
+  if (attempt.code != 0 && asked && network_ && stay >= options_.min_hosts) {
+    decision = {.restarts = true};
+    attempt.next = "restarts without the hosts that were asked to leave";
+  } else if (regrouping_ && (attempt.code == kAsked || attempt.code == static_cast<int>(ExitCode::peer)) && !asked) {
+    decision = {.restarts = true};
+    attempt.next = "restarts with more hosts";
+  } else {
+    decision = budget.judge({.code = attempt.code,
+                             .asked = asked,
+                             .saved_step = ranks_.pages().page(0).saved_step,
+                             .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
+    if (decision.restarts) {
+      attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
+    } else if (attempt.code != 0) {
+      attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
+    }
+  }
+}
+
+int Supervisor::finish(int code) {
+  for (int node = 0; network_ && node < nodes(); ++node) network_->send(node, topic::kFinish, text_of(RunOver{.code = code}));
+  return code;
+}
+
+void Supervisor::say_recovered() {
+  const telemetry::RankPage& first = ranks_.pages().page(0);
+  if (!failed_at_ || first.first_step_ns == 0) return;
+  const double since_step = static_cast<double>(telemetry::monotonic_ns() - first.first_step_ns) * 1e-9;
+  ranks_.say(fmt::format("attempt {} trains from step {}: its first step came {:.1f} s after the fault", attempt_,
+                         first.start_step.load(), seconds_since(*failed_at_) - since_step));
+  failed_at_.reset();
+}
+
+void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page) {
+  const auto rounded = [](double seconds) { return std::round(seconds * 1e3) / 1e3; };
+  const auto since_begin = [&](std::int64_t ns) { return rounded(static_cast<double>(ns - begin_ns_) * 1e-9); };
+  for (int i = 0; i < telemetry::kPhases; ++i) {
+    const std::int64_t entered = page.entered_ns[static_cast<std::size_t>(i)];
+    if (entered > 0) attempt.seconds[std::string(telemetry::name_of(static_cast<telemetry::Phase>(i)))] = since_begin(entered);
+  }
+  if (page.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(page.first_step_ns);
+  if (fault_) attempt.seconds["stop"] = rounded(seconds_since(*fault_));
+  attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
+  attempt.from_step = page.start_step;
+  attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
+  attempt.checkpoint_step = page.saved_step > 0 ? page.saved_step.load() : attempt.from_step;
+  has_saved_ = has_saved_ || page.saved_step > 0;
+}
+
+void Supervisor::end_orphan() {
+  record([&] {
+    for (telemetry::Attempt& attempt : attempts_.read()) {
+      if (attempt.number != known_attempt_ || attempt.job != job_ || !attempt.ended.empty()) continue;
+      attempt.ended = utc_now();
+      attempt.code = static_cast<int>(ExitCode::peer);
+      attempt.what = concat(name_of(attempt.coordinator), ", which coordinated, ", lost_how_);
+      attempt.next = concat("restarts; ", name_of(me()), " coordinates");
+      if (ranks_.order().attempt == attempt.number && ranks_.order().ranks.count > 0)
+        record_times(attempt, ranks_.pages().page(ranks_.order().ranks.first));
+      attempts_.write(attempt);
+    }
+  });
 }
 
 bool Supervisor::record(const std::function<void()>& write) {
@@ -149,30 +484,27 @@ bool Supervisor::record(const std::function<void()>& write) {
     write();
     return true;
   } catch (const Error& error) {
-    options_.note(concat(error.what(), "; the run goes on"));
+    ranks_.say(concat(error.what(), "; the run goes on"));
     return false;
   }
 }
 
 bool Supervisor::pause(double seconds) {
   const Clock::time_point start = Clock::now();
-  for (;;) {
-    for (const int signal : signals_.take()) {
-      if (signal != SIGTERM && signal != SIGINT && signal != SIGHUP) continue;
-      options_.note("asked to end while no rank ran; the same command goes on from the newest checkpoint");
+  do {
+    for (const NodeEvent& event : turn(std::max(0.0, seconds - seconds_since(start)))) handle(event);
+    if (ranks_.asked()) {
+      ranks_.say("asked to end while no rank ran; the same command goes on from the newest checkpoint");
       return false;
     }
-    const double left = seconds - seconds_since(start);
-    if (left <= 0) return true;
-    pollfd signal{.fd = signals_.fd(), .events = POLLIN, .revents = 0};
-    ::poll(&signal, 1, static_cast<int>(std::ceil(left * 1e3)));
-  }
+  } while (seconds_since(start) < seconds);
+  return true;
 }
 
-void Supervisor::say_all_attempts() const {
+void Supervisor::say_all_attempts() {
   const std::size_t first = ended_.size() > kLines ? ended_.size() - kLines : 0;
-  if (first > 0) options_.note(concat(first, " earlier attempts are in ", (options_.run_folder / "attempts").string()));
-  for (std::size_t i = first; i < ended_.size(); ++i) options_.note(text_of(ended_[i]));
+  if (first > 0) ranks_.say(concat(first, " earlier attempts are in ", (options_.run_folder / "attempts").string()));
+  for (std::size_t i = first; i < ended_.size(); ++i) ranks_.say(line_of(ended_[i]));
 }
 
 }  // namespace octet::app

@@ -1,31 +1,45 @@
 // `octet launch --supervise`: keeps a run going. After a crash, a kill or a lost peer it ends the other ranks and starts all of
 // them again, and they resume from the newest checkpoint. restart_budget.h says when it gives up, telemetry/attempts.h and
 // rank_logs.h what it leaves in the run folder.
+//
+// On several hosts one supervisor runs on each: a node. The node that the others have found coordinates: it gives orders and
+// judges how an attempt ended. The others follow. If the coordinator is lost, they end their ranks and search for another: the
+// lowest node that they reach. Only who creates the file of an attempt may start it, so two sides of a network that fell apart
+// cannot both go on.
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "octet/app/local_ranks.h"
-#include "octet/app/process_group.h"
-#include "octet/app/rank_logs.h"
+#include "octet/app/host_list.h"
+#include "octet/app/node_network.h"
+#include "octet/app/node_ranks.h"
 #include "octet/app/restart_budget.h"
+#include "octet/app/roster.h"
 #include "octet/base/clock.h"
 #include "octet/telemetry/attempts.h"
-#include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
 
 struct SupervisorOptions {
-  int ranks = 1;
+  int ranks = 1;                     // on each host
   std::vector<std::string> command;  // "train RUN.toml ..."
-  std::filesystem::path run_folder;  // where it writes
-  double grace_s = 2;                // what the other ranks have to end by themselves after one failed
+  std::filesystem::path run_folder;
+  double grace_s = 2;  // what the other ranks have to end by themselves after one failed
   RestartLimits limits;
+  HostList hosts = {.hosts = {"127.0.0.1"}};  // one: this machine alone
+  int spares = 0;                             // hosts that run no ranks as long as the others live
+  int min_hosts = 1;                          // with fewer, the run waits and then ends with 78
+  double join_timeout_s = 300;                // how long hosts are waited for
+  double silence_s = 5;                       // a host that says nothing for this long is lost
+  std::string interface = "auto";             // of this host's address, as comm.interface
+  bool needs_token = true;                    // to join from another host
+  DataMesh mesh;                              // of all ranks
   // As of ProcessGroupOptions; `note` is also called with what the supervisor does.
   std::function<void(int rank, StandardStream stream, std::string_view line)> output;
   std::function<void(std::string_view sentence)> note;
@@ -34,32 +48,94 @@ struct SupervisorOptions {
 class Supervisor {
  public:
   explicit Supervisor(SupervisorOptions options);
-  // Returns when the run is done, was asked to end, or cannot go on: the exit code of the last attempt.
+  // Returns when the run is done, was asked to end, or cannot go on: the exit code of the last attempt. Throws Error{config} and
+  // Error{peer} if this host cannot take part.
   int run();
 
  private:
-  int run_attempt(telemetry::Attempt& attempt, bool& asked);
-  ProcessGroupOptions group_options(const telemetry::Attempt& attempt);
-  // Reports the first step after a fault.
-  void say_recovered(const telemetry::Attempt& attempt);
-  void record_times(const ProcessGroup& group, telemetry::Attempt& attempt);
+  struct Member {
+    bool here = false;
+    NodeJoin join;
+    bool runs = false;   // ranks of the attempt under way
+    bool asked = false;  // to leave the run
+  };
+
+  int nodes() const { return static_cast<int>(options_.hosts.hosts.size()); }
+  int me() const { return options_.hosts.mine; }
+  int wanted() const { return nodes() - options_.spares; }
+  std::string name_of(int node) const;
+  Member& member(int node) { return members_[static_cast<std::size_t>(node)]; }
+  // Waits as NodeRanks::turn, and returns what other nodes have sent.
+  std::vector<NodeEvent> turn(double at_most_s);
+  NodeJoin own_join() const;
+
+  // supervisor.cpp: this node coordinates. Nothing: another one has taken over.
+  std::optional<int> coordinate();
+  enum class Gathered : std::uint8_t { yes, too_few, asked, replaced };
+  Gathered gather(bool first);
+  bool is_replaced();
+  // Chooses the nodes and writes the attempt down. False: another node has begun it.
+  bool begin(telemetry::Attempt& attempt, bool& has_file);
+  void give_orders(const telemetry::Attempt& attempt);
+  void run_attempt(telemetry::Attempt& attempt);
+  void handle(const NodeEvent& event);
+  void handle_end(int node, const NodeEnd& end);
+  void lose(int node, std::string_view how);
+  void stop_others(double grace_s);
+  bool can_grow();
+  void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget);
+  int finish(int code);
+  bool pause(double seconds);
+  void say_recovered();
+  void record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page);
+  // Writes down how the attempt of a coordinator that was lost ended, as far as this node knows.
+  void end_orphan();
   // Calls a function that writes into the run folder, and returns whether it could. A full disk must not end the run.
   bool record(const std::function<void()>& write);
-  // Waits; false if a signal asks to end meanwhile.
-  bool pause(double seconds);
-  void say_all_attempts() const;
+  void say_all_attempts();
+
+  // supervisor_member.cpp: another node does.
+  enum class Role : std::uint8_t { coordinator, member, asked, over };
+  Role search();
+  enum class Answer : std::uint8_t { none, welcome, searching, another };
+  Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble);
+  void hold(const NodeEvent& event);
+  std::optional<int> follow();
+  std::optional<int> obey(const NodeEvent& event);
+  void send_pages();
 
   SupervisorOptions options_;
-  LocalToken token_;
-  SignalPipe signals_;
   telemetry::Attempts attempts_;
-  RankLogs logs_;
-  telemetry::RankPages pages_;
+  LocalToken token_;
+  NodeRanks ranks_;
+  std::unique_ptr<NodeNetwork> network_;  // null: one host
+
+  // Of the coordinator. `members_` has all nodes, itself included.
+  std::vector<Member> members_;
+  Roster roster_;
+  Verdict verdict_;
+  std::vector<int> chosen_;          // nodes that run ranks
+  std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing
+  std::string job_;
+  std::int64_t attempt_ = 0;
+  std::int64_t returned_at_step_ = -1;          // the checkpoint that was there when a missing host came back
+  bool stopping_ = false;                       // the nodes have been told to end their ranks
+  bool regrouping_ = false;                     // for no fault: a host has come back
+  bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
+  std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_saved_ = false;                      // an attempt has saved a checkpoint
-  std::string what_;                            // the sentence about the failure of this attempt
   std::vector<telemetry::Attempt> ended_;
+
+  // Of a member, and of who searches.
+  std::int64_t known_attempt_ = 0;  // the highest number that this node has heard of
+  std::optional<NodePlace> coordinator_, lost_;
+  std::string lost_how_;  // "has been silent for 5 s"
+  int over_code_ = 0;
+  std::vector<NodeEvent> early_;  // what came before this node knew its role
+  Clock::time_point pages_sent_;
+  bool fresh_ = true;  // has not found a coordinator yet
 };
 
 }  // namespace octet::app

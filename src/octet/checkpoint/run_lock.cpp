@@ -41,12 +41,14 @@ std::optional<LockHolder> holder_of(const std::string& text) {
     return json.contains(key) && json[key].is_number_integer() ? json[key].get<std::int64_t>() : 0;
   };
   return LockHolder{.process = {.host = string("host"),
-                            .machine = string("machine"),
-                            .boot = string("boot"),
-                            .pid_namespace = string("pid_namespace"),
-                            .pid = number("pid"),
-                            .start_ticks = number("start_ticks")},
-                .since = string("since")};
+                                .machine = string("machine"),
+                                .boot = string("boot"),
+                                .pid_namespace = string("pid_namespace"),
+                                .pid = number("pid"),
+                                .start_ticks = number("start_ticks")},
+                    .since = string("since"),
+                    .run = string("run"),
+                    .attempt = {.job = string("job"), .number = number("attempt")}};
 }
 
 std::string describe(const std::optional<LockHolder>& holder) {
@@ -95,7 +97,8 @@ std::optional<LockHolder> lock_holder(const fs::path& folder) {
   return text.empty() ? std::nullopt : holder_of(text);
 }
 
-RunLock::RunLock(const fs::path& folder, RunLockTimes times) : folder_(folder), path_(folder / "run.lock"), times_(times) {
+RunLock::RunLock(const fs::path& folder, RunLockTimes times, LockAttempt attempt)
+    : folder_(folder), path_(folder / "run.lock"), times_(times), attempt_(std::move(attempt)) {
   const ProcessIdentity me = ProcessIdentity::mine();
   std::random_device random;
   char run[17];
@@ -104,7 +107,8 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times) : folder_(folder), 
   const Json json = {{"host", me.host},       {"pid", me.pid},
                      {"since", utc_now()},    {"run", run},
                      {"boot", me.boot},       {"pid_namespace", me.pid_namespace},
-                     {"machine", me.machine}, {"start_ticks", me.start_ticks}};
+                     {"machine", me.machine}, {"start_ticks", me.start_ticks},
+                     {"job", attempt_.job},   {"attempt", attempt_.number}};
   begin_ = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   begin_.pop_back();
   made_folder_ = !retry(times_.retry_s, [&] { return path_exists(folder_); });
@@ -222,6 +226,12 @@ void RunLock::acquire() {
     const std::string seen = text_of(path_, times_.retry_s);
     if (seen.empty()) continue;  // gone in this moment
     const std::optional<LockHolder> holder = holder_of(seen);
+    if (holder && attempt_.follows(holder->attempt)) {
+      if (!replace(seen, false)) continue;
+      log_info(concat(folder_.string(), ": attempt ", attempt_.number, " takes over from attempt ", holder->attempt.number, " (",
+                      describe(holder), ")"));
+      return;
+    }
     const Fate fate = holder ? fate_of(holder->process) : Fate::unknown;
     demand(fate != Fate::runs, ExitCode::config, folder_.string(), ": another run writes here: ", describe(holder),
            ". Wait for it to end, or give another run.output_dir");

@@ -23,10 +23,19 @@ struct RunLockTimes {
   double retry_s = 60;    // how long the constructor goes on reading after an error that may pass
 };
 
+// The attempt of a supervised job that a process is a rank of; none without a supervisor. A later attempt of the same job takes
+// the lock over at once, wherever the holder is, because only one supervisor gets a number (telemetry/attempts.h).
+struct LockAttempt {
+  std::string job;
+  std::int64_t number = 0;
+  bool follows(const LockAttempt& earlier) const { return !job.empty() && job == earlier.job && number > earlier.number; }
+};
+
 struct LockHolder {
   ProcessIdentity process;
   std::string since;  // UTC
   std::string run;    // a random number that tells holders apart
+  LockAttempt attempt;
 };
 // Reads the lock file of the folder and returns who holds the lock. Returns nothing if there is no lock, or no name in it yet.
 // Throws SystemError if the file cannot be read.
@@ -41,7 +50,7 @@ class RunLock {
  public:
   // Makes the folder if need be. Throws Error{config} as above, and Error{internal} or Error{data} "PATH: REASON" if the lock
   // cannot be written or read.
-  explicit RunLock(const std::filesystem::path& folder, RunLockTimes times = {});
+  explicit RunLock(const std::filesystem::path& folder, RunLockTimes times = {}, LockAttempt attempt = {});
   // Removes run.lock, if it is still this holder's, and the folder if it is empty and the constructor made it.
   ~RunLock();
   RunLock(const RunLock&) = delete;
@@ -66,6 +75,7 @@ class RunLock {
 
   std::filesystem::path folder_, path_;
   RunLockTimes times_;
+  LockAttempt attempt_;
   std::string begin_;  // of the file's text, the same for as long as the lock is held
   bool made_folder_ = false;
   int fd_ = -1;

@@ -90,7 +90,7 @@ std::optional<Frame> Connection::next(std::size_t max_bytes) {
       frame.emplace();
       head = head.substr(0, length);
       const std::uint64_t kind = take(head, 1);
-      demand(kind <= static_cast<std::uint64_t>(Message::lost), ExitCode::peer, "sent a message of kind ", kind);
+      demand(kind <= static_cast<std::uint64_t>(Message::post), ExitCode::peer, "sent a message of kind ", kind);
       frame->kind = static_cast<Message>(kind);
       frame->id = take(head, 8);
       frame->timeout_ms = static_cast<std::uint32_t>(take(head, 4));

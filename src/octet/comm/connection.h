@@ -31,6 +31,8 @@ enum class Message : std::uint8_t {
   value,
   failed,
   lost,  // id: the lost rank, value: what happened to it
+  // sent in both directions between supervisors
+  post,  // key: what it is about, value: JSON
 };
 
 struct Frame {

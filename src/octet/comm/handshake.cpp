@@ -23,14 +23,14 @@ void append_number(std::string& text, std::uint64_t value) {
 
 std::string nonce_of(const Frame& hello) { return hello.key.substr(0, kNonceBytes); }
 
-// The next message of rank 0, or nothing if the connection ended or the deadline passed.
-std::optional<Frame> receive_one(Connection& connection, Clock::time_point deadline) {
+// The next message of the server, or nothing if the connection ended or the deadline passed.
+std::optional<Frame> receive_one(Connection& connection, const std::string& server, Clock::time_point deadline) {
   while (true) {
     const bool alive = connection.flush() && connection.receive(kMaxHello);
     try {
       if (auto frame = connection.next(kMaxHello)) return frame;
     } catch (const Error& error) {
-      fail(ExitCode::peer, "rank 0 ", error.what());
+      fail(ExitCode::peer, server, " ", error.what());
     }
     if (!alive || Clock::now() >= deadline) return std::nullopt;
     pollfd polled{connection.fd(), static_cast<short>(POLLIN | (connection.has_output() ? POLLOUT : 0)), 0};
@@ -40,18 +40,18 @@ std::optional<Frame> receive_one(Connection& connection, Clock::time_point deadl
 
 // Whether the server let this rank in. False: it closed the connection or did not answer.
 bool shake_hands(Connection& connection, const JoinOptions& options, Clock::time_point deadline) {
-  const auto challenge = receive_one(connection, deadline);
+  const auto challenge = receive_one(connection, options.server, deadline);
   if (!challenge) return false;
-  demand(challenge->kind == Message::challenge && challenge->value.size() == kNonceBytes, ExitCode::peer,
-         "rank 0 sent no challenge");
+  demand(challenge->kind == Message::challenge && challenge->value.size() == kNonceBytes, ExitCode::peer, options.server,
+         " sent no challenge");
   const Challenge theirs(challenge->value);
   const Frame hello = theirs.hello(options.token, options.claim, random_bytes(kNonceBytes), milliseconds_of(options.timeout_s));
   connection.send(hello);
-  const auto answer = receive_one(connection, deadline);
+  const auto answer = receive_one(connection, options.server, deadline);
   if (!answer) return false;
   demand(answer->kind != Message::refused, ExitCode::peer, printable(answer->value));
-  demand(theirs.proves_server(options.token, hello, *answer), ExitCode::peer,
-         "the program that listens there as rank 0 has another token");
+  demand(theirs.proves_server(options.token, hello, *answer), ExitCode::peer, "the program that listens there as ",
+         options.server, " has another token");
   return true;
 }
 
@@ -97,9 +97,10 @@ bool Challenge::proves_server(const Token& token, const Frame& hello, const Fram
 Connection join(const JoinOptions& options) {
   const auto deadline = Clock::now() + seconds(options.timeout_s);
   const auto failed = [&](const std::string& what, std::string_view why) {
-    fail(ExitCode::peer, "rank ", options.claim.rank, " cannot ", what, ": ", why);
+    fail(ExitCode::peer, options.me.empty() ? concat("rank ", options.claim.rank) : options.me, " cannot ", what, ": ", why);
   };
-  const std::string place = concat("reach rank 0 at ", options.host, " port ", options.port, " within ", options.timeout_s, " s");
+  const std::string place =
+      concat("reach ", options.server, " at ", options.host, " port ", options.port, " within ", options.timeout_s, " s");
   for (auto pause = seconds(0.02);; pause = std::min(pause * 2, seconds(0.5))) {
     std::optional<Descriptor> socket;
     try {

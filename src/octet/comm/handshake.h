@@ -48,14 +48,15 @@ class Challenge {
 };
 
 struct JoinOptions {
-  std::string host;  // of rank 0
+  std::string host;  // of the server
   int port = 0;
   Token token;
   Claim claim;
   double timeout_s = 60;
+  std::string server = "rank 0", me = {};  // names in messages; `me` empty: "rank N"
 };
-// Connects to rank 0 and shakes hands. A connection that the server closes without an answer is tried again, because the server
-// closes those for which it has no room. Throws Error{peer} with a sentence that names the rank.
+// Connects to the server and shakes hands. A connection that the server closes without an answer is tried again, because the
+// server closes those for which it has no room. Throws Error{peer} with a sentence that names the rank.
 Connection join(const JoinOptions& options);
 
 }  // namespace octet::comm

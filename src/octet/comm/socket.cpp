@@ -239,6 +239,17 @@ std::string address_on(const std::string& which) {
        there);
 }
 
+std::string address_towards(const std::string& host) {
+  std::string reason;
+  const Addresses addresses = resolve(host, 9, reason);
+  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+    const Descriptor socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (socket.open() && ::connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return address_of(socket);
+    reason = std::strerror(errno);
+  }
+  fail(ExitCode::peer, "no way leads to ", host, ": ", reason);
+}
+
 Descriptor accept_from(const Descriptor& listener) {
   Descriptor client(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (client.open()) set_option(client.get(), IPPROTO_TCP, TCP_NODELAY, 1);

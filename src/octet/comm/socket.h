@@ -62,6 +62,9 @@ bool is_loopback(const std::string& host);
 // IPv4 comes first. Throws Error{config} "comm.interface = WHICH: reason" with the addresses that there are.
 std::string address_on(const std::string& which);
 
+// The address of this machine from which packets to `host` leave. Sends none. Throws Error{peer}.
+std::string address_towards(const std::string& host);
+
 // Accepts the next client of a listener as a nonblocking socket. The result is not open if no client is waiting.
 Descriptor accept_from(const Descriptor& listener);
 

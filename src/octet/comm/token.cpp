@@ -39,6 +39,23 @@ std::string beginning_of(const std::string& path, const std::string& source) {
   return text;
 }
 
+// Writes a new token into a new file of the folder and returns its path. `advice` ends the message about a failure.
+std::string write_new_token(const std::filesystem::path& folder, const char* advice) {
+  const std::string refusal = concat("cannot create", advice);
+  std::string name = (folder / "octet-token-XXXXXX").string();
+  const Descriptor file(::mkostemp(name.data(), O_CLOEXEC));  // opens with O_CREAT | O_EXCL and mode 600
+  if (!file.open()) fail_errno(ExitCode::internal, name, refusal);
+  const std::string text = Token::random().hex() + "\n";
+  const ssize_t written = ::write(file.get(), text.data(), text.size());
+  if (written != static_cast<ssize_t>(text.size())) {
+    const int reason = written < 0 ? errno : ENOSPC;
+    ::unlink(name.c_str());
+    errno = reason;
+    fail_errno(ExitCode::internal, name, "cannot write");
+  }
+  return name;
+}
+
 }  // namespace
 
 Token Token::random() {
@@ -98,21 +115,19 @@ Token find_token(const std::function<const char*(const char*)>& get) {
   return {};
 }
 
-TokenFile::TokenFile() {
-  std::string name = (temporary_folder() / "octet-token-XXXXXX").string();
-  const Descriptor file(::mkostemp(name.data(), O_CLOEXEC));  // opens with O_CREAT | O_EXCL and mode 600
-  if (!file.open())
-    fail_errno(ExitCode::internal, name, "cannot create; set TMPDIR to a folder for the job's token, or OCTET_TOKEN");
-  const std::string text = Token::random().hex() + "\n";
-  const ssize_t written = ::write(file.get(), text.data(), text.size());
-  if (written != static_cast<ssize_t>(text.size())) {
-    const int reason = written < 0 ? errno : ENOSPC;
-    ::unlink(name.c_str());
-    errno = reason;
-    fail_errno(ExitCode::internal, name, "cannot write");
-  }
-  path_ = name;
+void make_token_file(const std::filesystem::path& path) {
+  if (path_exists(path)) return;
+  const std::string refusal = concat("cannot create; set OCTET_TOKEN_FILE. Make a token with ", kMakeToken);
+  const std::string temporary = write_new_token(path.parent_path(), "");
+  // A link appears with its content, unlike a file that is created here and then written.
+  const int error = ::link(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
+  ::unlink(temporary.c_str());
+  errno = error;
+  if (error != 0 && error != EEXIST) fail_errno(ExitCode::internal, path, refusal);
 }
+
+TokenFile::TokenFile()
+    : path_(write_new_token(temporary_folder(), "; set TMPDIR to a folder for the job's token, or OCTET_TOKEN")) {}
 
 TokenFile::~TokenFile() { ::unlink(path_.c_str()); }
 

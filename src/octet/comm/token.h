@@ -41,6 +41,10 @@ Token find_token(const std::function<const char*(const char*)>& get);
 // The shell command that the messages and the guide give for making a token.
 inline constexpr const char* kMakeToken = "(umask 077; od -An -v -N32 -tx1 /dev/urandom | tr -d ' \\n' > token)";
 
+// Makes the file `path` of mode 600 with a new token, if it does not exist. Several processes may do so at once; all find the
+// same token afterwards. Throws Error{internal} "PATH: reason".
+void make_token_file(const std::filesystem::path& path);
+
 // A new token in a new file of mode 600 in the folder for temporary files. The destructor deletes the file.
 class TokenFile {
  public:

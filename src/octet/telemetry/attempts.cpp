@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
@@ -22,6 +24,9 @@ namespace fs = std::filesystem;
 Json to_json(const Attempt& a) {
   Json json = {{"attempt", a.number},
                {"ranks", a.ranks},
+               {"job", a.job},
+               {"nodes", a.nodes},
+               {"coordinator", {{"node", a.coordinator}, {"host", a.coordinator_host}}},
                {"started", a.started},
                {"from_step", a.from_step},
                {"ended", a.ended},
@@ -47,6 +52,12 @@ Attempt attempt_of(const nlohmann::json& json) {
   Attempt a;
   a.number = json.at("attempt").get<std::int64_t>();
   a.ranks = json.at("ranks").get<int>();
+  a.job = json.value("job", "");
+  a.nodes = json.value("nodes", std::vector<std::string>());
+  if (const auto by = json.find("coordinator"); by != json.end()) {
+    a.coordinator = by->at("node").get<int>();
+    a.coordinator_host = by->at("host").get<std::string>();
+  }
   a.started = json.at("started").get<std::string>();
   a.from_step = json.at("from_step").get<std::int64_t>();
   a.ended = json.at("ended").get<std::string>();
@@ -79,14 +90,17 @@ void Attempts::begin(Attempt& attempt) const {
   make_folders(folder_);
   attempt.number = 1;
   for (const Attempt& earlier : read()) attempt.number = std::max(attempt.number, earlier.number + 1);
-  for (;; ++attempt.number) {  // a file that is no attempt, or another supervisor, may have the number
-    const int fd = ::open(path_of(attempt.number).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) {
-      ::close(fd);
-      return write(attempt);
-    }
-    if (errno != EEXIST) fail_errno(ExitCode::internal, path_of(attempt.number), "");
-  }
+  while (!begin_as(attempt)) ++attempt.number;  // a file that is no attempt, or another supervisor, may have the number
+}
+
+bool Attempts::begin_as(const Attempt& attempt) const {
+  make_folders(folder_);
+  const int fd = ::open(path_of(attempt.number).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0 && errno == EEXIST) return false;
+  if (fd < 0) fail_errno(ExitCode::internal, path_of(attempt.number), "");
+  ::close(fd);
+  write(attempt);
+  return true;
 }
 
 void Attempts::write(const Attempt& attempt) const { write_file_atomically(path_of(attempt.number), json_text_of(attempt)); }
@@ -104,6 +118,23 @@ std::vector<Attempt> Attempts::read() const {
     }
   }
   return result;
+}
+
+OwnAttempt own_attempt() {
+  const char* const value = std::getenv("OCTET_ATTEMPT");
+  const std::string_view text = value ? value : "";
+  const std::size_t colon = text.find(':');
+  OwnAttempt attempt;
+  if (colon == text.npos) return {};
+  const std::string_view number = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), attempt.number);
+  if (error != std::errc() || end != number.data() + number.size()) return {};
+  attempt.job = text.substr(0, colon);
+  return attempt;
+}
+
+std::string attempt_variable(const OwnAttempt& attempt) {
+  return fmt::format("OCTET_ATTEMPT={}:{}", attempt.job, attempt.number);
 }
 
 std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i) {

@@ -16,6 +16,10 @@ namespace octet::telemetry {
 struct Attempt {
   std::int64_t number = 0;
   int ranks = 0;
+  std::string job;                 // a random name that all attempts of one `octet launch` share
+  std::vector<std::string> nodes;  // names of the hosts that run ranks, in the order of the ranks; empty: one host
+  int coordinator = 0;             // the index of the node whose supervisor wrote this, and where others reach it
+  std::string coordinator_host;
   std::string started;         // UTC
   ProcessIdentity supervisor;  // and the descriptor of its telemetry::RankPages
   int pages = -1;
@@ -38,6 +42,8 @@ class Attempts {
 
   // Gives the attempt the next free number and writes it down. Throws Error{internal} or Error{data} "PATH: REASON".
   void begin(Attempt& attempt) const;
+  // Writes the attempt down under its own number. Returns false if that is taken.
+  bool begin_as(const Attempt& attempt) const;
   void write(const Attempt& attempt) const;
   // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning. Throws SystemError
   // if the folder or a file cannot be read; a folder that does not exist has no attempts.
@@ -48,6 +54,15 @@ class Attempts {
 
   std::filesystem::path folder_;
 };
+
+// The attempt that this process is a rank of, as its supervisor says in the variable OCTET_ATTEMPT; {} without a supervisor.
+struct OwnAttempt {
+  std::string job;
+  std::int64_t number = 0;
+};
+OwnAttempt own_attempt();
+// "OCTET_ATTEMPT=...", for the environment of a rank.
+std::string attempt_variable(const OwnAttempt& attempt);
 
 // The attempt as its file has it.
 std::string json_text_of(const Attempt& attempt);

@@ -107,6 +107,8 @@ const RankPage& RankPages::page(int rank) const {
   return *reinterpret_cast<const RankPage*>(static_cast<const std::byte*>(memory_) + bytes_of(rank));
 }
 
+RankPage& RankPages::page(int rank) { return const_cast<RankPage&>(std::as_const(*this).page(rank)); }
+
 void RankPages::clear() {
   for (int rank = 0; rank < ranks_; ++rank) new (static_cast<std::byte*>(memory_) + bytes_of(rank)) RankPage();
 }

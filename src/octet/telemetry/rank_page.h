@@ -59,6 +59,8 @@ class RankPages {
   // "OCTET_PAGE=...", for the environment of a rank.
   std::string variable(int rank) const;
   const RankPage& page(int rank) const;
+  RankPage& page(int rank);
+  int ranks() const { return ranks_; }
   // Empties all pages, for ranks that start again.
   void clear();
 

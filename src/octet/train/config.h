@@ -386,6 +386,7 @@ void visit_fields(C& c, auto&& visit) {
 struct CommConfig {
   double timeout_s = 300;
   double join_timeout_s = 300;
+  double silence_s = 5;
   std::string interface = "auto";
   std::string token;
 };
@@ -399,6 +400,11 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "join_timeout_s",
               .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kPositive},
         c.join_timeout_s);
+  visit(Field{.name = "silence_s",
+              .help = "A host whose supervisor (`octet launch --hosts`) says nothing for this long is lost.",
+              .value = "seconds",
+              .range = kPositive},
+        c.silence_s);
   visit(
       Field{.name = "interface",
             .help =

@@ -13,6 +13,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/base_model.h"
@@ -74,7 +75,11 @@ Trainer::Trainer(const TrainerOptions& options)
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), health_);
   plan_ = measure_run(config_, world_.mesh(), world_.rank());
-  if (world_.is_first()) lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s});
+  if (world_.is_first()) {
+    const telemetry::OwnAttempt attempt = telemetry::own_attempt();
+    lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s},
+                  checkpoint::LockAttempt{.job = attempt.job, .number = attempt.number});
+  }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   for (const std::string& line : packing_lines(*dataset_)) log_info(line);
   held_out_ = std::make_unique<HeldOut>(config_, *dataset_);

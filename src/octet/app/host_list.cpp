@@ -1,0 +1,201 @@
+#include "octet/app/host_list.h"
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <climits>
+#include <memory>
+#include <optional>
+
+#include "octet/base/json.h"
+#include "octet/base/require.h"
+#include "octet/comm/environment.h"
+
+namespace octet::app {
+namespace {
+
+constexpr std::size_t kMostHosts = 16384;
+
+using Get = std::function<const char*(const char*)>;
+
+std::string value_of(const Get& get, const char* name) {
+  const char* const value = get(name);
+  return value ? value : "";
+}
+
+int number_of(const Get& get, const char* name) {
+  const std::string text = value_of(get, name);
+  int value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  demand(error == std::errc() && end == text.data() + text.size() && value >= 0, ExitCode::config, name, "=", text,
+         " is not a whole number of at least 0");
+  return value;
+}
+
+// Splits at commas outside of brackets.
+std::vector<std::string> split(std::string_view list) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : list) {
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (c == ',' && depth == 0)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
+// "node[003-005,9]" to node003, node004, node005, node9. `part` is known to be well formed.
+void expand(const std::string& part, std::vector<std::string>& hosts) {
+  const std::size_t open = part.find('[');
+  if (open == part.npos) {
+    demand(hosts.size() < kMostHosts, ExitCode::config, "a list of more than ", kMostHosts, " hosts");
+    hosts.push_back(part);
+    return;
+  }
+  const std::size_t close = part.find(']', open);
+  for (const std::string& range : split(part.substr(open + 1, close - open - 1))) {
+    const std::size_t dash = range.find('-');
+    const std::string low = range.substr(0, dash), high = dash == range.npos ? low : range.substr(dash + 1);
+    demand(!low.empty() && !high.empty() && high.size() < 10, ExitCode::config, part, " is not a list of hosts");
+    for (int i = std::stoi(low), last = std::stoi(high); i <= last && hosts.size() < kMostHosts; ++i)
+      expand(concat(part.substr(0, open), fmt::format("{:0{}}", i, low.size()), part.substr(close + 1)), hosts);
+  }
+}
+
+HostList from_slurm(const Get& get) {
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) {
+    if (value_of(get, name).empty()) continue;
+    return {.hosts = slurm_hosts(value_of(get, name)), .mine = number_of(get, "SLURM_NODEID")};
+  }
+  fail(ExitCode::config, "SLURM_NODEID is set, but none of SLURM_STEP_NODELIST, SLURM_JOB_NODELIST and SLURM_NODELIST is");
+}
+
+// PyTorchJob names the first host only. The others tell theirs when they join.
+HostList from_pytorch_job(const Get& get) {
+  const std::string nodes = value_of(get, "PET_NNODES");
+  const std::string most = nodes.substr(nodes.find(':') == nodes.npos ? 0 : nodes.find(':') + 1);  // "2" or "1:4"
+  const int count = number_of([&](const char*) { return most.c_str(); }, "PET_NNODES");
+  const std::string first = value_of(get, "MASTER_ADDR");
+  demand(count >= 1 && count <= static_cast<int>(kMostHosts), ExitCode::config, "PET_NNODES=", nodes,
+         " is not a number of hosts");
+  demand(!first.empty(), ExitCode::config, "PET_NNODES=", nodes, " is set, but MASTER_ADDR is not");
+  HostList list{.hosts = std::vector<std::string>(static_cast<std::size_t>(count)), .mine = number_of(get, "PET_NODE_RANK")};
+  list.hosts[0] = first;
+  return list;
+}
+
+HostList from_sagemaker(const Get& get) {
+  const std::string here = value_of(get, "SM_CURRENT_HOST"), all = value_of(get, "SM_HOSTS");
+  const Json json = json_of(all);
+  const auto is_text = [](const Json& host) { return host.is_string(); };
+  demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config, "SM_HOSTS=", all,
+         R"( is not a list such as ["algo-1","algo-2"])");
+  HostList list{.hosts = json.get<std::vector<std::string>>()};
+  const auto found = std::find(list.hosts.begin(), list.hosts.end(), here);
+  demand(found != list.hosts.end(), ExitCode::config, "SM_CURRENT_HOST=", here, " is not in SM_HOSTS=", all);
+  list.mine = static_cast<int>(found - list.hosts.begin());
+  return list;
+}
+
+std::string name_of_this_machine() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// The name up to its first dot.
+std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
+
+std::string text_of(const sockaddr* address) {
+  std::array<char, NI_MAXHOST> text{};
+  const socklen_t size = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const int error = ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return error == 0 ? text.data() : "";
+}
+
+// All addresses of this machine's interfaces, loopback apart.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> result;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return result;
+  for (const ifaddrs* i = list; i; i = i->ifa_next) {
+    const bool internet = i->ifa_addr && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
+    const std::string text = internet ? text_of(i->ifa_addr) : "";
+    if (!text.empty() && text != "127.0.0.1" && text != "::1") result.push_back(text);
+  }
+  ::freeifaddrs(list);
+  return result;
+}
+
+bool has_address_of(const std::vector<std::string>& own, const std::string& host) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, &::freeaddrinfo);
+  for (const addrinfo* i = list; i; i = i->ai_next) {
+    if (std::find(own.begin(), own.end(), text_of(i->ai_addr)) != own.end()) return true;
+  }
+  return false;
+}
+
+int find_this_machine(const std::string& list, const std::vector<std::string>& hosts) {
+  const std::string name = name_of_this_machine();
+  const auto by_name = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
+    return host == name || (short_name(host) == short_name(name) && host.find_first_not_of("0123456789.") != host.npos);
+  });
+  if (by_name != hosts.end()) return static_cast<int>(by_name - hosts.begin());
+  const std::vector<std::string> own = own_addresses();
+  const auto by_address =
+      std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) { return has_address_of(own, host); });
+  demand(by_address != hosts.end(), ExitCode::config, "--hosts ", list, ": this machine, ", name, " (",
+         fmt::format("{}", fmt::join(own, ", ")), "), is not in the list");
+  return static_cast<int>(by_address - hosts.begin());
+}
+
+}  // namespace
+
+std::vector<std::string> slurm_hosts(std::string_view list) {
+  std::vector<std::string> hosts;
+  for (const std::string& part : split(list)) {
+    (void)comm::first_host(part);  // throws if it is not well formed
+    expand(part, hosts);
+  }
+  return hosts;
+}
+
+HostList host_list(const std::string& text, const Get& get) {
+  HostList list;
+  if (text != "auto") {
+    list.hosts = split(text);
+    for (const std::string& host : list.hosts) {
+      demand(!host.empty() && std::count(list.hosts.begin(), list.hosts.end(), host) == 1, ExitCode::config, "--hosts ", text,
+             ": ", host.empty() ? "a host without a name" : concat(host, " is there twice"));
+    }
+    const bool indexed = !value_of(get, "JOB_COMPLETION_INDEX").empty();
+    list.mine = indexed ? number_of(get, "JOB_COMPLETION_INDEX") : find_this_machine(text, list.hosts);
+  } else if (!value_of(get, "SLURM_NODEID").empty()) {
+    list = from_slurm(get);
+  } else if (!value_of(get, "PET_NNODES").empty()) {
+    list = from_pytorch_job(get);
+  } else if (!value_of(get, "SM_HOSTS").empty()) {
+    list = from_sagemaker(get);
+  } else {
+    fail(ExitCode::config,
+         "--hosts auto: no scheduler tells the hosts of this job (SLURM_NODEID, PET_NNODES and SM_HOSTS are not set). "
+         "List them: --hosts node1,node2");
+  }
+  demand(list.mine < static_cast<int>(list.hosts.size()), ExitCode::config, "--hosts ", text, ": this is host ", list.mine,
+         " of ", list.hosts.size());
+  return list;
+}
+
+}  // namespace octet::app

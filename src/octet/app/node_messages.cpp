@@ -1,0 +1,154 @@
+#include "octet/app/node_messages.h"
+
+#include <utility>
+
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+using Value = nlohmann::json;
+
+std::string dump(const Value& json) { return json.dump(-1, ' ', false, Value::error_handler_t::replace); }
+
+// Calls read(json) and turns what it throws into a sentence.
+template <class Read>
+auto read_message(const char* name, const std::string& text, const Read& read) {
+  try {
+    return read(Value::parse(text));
+  } catch (const Value::exception& error) {
+    fail(ExitCode::peer, "sent a message \"", name, "\" that cannot be read: ", error.what());
+  }
+}
+
+double age_s(std::int64_t ns, std::int64_t now) { return ns > 0 ? static_cast<double>(now - ns) * 1e-9 : -1; }
+
+// Never 0, which means that it has not happened.
+std::int64_t time_ns(double age_s, std::int64_t now) {
+  return age_s < 0 ? 0 : std::max<std::int64_t>(1, now - static_cast<std::int64_t>(age_s * 1e9));
+}
+
+}  // namespace
+
+std::string text_of(const NodeJoin& join) {
+  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"command", join.command}});
+}
+
+NodeJoin join_of(const std::string& text) {
+  return read_message(topic::kJoin, text, [](const Value& json) {
+    return NodeJoin{.name = json.at("name").get<std::string>(),
+                    .host = json.at("host").get<std::string>(),
+                    .port = json.at("port").get<int>(),
+                    .command = json.at("command").get<std::string>()};
+  });
+}
+
+std::string text_of(const NodePlace& place) { return dump({{"node", place.node}, {"host", place.host}}); }
+
+NodePlace place_of(const std::string& text) {
+  return read_message(topic::kSee, text, [](const Value& json) {
+    return NodePlace{.node = json.at("node").get<int>(), .host = json.at("host").get<std::string>()};
+  });
+}
+
+std::string text_of(const Order& order) {
+  const RanksHere& ranks = order.ranks;
+  return dump({{"attempt", order.attempt},
+               {"job", order.job},
+               {"first", ranks.first},
+               {"count", ranks.count},
+               {"all", ranks.all},
+               {"host", ranks.host},
+               {"port", ranks.port},
+               {"command", order.command}});
+}
+
+Order order_of(const std::string& text) {
+  return read_message(topic::kOrder, text, [](const Value& json) {
+    Order order{.attempt = json.at("attempt").get<std::int64_t>(),
+                .job = json.at("job").get<std::string>(),
+                .ranks = {.first = json.at("first").get<int>(),
+                          .count = json.at("count").get<int>(),
+                          .all = json.at("all").get<int>(),
+                          .host = json.at("host").get<std::string>(),
+                          .port = json.at("port").get<int>()},
+                .command = json.at("command").get<std::vector<std::string>>()};
+    const RanksHere& ranks = order.ranks;
+    demand(ranks.first >= 0 && ranks.count >= 0 && ranks.count <= kMostRanks && ranks.all >= ranks.first + ranks.count,
+           ExitCode::peer, "ordered ", ranks.count, " ranks from ", ranks.first, " on, of ", ranks.all);
+    return order;
+  });
+}
+
+std::string text_of(const NodeEnd& end) {
+  return dump({{"attempt", end.attempt},
+               {"code", end.code},
+               {"what", end.what},
+               {"asked", end.asked},
+               {"all", end.all},
+               {"port", end.port}});
+}
+
+NodeEnd end_of(const std::string& text) {
+  return read_message(topic::kEnded, text, [](const Value& json) {
+    return NodeEnd{.attempt = json.at("attempt").get<std::int64_t>(),
+                   .code = json.at("code").get<int>(),
+                   .what = json.at("what").get<std::string>(),
+                   .asked = json.at("asked").get<bool>(),
+                   .all = json.at("all").get<bool>(),
+                   .port = json.at("port").get<int>()};
+  });
+}
+
+double grace_of(const std::string& text) {
+  return read_message(topic::kStop, text, [](const Value& json) { return json.at("grace_s").get<double>(); });
+}
+
+std::string text_of(const RunOver& over) { return dump({{"code", over.code}, {"why", over.why}}); }
+
+RunOver over_of(const std::string& text) {
+  return read_message(topic::kFinish, text, [](const Value& json) {
+    return RunOver{.code = json.at("code").get<int>(), .why = json.at("why").get<std::string>()};
+  });
+}
+
+std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, int first, int count) {
+  const std::int64_t now = telemetry::monotonic_ns();
+  Value list = Value::array();
+  for (int rank = first; rank < first + count; ++rank) {
+    const telemetry::RankPage& page = pages.page(rank);
+    Value entered = Value::array();
+    for (const auto& ns : page.entered_ns) entered.push_back(age_s(ns, now));
+    list.push_back({{"rank", rank},
+                    {"phase", static_cast<int>(page.phase.load())},
+                    {"step", page.step.load()},
+                    {"start_step", page.start_step.load()},
+                    {"saved_step", page.saved_step.load()},
+                    {"changed", age_s(page.changed_ns, now)},
+                    {"first_step", age_s(page.first_step_ns, now)},
+                    {"entered", std::move(entered)}});
+  }
+  return dump({{"attempt", attempt}, {"pages", std::move(list)}});
+}
+
+std::int64_t read_pages(const std::string& text, telemetry::RankPages& pages) {
+  return read_message(topic::kPages, text, [&](const Value& json) {
+    const std::int64_t now = telemetry::monotonic_ns();
+    for (const Value& from : json.at("pages")) {
+      const int rank = from.at("rank").get<int>(), phase = from.at("phase").get<int>();
+      if (rank < 0 || rank >= pages.ranks() || phase < 0 || phase >= telemetry::kPhases) continue;
+      telemetry::RankPage& page = pages.page(rank);
+      page.phase = static_cast<telemetry::Phase>(phase);
+      page.step = from.at("step").get<std::int64_t>();
+      page.start_step = from.at("start_step").get<std::int64_t>();
+      page.saved_step = from.at("saved_step").get<std::int64_t>();
+      page.changed_ns = time_ns(from.at("changed").get<double>(), now);
+      page.first_step_ns = time_ns(from.at("first_step").get<double>(), now);
+      const Value& entered = from.at("entered");
+      for (std::size_t i = 0; i < page.entered_ns.size(); ++i) page.entered_ns[i] = time_ns(entered.at(i).get<double>(), now);
+    }
+    return json.at("attempt").get<std::int64_t>();
+  });
+}
+
+}  // namespace octet::app

@@ -1,0 +1,80 @@
+// What the supervisors of a run tell each other, as JSON. An order goes from the coordinator to a node, the others to the
+// coordinator.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/app/local_ranks.h"
+#include "octet/base/json.h"
+#include "octet/telemetry/rank_page.h"
+
+namespace octet::app {
+
+namespace topic {
+inline constexpr const char* kJoin = "join";            // NodeJoin
+inline constexpr const char* kPages = "pages";          // pages_text()
+inline constexpr const char* kEnded = "ended";          // NodeEnd, when the first rank fails and when all have ended
+inline constexpr const char* kWelcome = "welcome";      // this node coordinates
+inline constexpr const char* kSee = "see";              // NodePlace: that node coordinates
+inline constexpr const char* kSearching = "searching";  // this node does not, as long as lower ones live
+inline constexpr const char* kOrder = "order";          // Order
+inline constexpr const char* kStop = "stop";            // {"grace_s": ...}
+inline constexpr const char* kFinish = "finish";        // RunOver
+}  // namespace topic
+
+struct NodeJoin {
+  std::string name;  // of the machine
+  std::string host;  // where other nodes reach it
+  int port = 0;      // free, for rank 0
+  std::string command;
+};
+
+struct NodePlace {
+  int node = 0;
+  std::string host;
+};
+
+// One attempt on one node.
+struct Order {
+  std::int64_t attempt = 0;
+  std::string job;
+  RanksHere ranks;  // none: the node is a spare
+  std::vector<std::string> command;
+};
+
+struct NodeEnd {
+  std::int64_t attempt = 0;
+  int code = 0;
+  std::string what;    // which rank failed, and how
+  bool asked = false;  // by a signal to this node's supervisor
+  bool all = false;    // all ranks of the node have ended
+  int port = 0;        // free, for rank 0 of the next attempt
+};
+
+struct RunOver {
+  int code = 0;
+  std::string why;  // for this node alone; may be empty
+};
+
+std::string text_of(const NodeJoin& join);
+std::string text_of(const NodePlace& place);
+std::string text_of(const Order& order);
+std::string text_of(const NodeEnd& end);
+std::string text_of(const RunOver& over);
+// These throw Error{peer} if the text is not one.
+NodeJoin join_of(const std::string& text);
+NodePlace place_of(const std::string& text);
+Order order_of(const std::string& text);
+NodeEnd end_of(const std::string& text);
+RunOver over_of(const std::string& text);
+double grace_of(const std::string& text);  // of a stop
+
+// The pages of ranks first to first+count-1, with ages instead of times, because clocks of machines differ; and the reverse.
+std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, int first, int count);
+// Returns the attempt. Leaves ranks out for which `pages` has no room.
+std::int64_t read_pages(const std::string& text, telemetry::RankPages& pages);
+
+}  // namespace octet::app

@@ -1,0 +1,193 @@
+#include "octet/app/node_network.h"
+
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "octet/base/require.h"
+#include "octet/base/start_thread.h"
+#include "octet/base/visible.h"
+
+namespace octet::app {
+namespace {
+
+constexpr double kLastWordsS = 1;
+constexpr std::size_t kMostMessage = std::size_t{16} << 20;
+
+std::string name_of(int node, const std::string& host) { return concat("node", node, " (", host, ")"); }
+
+}  // namespace
+
+NodeNetwork::NodeNetwork(Options options)
+    : options_(std::move(options)),
+      address_(options_.host),
+      door_(comm::listen_at(options_.host, options_.port, name_of(options_.node, options_.host)),
+            {.owner = concat("node", options_.node),
+             .token = options_.token,
+             .refusal = [this](const comm::Claim& claim) { return refusal(claim); },
+             .enter = [this](comm::Guest&& guest) { enter(std::move(guest)); }}) {
+  sigset_t all, before;  // signals are for the main thread
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = start_thread("the network of supervisors", [this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+NodeNetwork::~NodeNetwork() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.poke();
+  thread_.join();
+}
+
+std::string NodeNetwork::refusal(const comm::Claim& claim) const {
+  if (claim.size != static_cast<std::uint64_t>(options_.nodes))
+    return concat("node", claim.rank, " was started with ", claim.size, " hosts, node", options_.node, " with ", options_.nodes);
+  if (claim.version != options_.version)
+    return concat("node", claim.rank, " is ", claim.version, ", node", options_.node, " is ", options_.version);
+  if (claim.rank >= claim.size || claim.rank == static_cast<std::uint64_t>(options_.node))
+    return concat("there is another node", claim.rank, " of ", options_.nodes);
+  return "";
+}
+
+// Called by the thread, which holds the mutex.
+void NodeNetwork::enter(comm::Guest&& guest) {
+  const int node = static_cast<int>(guest.claim.rank);
+  links_.erase(node);  // of a supervisor that has ended since
+  links_.emplace(node, Link{.connection = std::move(guest.connection), .heard = Clock::now()});
+  tell({.kind = NodeEvent::Kind::joined, .node = node});
+}
+
+void NodeNetwork::tell(NodeEvent event) {
+  events_.push_back(std::move(event));
+  news_.poke();
+}
+
+std::vector<NodeEvent> NodeNetwork::take() {
+  const std::lock_guard lock(mutex_);
+  news_.clear();
+  std::vector<NodeEvent> result(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
+  events_.clear();
+  return result;
+}
+
+void NodeNetwork::send(int node, const std::string& what, std::string text) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto link = links_.find(node);
+    if (link == links_.end()) return;
+    link->second.connection.send({comm::Message::post, 0, 0, what, std::move(text)});
+  }
+  wake_.poke();
+}
+
+void NodeNetwork::close(int node) {
+  const std::lock_guard lock(mutex_);
+  links_.erase(node);
+}
+
+void NodeNetwork::connect(int node, const std::string& host, double timeout_s) {
+  comm::Connection connection = comm::join(
+      {.host = host,
+       .port = options_.port,
+       .token = options_.token,
+       .claim = {static_cast<std::uint64_t>(options_.node), static_cast<std::uint64_t>(options_.nodes), options_.version},
+       .timeout_s = timeout_s,
+       .server = name_of(node, host),
+       .me = name_of(options_.node, options_.host)});
+  {
+    const std::lock_guard lock(mutex_);
+    address_ = comm::address_of(connection.socket());
+    links_.erase(kUplink);
+    links_.emplace(kUplink, Link{.connection = std::move(connection), .heard = Clock::now()});
+  }
+  wake_.poke();
+}
+
+std::string NodeNetwork::address() const {
+  const std::lock_guard lock(mutex_);
+  return address_;
+}
+
+bool NodeNetwork::serve(int node, Link& link, bool readable, Clock::time_point now, std::string& why) {
+  try {
+    if (readable) {
+      link.heard = now;
+      const bool alive = link.connection.receive();
+      while (auto frame = link.connection.next(kMostMessage)) {
+        if (frame->kind == comm::Message::post)
+          tell({.kind = NodeEvent::Kind::message, .node = node, .what = frame->key, .text = frame->value});
+      }
+      if (!alive) why = "closed its connection";
+    }
+    if (why.empty() && !link.connection.flush()) why = "closed its connection";
+  } catch (const Error& error) {
+    why = printable(error.what());
+  }
+  if (why.empty() && now - link.heard > comm::seconds(options_.silence_s))
+    why = concat("has been silent for ", options_.silence_s, " s");
+  return why.empty();
+}
+
+void NodeNetwork::run() {
+  const auto beat = comm::seconds(std::min(0.5, options_.silence_s / 5));
+  auto last_turn = Clock::now(), last_beat = last_turn;
+  std::optional<Clock::time_point> ends;
+  std::vector<pollfd> polled;
+  std::vector<int> nodes;
+  std::unique_lock lock(mutex_);
+  while (!ends || Clock::now() < *ends) {
+    polled.assign(1, {wake_.fd(), POLLIN, 0});
+    door_.watch(polled);
+    const std::size_t first = polled.size();
+    nodes.clear();
+    for (const auto& [node, link] : links_) {
+      nodes.push_back(node);
+      polled.push_back({link.connection.fd(), static_cast<short>(POLLIN | (link.connection.has_output() ? POLLOUT : 0)), 0});
+    }
+    lock.unlock();
+    ::poll(polled.data(), polled.size(), comm::milliseconds_until(ends ? *ends : last_turn + beat));
+    lock.lock();
+    wake_.clear();
+
+    const auto now = Clock::now();
+    // This process itself may have been suspended. What the others sent meanwhile is still to be read.
+    const bool slept = now - last_turn > beat + comm::seconds(options_.silence_s / 2);
+    last_turn = now;
+    if (now - last_beat >= beat) {
+      last_beat = now;
+      for (auto& [node, link] : links_) {
+        if (!link.connection.has_output()) link.connection.send({});
+      }
+    }
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const auto found = links_.find(nodes[i]);
+      // The connection may have been closed or replaced while the thread waited.
+      if (found == links_.end() || found->second.connection.fd() != polled[first + i].fd) continue;
+      if (slept) found->second.heard = now;
+      std::string why;
+      if (serve(found->first, found->second, (polled[first + i].revents & ~POLLOUT) != 0, now, why)) continue;
+      tell({.kind = NodeEvent::Kind::gone, .node = found->first, .text = why});
+      links_.erase(found);
+    }
+    door_.handle(std::span(polled).subspan(1, first - 1), now);
+    door_.flush(now);
+    if (!stop_) continue;
+    if (!ends) {
+      door_.close();
+      ends = now + comm::seconds(kLastWordsS);
+    }
+    // To close a socket before the other end has could discard what is still on its way.
+    for (auto& [node, link] : links_) {
+      if (!link.connection.has_output()) link.connection.shut_sending();
+    }
+    if (links_.empty()) return;
+  }
+}
+
+}  // namespace octet::app

@@ -1,0 +1,63 @@
+// The ranks that this host runs, attempt after attempt: their processes, their pages and their logs.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "octet/app/node_messages.h"
+#include "octet/app/process_group.h"
+#include "octet/app/rank_logs.h"
+#include "octet/telemetry/rank_page.h"
+
+namespace octet::app {
+
+struct NodeRanksOptions {
+  std::filesystem::path run_folder;
+  int node = 0;
+  int most_ranks = 1;  // of all hosts
+  double grace_s = 2;  // what the other ranks have to end by themselves after one failed
+  std::string token;   // of local_ranks()
+  // As of ProcessGroupOptions.
+  std::function<void(int rank, StandardStream stream, std::string_view line)> output;
+  std::function<void(std::string_view sentence)> note;
+};
+
+class NodeRanks {
+ public:
+  explicit NodeRanks(NodeRanksOptions options);
+
+  // Starts the ranks of an attempt; none is fine.
+  void start(const Order& order);
+  // Waits until something happens to the ranks, `also` can be read, a signal arrives, or at_most_s have passed.
+  void turn(int also, double at_most_s);
+  bool running() const { return group_ && group_->running(); }
+  // What is to be reported of the attempt since the last call: that a rank has failed, then that all have ended.
+  std::optional<NodeEnd> news();
+  void end(double grace_s);
+  // Kills the ranks and waits until they have gone.
+  void kill();
+  // Whether a signal has asked this host to leave the run.
+  bool asked() const { return asked_; }
+  std::optional<Clock::time_point> failed_at() const { return group_ ? group_->failed_at() : std::nullopt; }
+
+  // Of all ranks of the run. This host's ranks write theirs; the others are the caller's to fill.
+  telemetry::RankPages& pages() { return pages_; }
+  const Order& order() const { return order_; }
+  // Says a sentence on the console and in this host's log.
+  void say(std::string_view sentence);
+
+ private:
+  NodeRanksOptions options_;
+  SignalPipe signals_;
+  RankLogs logs_;
+  telemetry::RankPages pages_;
+  Order order_;
+  std::optional<ProcessGroup> group_;
+  std::string what_;  // the sentence about the failure of this attempt
+  bool told_failure_ = false, told_end_ = false, asked_ = false;
+};
+
+}  // namespace octet::app

@@ -1,0 +1,67 @@
+#include "octet/app/roster.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+constexpr std::size_t kAttempts = 3;
+constexpr std::ptrdiff_t kFailures = 2;
+constexpr int kPeer = static_cast<int>(ExitCode::peer), kPreempted = static_cast<int>(ExitCode::preempted);
+
+bool contains(const std::vector<int>& nodes, int node) { return std::find(nodes.begin(), nodes.end(), node) != nodes.end(); }
+
+}  // namespace
+
+void Roster::blame(int node) {
+  blamed_.push_back(node);
+  if (blamed_.size() > kAttempts) blamed_.pop_front();
+}
+
+bool Roster::is_suspect(int node) const {
+  return nodes_[static_cast<std::size_t>(node)].excluded || std::count(blamed_.begin(), blamed_.end(), node) >= kFailures;
+}
+
+std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const {
+  std::vector<int> nodes;
+  for (const int node : here) {
+    if (!nodes_[static_cast<std::size_t>(node)].excluded) nodes.push_back(node);
+  }
+  const auto order = [&](int node) { return std::tuple(is_suspect(node), !contains(ran_before, node), node); };
+  std::sort(nodes.begin(), nodes.end(), [&](int a, int b) { return order(a) < order(b); });
+  nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(wanted)));
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
+}
+
+void Verdict::weigh(int weight, int node, int code, std::string_view what) {
+  if (weight <= weight_) return;
+  weight_ = weight;
+  node_ = node;
+  code_ = code;
+  what_ = what;
+}
+
+void Verdict::rank_failed(int node, int code, std::string_view what) {
+  if (code == 0) return;
+  const bool by_itself = code != kPeer && code != kPreempted;
+  weigh(by_itself ? 3 : 1, by_itself ? node : -1, code, what);
+}
+
+void Verdict::node_lost(int node, std::string_view what) { weigh(2, node, kPeer, what); }
+
+std::optional<DataMesh> shrunk(const DataMesh& mesh, int ranks) {
+  for (int data = std::min(mesh.replicate * mesh.shard, ranks / mesh.rest); data >= 1; --data) {
+    if (mesh.global_batch % (data * mesh.micro_batch) != 0) continue;
+    DataMesh smaller = mesh;
+    smaller.shard = data % mesh.shard == 0 ? mesh.shard : data;
+    smaller.replicate = data / smaller.shard;
+    if (smaller.shard % mesh.expert == 0) return smaller;
+  }
+  return std::nullopt;
+}
+
+}  // namespace octet::app

@@ -1,0 +1,68 @@
+// Which nodes run ranks in the next attempt, and what ended the last one. Pure bookkeeping of the coordinator.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octet::app {
+
+class Roster {
+ public:
+  explicit Roster(int nodes) : nodes_(static_cast<std::size_t>(nodes)) {}
+
+  // This node, or -1, is to blame for the end of the attempt.
+  void blame(int node);
+  // This node is unfit (exit code 79) and runs nothing until its supervisor is started again.
+  void exclude(int node) { nodes_[static_cast<std::size_t>(node)].excluded = true; }
+  void readmit(int node) { nodes_[static_cast<std::size_t>(node)].excluded = false; }
+  // Whether it failed in two of the last three attempts, or is excluded.
+  bool is_suspect(int node) const;
+  // The nodes that run ranks next: at most `wanted` of those that are here, in rising order. Suspects come last, and of the
+  // others those that ran before come first.
+  std::vector<int> choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const;
+
+ private:
+  struct Node {
+    bool excluded = false;
+  };
+  std::vector<Node> nodes_;
+  std::deque<int> blamed_;  // of the last three attempts
+};
+
+// What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a
+// rank that failed by itself, then a node that was lost, then ranks that missed a peer or were asked to end. Of equals the first
+// counts.
+class Verdict {
+ public:
+  void rank_failed(int node, int code, std::string_view what);
+  void node_lost(int node, std::string_view what);
+
+  bool any() const { return weight_ > 0; }
+  int code() const { return code_; }
+  const std::string& what() const { return what_; }
+  int node() const { return node_; }  // -1: none is to blame
+
+ private:
+  void weigh(int weight, int node, int code, std::string_view what);
+
+  int weight_ = 0, code_ = 0, node_ = -1;
+  std::string what_;
+};
+
+// The mesh of a run, as far as the number of ranks can change it.
+struct DataMesh {
+  int replicate = 1, shard = 1;
+  int rest = 1;                           // pipeline x context x tensor
+  int expert = 1;                         // divides shard
+  int global_batch = 1, micro_batch = 1;  // sequences
+  int ranks() const { return replicate * shard * rest; }
+};
+// The largest mesh with at most `ranks` ranks that keeps `rest` and whose replicate x shard divides the global batch. It has
+// fewer replicas first, then fewer shards. Nothing if there is none.
+std::optional<DataMesh> shrunk(const DataMesh& mesh, int ranks);
+
+}  // namespace octet::app

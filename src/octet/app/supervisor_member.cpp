@@ -1,0 +1,184 @@
+// A supervisor that does not coordinate: how it finds the node that does, and what it does for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "octet/app/supervisor.h"
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+constexpr double kConnectS = 1;   // for a node that should be there
+constexpr double kAnswerS = 15;   // a node that searches itself answers when it has found out
+constexpr double kPagesS = 0.5;   // between two reports of what the ranks do
+constexpr double kRetryS = 0.25;  // between two rounds of a search
+constexpr int kLeft = static_cast<int>(ExitCode::preempted);
+
+bool goes_on(const telemetry::Attempt& attempt) { return attempt.ended.empty() || attempt.next.starts_with("restarts"); }
+
+}  // namespace
+
+Supervisor::Role Supervisor::search() {
+  const std::optional<NodePlace> lost = std::exchange(coordinator_, std::nullopt);
+  const Clock::time_point start = Clock::now();
+  std::string trouble;
+  for (;;) {
+    std::optional<telemetry::Attempt> newest;
+    record([&] {
+      for (telemetry::Attempt& attempt : attempts_.read()) {
+        if (!attempt.coordinator_host.empty() && (!newest || attempt.number > newest->number)) newest = std::move(attempt);
+      }
+    });
+    if (newest && newest->job == job_ && newest->number >= known_attempt_ && !goes_on(*newest)) {
+      over_code_ = newest->code;
+      return Role::over;
+    }
+    // The coordinator of the newest attempt first, then the lower nodes, and the higher ones if one of them may coordinate.
+    std::vector<NodePlace> places;
+    if (newest && goes_on(*newest) && newest->coordinator != me() && newest->coordinator < nodes())
+      places.push_back({newest->coordinator, newest->coordinator_host});
+    const bool had_one = !places.empty() || !fresh_;
+    for (int node = 0; node < (had_one ? nodes() : me()); ++node) {
+      const std::string& host = options_.hosts.hosts[static_cast<std::size_t>(node)];
+      const bool again = std::any_of(places.begin(), places.end(), [&](const NodePlace& place) { return place.node == node; });
+      if (node != me() && !again && !host.empty()) places.push_back({node, host});
+    }
+    bool lower_lives = false, elsewhere = false;
+    for (const NodePlace& place : places) {
+      if (ranks_.asked()) return Role::asked;
+      if (place.node > me() && lower_lives) break;
+      std::optional<NodePlace> other;
+      Answer answer = ask(place, other, trouble);
+      if (answer == Answer::another && other->node != me()) {
+        answer = ask(*std::exchange(other, std::nullopt), other, trouble);
+        elsewhere = elsewhere || answer != Answer::welcome;
+      }
+      if (answer == Answer::welcome) return Role::member;
+      lower_lives = lower_lives || (place.node < me() && answer == Answer::searching);
+    }
+    // Another side of a broken network has begun an attempt: this one must not.
+    if (!fresh_ && newest && newest->job == job_ && newest->number > known_attempt_ && newest->coordinator != me() &&
+        !(lost && newest->coordinator == lost->node))
+      elsewhere = true;
+    const double waited_s = seconds_since(start);
+    const bool late = waited_s >= options_.join_timeout_s;
+    demand(!elsewhere || !late, ExitCode::peer, name_of(me()), " cannot reach the node that coordinates the run: ", trouble);
+    if (!elsewhere && !lower_lives && (!fresh_ || me() == 0 || late)) {
+      coordinator_ = lost;
+      return Role::coordinator;
+    }
+    for (const NodeEvent& event : turn(kRetryS)) hold(event);
+    if (ranks_.asked()) return Role::asked;
+  }
+}
+
+// Answers a lower node at once, so that two that search do not wait for each other. A higher one waits until this node has found
+// out.
+void Supervisor::hold(const NodeEvent& event) {
+  if (event.kind == NodeEvent::Kind::joined && event.node < me()) network_->send(event.node, topic::kSearching, "{}");
+  if (event.node != kUplink) early_.push_back(event);
+}
+
+Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble) {
+  try {
+    network_->connect(place.node, place.host, kConnectS);
+  } catch (const Error& error) {
+    trouble = error.what();
+    return Answer::none;
+  }
+  const Clock::time_point start = Clock::now();
+  while (seconds_since(start) < kAnswerS && !ranks_.asked()) {
+    for (const NodeEvent& event : turn(kRetryS)) {
+      if (event.node != kUplink) {
+        hold(event);
+      } else if (event.kind == NodeEvent::Kind::gone) {
+        trouble = concat("node", place.node, " (", place.host, ") ", event.text);
+        return Answer::none;
+      } else if (event.what == topic::kWelcome) {
+        coordinator_ = place;
+        return Answer::welcome;
+      } else if (event.what == topic::kSearching) {
+        network_->close(kUplink);
+        return Answer::searching;
+      } else if (event.what == topic::kSee) {
+        other = place_of(event.text);
+        network_->close(kUplink);
+        return Answer::another;
+      }
+    }
+  }
+  network_->close(kUplink);
+  return Answer::searching;
+}
+
+std::optional<int> Supervisor::follow() {
+  fresh_ = false;
+  ranks_.say(concat("node", me(), " follows ", name_of(coordinator_->node)));
+  network_->send(kUplink, topic::kJoin, text_of(own_join()));
+  for (const NodeEvent& event : std::exchange(early_, {})) {
+    if (const std::optional<int> code = obey(event)) return code;
+  }
+  while (coordinator_) {
+    for (const NodeEvent& event : turn(kPagesS / 2)) {
+      if (const std::optional<int> code = obey(event)) return code;
+    }
+    std::optional<NodeEnd> end = ranks_.news();
+    if (end || seconds_since(pages_sent_) >= kPagesS) send_pages();
+    if (end) {
+      end->port = own_join().port;
+      network_->send(kUplink, topic::kEnded, text_of(*end));
+      if (end->all && end->asked) return kLeft;
+    }
+    if (ranks_.asked() && !ranks_.running()) return kLeft;
+  }
+  coordinator_ = lost_;
+  while (ranks_.running()) {
+    for (const NodeEvent& event : turn(kPagesS)) hold(event);
+    ranks_.news();
+  }
+  return ranks_.asked() ? std::optional(kLeft) : std::nullopt;
+}
+
+std::optional<int> Supervisor::obey(const NodeEvent& event) {
+  if (!coordinator_) {  // lost in this moment
+    hold(event);
+    return std::nullopt;
+  }
+  if (event.node != kUplink) {
+    if (event.kind == NodeEvent::Kind::joined) network_->send(event.node, topic::kSee, text_of(*coordinator_));
+    return std::nullopt;
+  }
+  if (event.kind == NodeEvent::Kind::gone) {
+    ranks_.say(concat(name_of(coordinator_->node), ", which coordinates, ", event.text));
+    lost_ = std::exchange(coordinator_, std::nullopt);
+    lost_how_ = event.text;
+    fault_ = failed_at_ = Clock::now();
+    ranks_.end(options_.grace_s);
+  } else if (event.what == topic::kOrder) {
+    const Order order = order_of(event.text);
+    known_attempt_ = order.attempt;
+    job_ = order.job;
+    ranks_.kill();
+    begin_ns_ = telemetry::monotonic_ns();
+    ranks_.start(order);
+  } else if (event.what == topic::kStop) {
+    ranks_.end(grace_of(event.text));
+  } else if (event.what == topic::kFinish) {
+    ranks_.kill();
+    const RunOver over = over_of(event.text);
+    if (!over.why.empty()) ranks_.say(over.why);
+    return over.code;
+  }
+  return std::nullopt;
+}
+
+void Supervisor::send_pages() {
+  pages_sent_ = Clock::now();
+  const Order& order = ranks_.order();
+  if (order.ranks.count > 0)
+    network_->send(kUplink, topic::kPages, pages_text(order.attempt, ranks_.pages(), order.ranks.first, order.ranks.count));
+}
+
+}  // namespace octet::app

@@ -1,0 +1,80 @@
+#include "octet/app/host_list.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <map>
+
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+using Hosts = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+
+HostList list_of(const std::string& list, const Variables& variables) {
+  return host_list(list, [&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string error_of(const std::string& list, const Variables& variables) {
+  try {
+    list_of(list, variables);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SlurmHosts, AllOfThem) {
+  EXPECT_EQ(slurm_hosts("node[003-005,9],gpu1"), (Hosts{"node003", "node004", "node005", "node9", "gpu1"}));
+  EXPECT_EQ(slurm_hosts("rack[1-2]node[08-10]-ib"),
+            (Hosts{"rack1node08-ib", "rack1node09-ib", "rack1node10-ib", "rack2node08-ib", "rack2node09-ib", "rack2node10-ib"}));
+  EXPECT_EQ(slurm_hosts("10.0.0.7"), (Hosts{"10.0.0.7"}));
+  for (const char* list : {"", ",a", "a[", "a[1", "a]", "a[]", "a[-3]", "a[3-]", "a[1-99999999999]", "a[x]", "a[[1]]", "a,,b"})
+    EXPECT_THROW(slurm_hosts(list), Error) << list;
+}
+
+TEST(HostList, OfSchedulers) {
+  const HostList slurm =
+      list_of("auto", {{"SLURM_STEP_NODELIST", "n[1-3]"}, {"SLURM_JOB_NODELIST", "n[1-9]"}, {"SLURM_NODEID", "2"}});
+  EXPECT_EQ(slurm.hosts, (Hosts{"n1", "n2", "n3"}));
+  EXPECT_EQ(slurm.mine, 2);
+  const HostList torch = list_of("auto", {{"PET_NNODES", "1:3"}, {"PET_NODE_RANK", "1"}, {"MASTER_ADDR", "job-master-0"}});
+  EXPECT_EQ(torch.hosts, (Hosts{"job-master-0", "", ""})) << "PyTorchJob names the first alone";
+  EXPECT_EQ(torch.mine, 1);
+  const HostList sagemaker = list_of("auto", {{"SM_HOSTS", R"(["algo-1","algo-2"])"}, {"SM_CURRENT_HOST", "algo-2"}});
+  EXPECT_EQ(sagemaker.mine, 1);
+  const HostList indexed = list_of("run-0.svc,run-1.svc", {{"JOB_COMPLETION_INDEX", "1"}});
+  EXPECT_EQ(indexed.hosts[1], "run-1.svc");
+  EXPECT_EQ(indexed.mine, 1);
+}
+
+TEST(HostList, FindsThisMachine) {
+  std::array<char, 256> name{};
+  ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);
+  const std::string me = name.data();
+  EXPECT_EQ(list_of("other.invalid," + me, {}).mine, 1);
+  EXPECT_EQ(list_of("other.invalid," + me.substr(0, me.find('.')) + ".cluster.invalid", {}).mine, 1);
+}
+
+TEST(HostList, SaysWhatIsWrong) {
+  EXPECT_NE(error_of("a.invalid,b.invalid", {}).find("--hosts a.invalid,b.invalid: this machine, "), std::string::npos);
+  EXPECT_NE(error_of("a.invalid,,b.invalid", {}).find("a host without a name"), std::string::npos);
+  EXPECT_NE(error_of("a.invalid,a.invalid", {}).find("a.invalid is there twice"), std::string::npos);
+  EXPECT_NE(error_of("auto", {}).find("no scheduler tells the hosts"), std::string::npos);
+  EXPECT_NE(error_of("auto", {{"SLURM_NODEID", "2"}}).find("SLURM_NODEID is set, but none of"), std::string::npos);
+  EXPECT_EQ(error_of("auto", {{"SLURM_NODEID", "x"}, {"SLURM_JOB_NODELIST", "n1"}}),
+            "SLURM_NODEID=x is not a whole number of at least 0");
+  EXPECT_EQ(error_of("a,b", {{"JOB_COMPLETION_INDEX", "2"}}), "--hosts a,b: this is host 2 of 2");
+  EXPECT_NE(error_of("auto", {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}}).find("MASTER_ADDR is not"), std::string::npos);
+  EXPECT_NE(error_of("auto", {{"SM_HOSTS", R"(["a"])"}, {"SM_CURRENT_HOST", "b"}}).find("is not in SM_HOSTS"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet::app

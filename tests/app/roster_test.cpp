@@ -1,0 +1,80 @@
+#include "octet/app/roster.h"
+
+#include <gtest/gtest.h>
+
+namespace octet::app {
+namespace {
+
+using Nodes = std::vector<int>;
+
+TEST(Roster, TakesTheLowestAndKeepsThoseThatRan) {
+  const Roster roster(5);
+  EXPECT_EQ(roster.choose({0, 1, 2, 3, 4}, {}, 3), (Nodes{0, 1, 2}));
+  EXPECT_EQ(roster.choose({0, 1, 2, 4}, {0, 2, 4}, 3), (Nodes{0, 2, 4})) << "node 1 came back as a spare";
+  EXPECT_EQ(roster.choose({0, 3, 4}, {0, 1, 2}, 3), (Nodes{0, 3, 4}));
+  EXPECT_EQ(roster.choose({3, 4}, {0, 1, 2}, 3), (Nodes{3, 4}));
+}
+
+TEST(Roster, PutsSuspectsLast) {
+  Roster roster(4);
+  roster.blame(1);
+  EXPECT_FALSE(roster.is_suspect(1));
+  roster.blame(-1);
+  roster.blame(1);
+  EXPECT_TRUE(roster.is_suspect(1));
+  EXPECT_EQ(roster.choose({0, 1, 2, 3}, {0, 1, 2}, 3), (Nodes{0, 2, 3}));
+  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1, 2}, 3), (Nodes{0, 1, 2})) << "rather than have too few";
+  roster.blame(0);
+  EXPECT_FALSE(roster.is_suspect(1)) << "one of the last three";
+}
+
+TEST(Roster, LeavesUnfitNodesOut) {
+  Roster roster(3);
+  roster.exclude(0);
+  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{1, 2}));
+  EXPECT_EQ(roster.choose({0, 1}, {0, 1}, 2), (Nodes{1}));
+  roster.readmit(0);
+  EXPECT_EQ(roster.choose({0, 1}, {0, 1}, 2), (Nodes{0, 1}));
+}
+
+// The ranks that only miss a peer often end before the supervisor of the one that failed has told.
+TEST(Verdict, TheWeightiestReportCounts) {
+  Verdict verdict;
+  EXPECT_FALSE(verdict.any());
+  verdict.rank_failed(0, 0, "");
+  EXPECT_FALSE(verdict.any());
+  verdict.rank_failed(0, 78, "rank 0 misses rank 1");
+  EXPECT_EQ(verdict.node(), -1);
+  verdict.node_lost(2, "node2 is silent");
+  EXPECT_EQ(verdict.code(), 78);
+  EXPECT_EQ(verdict.node(), 2);
+  verdict.rank_failed(1, 137, "rank 1 was killed");
+  EXPECT_EQ(verdict.code(), 137);
+  EXPECT_EQ(verdict.node(), 1);
+  verdict.node_lost(0, "node0 is silent");
+  verdict.rank_failed(0, 139, "rank 0 crashed");
+  EXPECT_EQ(verdict.what(), "rank 1 was killed") << "the first of equals";
+}
+
+TEST(Shrunk, GivesUpReplicasFirstThenShards) {
+  const DataMesh mesh{.replicate = 2, .shard = 4, .rest = 1, .global_batch = 24, .micro_batch = 1};
+  const auto data = [&](int ranks) -> std::pair<int, int> {
+    const std::optional<DataMesh> smaller = shrunk(mesh, ranks);
+    return smaller ? std::pair(smaller->replicate, smaller->shard) : std::pair(0, 0);
+  };
+  EXPECT_EQ(data(8), std::pair(2, 4));
+  EXPECT_EQ(data(7), std::pair(1, 6)) << "7 does not divide 24";
+  EXPECT_EQ(data(5), std::pair(1, 4));
+  EXPECT_EQ(data(3), std::pair(1, 3));
+  EXPECT_EQ(data(0), std::pair(0, 0));
+}
+
+TEST(Shrunk, KeepsTheOtherAxes) {
+  const DataMesh mesh{.replicate = 1, .shard = 4, .rest = 2, .expert = 2, .global_batch = 8, .micro_batch = 2};
+  EXPECT_EQ(shrunk(mesh, 7)->shard, 2) << "3 shards are no multiple of 2 experts' ranks";
+  EXPECT_EQ(shrunk(mesh, 7)->ranks(), 4);
+  EXPECT_FALSE(shrunk(mesh, 3)) << "2 ranks have one shard, which holds no half of the experts";
+}
+
+}  // namespace
+}  // namespace octet::app

@@ -1,0 +1,151 @@
+// A run on four hosts with two spares, hit by one random fault after the other. A scheduler stands by, as it would in a cluster:
+// it starts a supervisor again that has ended. Every loss, every weight and every checkpoint must be those of a run that nobody
+// disturbed.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "octet/base/rng.h"
+#include "support/supervised_hosts.h"
+
+namespace octet::testing {
+namespace {
+
+constexpr int kHosts = 6, kSpares = 2;
+
+enum class FaultKind { kill_rank, kill_supervisor, freeze, power_off, unplug, cut_one_way, cut_both_ways };
+constexpr int kKinds = 7;
+const char* name_of(FaultKind kind) {
+  constexpr const char* kNames[kKinds] = {
+      "kill of rank",      "kill of the supervisor on host", "freeze of host", "power loss of host",
+      "cable out of host", "one-way cut from host",          "cut at host"};
+  return kNames[static_cast<int>(kind)];
+}
+
+class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> {
+ protected:
+  // Draws from 0 to count-1.
+  int draw(int count) { return static_cast<int>(rng_.words(draws_++)[0] % static_cast<std::uint32_t>(count)); }
+
+  // Starts supervisors again that have ended.
+  void keep_supervisors(const Hosts& hosts) {
+    for (int host = 0; host < kHosts; ++host) {
+      auto& end = ends_[static_cast<std::size_t>(host)];
+      if (!end.valid() || end.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+      const ProgramResult result = end.get();
+      last_words_ = concat("host", host, " ended with ", result.code, ": ", result.err);
+      start_on(hosts, host);
+    }
+  }
+  bool moves_on(const Hosts& hosts, std::int64_t from) {
+    return comes_true(60, [&] {
+      keep_supervisors(hosts);
+      return step() > from;
+    });
+  }
+
+  // The last lines of all supervisors.
+  std::string logs() const {
+    std::string text;
+    for (int node = 0; node < kHosts; ++node) {
+      const std::string log = node_log(node);
+      std::size_t from = log.size();
+      for (int lines = 0; lines < 16 && from > 0; ++lines)
+        from = log.rfind('\n', from - 1) == log.npos ? 0 : log.rfind('\n', from - 1);
+      text += concat("\n---- node", node, log.substr(from));
+    }
+    return text;
+  }
+
+  void strike(const Hosts& hosts, FaultKind kind, int host, double lasts_s) {
+    const int other = (host + 1 + draw(kHosts - 1)) % kHosts;
+    switch (kind) {
+      case FaultKind::kill_rank:
+        if (const pid_t rank = run_.pid_of_rank(host % (kHosts - kSpares)); rank > 0) ::kill(rank, SIGKILL);
+        break;
+      case FaultKind::kill_supervisor:
+        ::kill(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()), SIGKILL);
+        break;
+      case FaultKind::freeze:
+        hosts.freeze(host);
+        sleep_s(lasts_s);
+        hosts.thaw(host);
+        break;
+      case FaultKind::power_off:
+        hosts.power_off(host);
+        sleep_s(lasts_s);
+        hosts.plug(host);
+        break;
+      case FaultKind::unplug:
+        hosts.unplug(host);
+        sleep_s(lasts_s);
+        hosts.plug(host);
+        break;
+      case FaultKind::cut_one_way:
+        hosts.cut(host, other);
+        sleep_s(lasts_s);
+        hosts.heal(host, other);
+        break;
+      case FaultKind::cut_both_ways:
+        hosts.cut(host, other);
+        hosts.cut(other, host);
+        sleep_s(lasts_s);
+        hosts.heal(host, other);
+        hosts.heal(other, host);
+        break;
+    }
+  }
+
+  std::int64_t checkpoint_step() const { return std::stoll(last_checkpoint(run_ / "out").filename().string().substr(5)); }
+
+  const Rng rng_{1021, RngStream::test};
+  std::uint64_t draws_ = 0;
+  std::string last_words_;
+};
+
+TEST_P(Chaos, ChangesNothing) {
+  const int faults = GetParam();
+  const std::string options =
+      "--training.steps=1000000 --lr_scheduler.decay=constant --training.global_batch_size=8 --training.micro_batch_size=1 "
+      "--model.hidden_size=128 --model.intermediate_size=512 --model.num_hidden_layers=4 --parallel.shard=2 "
+      "--parallel.replicate=2 "
+      "--parallel.gradients=sharded --checkpoint.interval=2 --checkpoint.keep_every=50 ";
+  const Hosts hosts(kHosts);
+  start(hosts, 1, concat("--spares ", kSpares, " --restarts 1000 --restarts-per-hour 0"), options);
+  ASSERT_TRUE(reaches(3));
+  int struck = 0;
+  for (; struck < faults; ++struck) {
+    const std::int64_t before = step();
+    const auto kind = static_cast<FaultKind>(draw(kKinds));
+    const int host = draw(kHosts);
+    const double lasts_s = 0.2 + 0.1 * draw(40);  // some end before the silence counts
+    std::printf("fault %d at step %lld: %s %d, %.1f s\n", struck + 1, static_cast<long long>(before), name_of(kind), host,
+                lasts_s);
+    std::fflush(stdout);
+    keep_supervisors(hosts);
+    strike(hosts, kind, host, lasts_s);
+    if (draw(3) == 0) continue;  // the next one comes during the recovery
+    // A new checkpoint, so that the supervisor does not wait before it starts again.
+    ASSERT_TRUE(moves_on(hosts, std::max(before, step()) + 2)) << "stuck after step " << step() << "; " << last_words_ << logs();
+  }
+  EXPECT_EQ(struck, faults);
+  ASSERT_TRUE(moves_on(hosts, step()));
+  for (const auto& supervisor : supervisors_) ::kill(only_child_of(supervisor->pid()), SIGTERM);
+  for (int host = 0; host < kHosts; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 75) << host << "\n" << result.err;
+  }
+  const std::int64_t last = checkpoint_step();
+  make_reference(kHosts - kSpares, concat(options, "--until ", last));
+  EXPECT_TRUE(is_reference());
+  for (std::int64_t kept = 50; kept < last; kept += 50)
+    EXPECT_TRUE(std::filesystem::exists(run_ / "out/checkpoints" / fmt::format("step-{:08}", kept))) << kept;
+  std::printf("%zu attempts\n", attempts().size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Few, Chaos, ::testing::Values(20));
+INSTANTIATE_TEST_SUITE_P(Long, Chaos, ::testing::Values(220));
+
+}  // namespace
+}  // namespace octet::testing

@@ -1,0 +1,197 @@
+// `octet launch --hosts ... --supervise` on several hosts (support/hosts.h): one supervisor on each, which agree on what runs
+// where and go on after any fault. Every run that keeps its mesh must end with the bits of a run on one host that nobody
+// disturbed.
+#include <csignal>
+
+#include "support/supervised_hosts.h"
+
+namespace octet::testing {
+namespace {
+
+class SuperviseHosts : public SupervisedHosts {};
+
+const std::string kRun =
+    "--training.steps=60 --training.global_batch_size=12 --training.micro_batch_size=1 --checkpoint.interval=10 ";
+
+TEST_F(SuperviseHosts, TwoHostsTrainTheRunOfOne) {
+  const std::string options = kRun + "--training.global_batch_size=8 --parallel.shard=4 ";
+  make_reference(4, options);
+  const Hosts hosts(2);
+  start(hosts, 2, "", options);
+  for (int host = 0; host < 2; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 1u);
+  EXPECT_EQ(attempts()[0]["nodes"], Json({"host0", "host1"}));
+  EXPECT_EQ(attempts()[0]["ranks"], 4);
+  EXPECT_TRUE(says(node_log(0), "node0 (host0) coordinates 2 hosts"));
+  EXPECT_TRUE(says(node_log(1), "node1 follows node0"));
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00003.log"), "==== attempt 1 ===="));
+  const auto mode = std::filesystem::status(run_ / "out/.token").permissions();
+  EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST_F(SuperviseHosts, AKilledRankOfAnotherHost) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(2);
+  start(hosts, 1, "", options);
+  ASSERT_TRUE(reaches(12));
+  ::kill(run_.pid_of_rank(1), SIGKILL);
+  for (int host = 0; host < 2; ++host) EXPECT_EQ(end_of(host).code, 0);
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["code"], 128 + SIGKILL);
+  EXPECT_EQ(attempts()[0]["what"], "rank 1 was killed by signal 9 (SIGKILL)");
+  EXPECT_GE(attempts()[1]["from_step"], 10);
+}
+
+// The host that runs rank 1 loses power. Nobody hears of it but by its silence.
+TEST_F(SuperviseHosts, ASpareTakesThePlaceOfALostHost) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(12));
+  hosts.power_off(1);
+  const ProgramResult first = end_of(0);
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(end_of(2).code, 0);
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["nodes"], Json({"host0", "host1"}));
+  EXPECT_EQ(attempts()[0]["what"], "node1 (host1) has been silent for 1 s");
+  EXPECT_EQ(attempts()[0]["code"], 78);
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host2"}));
+  EXPECT_TRUE(says(first.err, "attempt 2 trains from step ")) << first.err;
+}
+
+// The coordinator's host loses power, with rank 0 and the lock of the run folder.
+TEST_F(SuperviseHosts, AnotherNodeCoordinatesAfterTheCoordinator) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(12));
+  hosts.power_off(0);
+  for (const int host : {1, 2}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[1]["coordinator"]["node"], 1);
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host1", "host2"}));
+  EXPECT_TRUE(says(node_log(1), "node0 (10.91.0.1), which coordinates, has been silent for 1 s")) << node_log(1);
+}
+
+// A host that stood still is no longer the coordinator when it goes on, and must not disturb the run.
+TEST_F(SuperviseHosts, AFrozenCoordinatorComesBackAsASpare) {
+  const std::string options = kRun + "--training.steps=150 --parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(12));
+  hosts.freeze(0);
+  ASSERT_TRUE(comes_true(30, [&] { return attempts().size() == 2; }));
+  ASSERT_TRUE(reaches(40));
+  hosts.thaw(0);
+  for (int host = 0; host < 3; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << host << "\n" << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  EXPECT_EQ(attempts().back()["coordinator"]["node"], 1);
+  EXPECT_TRUE(says(node_log(0), "node0 follows node1")) << node_log(0);
+}
+
+// Without a spare the run goes on with fewer ranks if --min-hosts allows it, and with all of them once the host is back.
+TEST_F(SuperviseHosts, ShrinksAndGrows) {
+  const std::string options = kRun + "--training.steps=120 --parallel.shard=-1 ";
+  const Hosts hosts(2);
+  start(hosts, 1, "--min-hosts 1", options);
+  ASSERT_TRUE(reaches(12));
+  hosts.power_off(1);
+  ASSERT_TRUE(comes_true(30, [&] { return attempts().size() == 2; }));
+  end_of(1);
+  hosts.plug(1);
+  start_on(hosts, 1);
+  for (int host = 0; host < 2; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << host << "\n" << result.err;
+  }
+  const std::vector<Json> all = attempts();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[1]["ranks"], 1);
+  EXPECT_EQ(all[1]["next"], "restarts with more hosts");
+  EXPECT_EQ(all[2]["ranks"], 2);
+  EXPECT_GE(all[2]["from_step"], all[1]["last_step"]) << "it saves before it grows";
+  EXPECT_EQ(step(), 120);
+  EXPECT_TRUE(says(node_log(0), "within roundoff, not to the bit"));
+}
+
+TEST_F(SuperviseHosts, WaitsForTooFewHostsAndThenEnds) {
+  const Hosts hosts(2);
+  start(hosts, 1, "", kRun + "--training.steps=100000 --parallel.shard=2 --comm.join_timeout_s=3 ");
+  ASSERT_TRUE(reaches(3));
+  hosts.power_off(1);
+  const ProgramResult result = end_of(0);
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, "1 of 2 hosts are here after 3 s, and 2 are needed; missing: node1 (host1)")) << result.err;
+}
+
+// A scheduler that ends the job asks all hosts. The ranks save.
+TEST_F(SuperviseHosts, EndsWhenAllAreAsked) {
+  const Hosts hosts(2);
+  start(hosts, 1, "", kRun + "--training.steps=100000 --checkpoint.interval=0 --parallel.shard=2 ");
+  ASSERT_TRUE(reaches(3));
+  for (const auto& supervisor : supervisors_) ::kill(only_child_of(supervisor->pid()), SIGTERM);
+  for (int host = 0; host < 2; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 75) << result.err;
+  }
+  EXPECT_EQ(attempts().size(), 1u);
+  EXPECT_FALSE(last_checkpoint(run_ / "out").empty());
+}
+
+// One host is asked, as when its pod is moved. The others go on with the spare.
+TEST_F(SuperviseHosts, GoesOnWithoutAHostThatIsAskedToLeave) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(3));
+  ::kill(only_child_of(supervisors_[1]->pid()), SIGTERM);
+  EXPECT_EQ(end_of(1).code, 75);
+  for (const int host : {0, 2}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  EXPECT_EQ(attempts()[0]["next"], "restarts without the hosts that were asked to leave");
+}
+
+TEST_F(SuperviseHosts, RefusesWhatCannotTakePart) {
+  const Hosts hosts(2);
+  const std::string tail = " -n 1 --supervise -- train run.toml ";
+  const auto on = [&](int host, const std::string& arguments) { return run_.run(arguments, "exec " + hosts.on(host)); };
+  EXPECT_TRUE(refused(on(0, "launch --hosts 10.91.0.7,10.91.0.8" + tail), 2, "--hosts 10.91.0.7,10.91.0.8: this machine, host0 (",
+                      "is not in the list"));
+  EXPECT_TRUE(refused(on(0, "launch --hosts auto" + tail), 2, "no scheduler tells the hosts of this job"));
+  EXPECT_TRUE(refused(on(0, "launch --hosts host0,host0" + tail), 2, "host0 is there twice"));
+  EXPECT_TRUE(refused(on(0, "launch --spares 2 --hosts " + hosts.list() + tail), 2,
+                      "--spares 2: of 2 hosts at least one must run ranks"));
+  EXPECT_EQ(on(0, "launch -n 1 --hosts " + hosts.list() + " -- train run.toml").code, 2) << "without --supervise";
+
+  start(hosts, 1, "", kRun + "--training.steps=100000 --parallel.shard=2 ");
+  ASSERT_TRUE(reaches(2));
+  // A supervisor with another command, and one with another token.
+  const ProgramResult second = on(1, concat("launch --hosts ", hosts.list(), tail, "--comm.join_timeout_s=2"));
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_TRUE(says(second.err, "node1 (10.91.0.2) cannot listen at 10.91.0.2 port ")) << second.err;
+}
+
+}  // namespace
+}  // namespace octet::testing

@@ -1,0 +1,91 @@
+// The fixture of tests whose supervisors run on several hosts (support/hosts.h).
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/hosts.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+
+inline void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+inline bool comes_true(double within_s, const std::function<bool()>& condition) {
+  for (double waited_s = 0; waited_s < within_s; waited_s += 0.02) {
+    if (condition()) return true;
+    sleep_s(0.02);
+  }
+  return condition();
+}
+
+class SupervisedHosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string refusal = Hosts::refusal();
+    if (!refusal.empty()) GTEST_SKIP() << refusal;
+  }
+
+  // Silence counts after a second, so that tests are short.
+  static constexpr const char* kTimes = "--comm.silence_s=1 --comm.join_timeout_s=30 ";
+
+  // Starts the supervisors of all hosts.
+  void start(const Hosts& hosts, int each, const std::string& limits, const std::string& options) {
+    command_ = concat("launch --hosts ", hosts.list(), " -n ", each, " --supervise ", limits,
+                      " -- train run.toml --metrics.tensorboard=false ", kTimes, options);
+    supervisors_.resize(static_cast<std::size_t>(hosts.count()));
+    for (int host = 0; host < hosts.count(); ++host) start_on(hosts, host);
+  }
+  void start_on(const Hosts& hosts, int host) {
+    supervisors_[static_cast<std::size_t>(host)] = std::make_unique<Process>(command_, run_.path(), "exec " + hosts.on(host));
+    drain(host);
+  }
+  // Reads what the supervisor prints, so that it never waits for its reader.
+  void drain(int host) {
+    Process* const process = supervisors_[static_cast<std::size_t>(host)].get();
+    const auto i = static_cast<std::size_t>(host);
+    ends_.resize(supervisors_.size());
+    ends_[i] = std::async(std::launch::async, [process] { return process->wait(); });
+  }
+  ProgramResult end_of(int host) { return ends_[static_cast<std::size_t>(host)].get(); }
+
+  // The run of one host that the others must equal.
+  void make_reference(int ranks, const std::string& options) const {
+    const ProgramResult result = run_.run(
+        concat("launch -n ", ranks, " -- train run.toml --metrics.tensorboard=false --run.output_dir=reference ", options));
+    ASSERT_EQ(result.code, 0) << result.err;
+  }
+  bool is_reference() const {
+    const ::testing::AssertionResult same = same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference"));
+    EXPECT_TRUE(same);
+    return static_cast<bool>(same);
+  }
+  std::int64_t step() const {
+    if (!std::filesystem::exists(run_ / "out/metrics.jsonl")) return 0;
+    const std::vector<Json> lines = read_lines(run_ / "out/metrics.jsonl");
+    return lines.empty() || !lines.back().is_object() ? 0 : lines.back()["step"].get<std::int64_t>();
+  }
+  bool reaches(std::int64_t wanted) const {
+    return comes_true(60, [&] { return step() >= wanted; });
+  }
+  std::vector<Json> attempts() const {
+    std::vector<Json> result;
+    std::set<std::filesystem::path> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(run_ / "out/attempts")) paths.insert(entry.path());
+    for (const auto& path : paths) result.push_back(json_of(read_file(path)));
+    return result;
+  }
+  std::string node_log(int node) const { return read_file(run_ / concat("out/logs/node-00", node, ".log")); }
+
+  TinyRun run_;
+  std::string command_;
+  std::vector<std::unique_ptr<Process>> supervisors_;
+  std::vector<std::future<ProgramResult>> ends_;
+};
+
+}  // namespace octet::testing
