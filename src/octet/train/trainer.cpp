@@ -362,6 +362,7 @@ void Trainer::skip(const std::vector<std::string>& linears) {
 kernels::StepScalars Trainer::step(Watch watch) {
   world_.at_step(step_);
   if (watch.waits) engine_->model().units().start_waits();
+  engine_->set_step(static_cast<std::uint32_t>(step_ + 1));
   engine_->zero_gradients(accumulation_);
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
