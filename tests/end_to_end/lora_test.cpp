@@ -101,7 +101,7 @@ std::map<std::string, std::string> results_of(const fs::path& out) {
 
 TEST_F(Lora, ResumesToTheBit) {
   for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
-    const std::string options = concat("--precision.recipe=", recipe, " --run.output_dir=", recipe);
+    const std::string options = concat("--precision.recipe=", recipe, " --run.output_dir=", recipe, " --lora.dropout=0.2");
     ASSERT_EQ(train(options).code, 0);
     const auto expected = results_of(run_ / recipe);
     fs::remove_all(run_ / recipe / "checkpoints/step-00000015");
@@ -186,12 +186,14 @@ TEST_F(Lora, IsEvaluatedAndTalks) {
 
 // Ranks load the model in shards, and the run goes on on one rank.
 TEST_F(Lora, GoesFromTwoRanksToOne) {
-  ASSERT_EQ(train().code, 0);
+  const std::string dropout = "--lora.dropout=0.3 ";
+  ASSERT_EQ(train(dropout).code, 0);
   const ProgramResult two = run_.run(
       "launch -n 2 -- train lora.toml --training.steps=10 --run.output_dir=two --parallel.reshard_after_forward=true "
-      "--parallel.gradients=sharded");
+      "--parallel.gradients=sharded " +
+      dropout);
   ASSERT_EQ(two.code, 0) << two.err;
-  const ProgramResult one = train("--run.output_dir=two");
+  const ProgramResult one = train("--run.output_dir=two " + dropout);
   ASSERT_EQ(one.code, 0) << one.err;
   EXPECT_TRUE(says(one.err, "resuming after step 10"));
   const auto expected = metrics_of(run_ / "out"), actual = metrics_of(run_ / "two");
@@ -233,6 +235,33 @@ TEST_F(LoraOfExperts, AreSharedOutAndMerged) {
   const std::string from = "train whole.toml --precision.recipe=fp32 --training.steps=1 ";
   EXPECT_NEAR(loss_before(run_.run(from + "--run.output_dir=third --model.init_from=merged")), with_adapters, 2e-6);
   EXPECT_GT(std::abs(loss_before(run_.run(from + "--run.output_dir=fourth")) - with_adapters), 1e-3);
+}
+
+// Dropout is in what PEFT reads, changes the training and nothing that comes after it, and may change when a run goes on.
+TEST_F(Lora, DropsInputsInTrainingAlone) {
+  ASSERT_EQ(train().code, 0);
+  const std::string drops = "--lora.dropout=0.25 --run.output_dir=drops ";
+  ASSERT_EQ(train(drops).code, 0);
+  EXPECT_NE(metrics_of(run_ / "drops").at(15)["loss"], metrics_of(run_ / "out").at(15)["loss"]);
+  EXPECT_NEAR(metrics_of(run_ / "drops").at(15)["loss"], metrics_of(run_ / "out").at(15)["loss"], 0.5);
+  const auto dropout_of = [&](const char* adapter) {
+    return json_of(read_file(run_ / adapter / "adapter_config.json"))["lora_dropout"];
+  };
+  EXPECT_EQ(dropout_of("out/adapter"), 0.0);
+  EXPECT_EQ(dropout_of("drops/adapter"), 0.25);
+  ASSERT_EQ(run_.run("convert export --adapter --checkpoint drops --output first").code, 0);
+  ASSERT_EQ(run_.run("convert export --adapter --checkpoint drops/adapter --output second").code, 0);
+  EXPECT_EQ(dropout_of("first"), 0.25);
+  EXPECT_EQ(dropout_of("second"), 0.25);
+  const ProgramResult eval = run_.run("eval lora.toml --checkpoint drops --json " + drops);
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_EQ(json_of(eval.out)["eval_loss"], metrics_of(run_ / "drops").at(15)["eval_loss"]);
+  const ProgramResult longer = train("--run.output_dir=drops --training.steps=16 --lora.dropout=0");
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_TRUE(says(longer.err, "changed since then: lora.dropout: 0.25 -> 0.0"));
+  for (const std::string rate : {"1", "-0.1", "1.5"}) {
+    expect_refused("--run.output_dir=new --lora.dropout=" + rate, 2, "must be at least 0 and below 1");
+  }
 }
 
 // A run that begins with an adapter begins where the adapter was.

@@ -24,9 +24,11 @@ Taken take(train::Engine& engine, const Steps& steps) {
   const int coordinates = mesh.data_coordinates();
   Taken taken;
   for (int step = 1; step <= steps.count; ++step) {
+    engine.set_step(static_cast<std::uint32_t>(step));
     engine.zero_gradients(steps.micro_batches / coordinates);
     for (int micro = mesh.data_coordinate(options.rank); micro < steps.micro_batches; micro += coordinates) {
-      engine.forward_backward(micro_batch(options, steps, step, micro).batch(), options.watch);
+      const Tokens tokens = micro_batch(options, steps, step, micro);
+      engine.forward_backward(tokens.batch(micro * options.micro_batch_size), options.watch);
     }
     // On odd steps the last rank asks to stop.
     const bool stops = step % 2 == 1;

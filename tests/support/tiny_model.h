@@ -35,8 +35,8 @@ void randomise_b(train::Engine& engine);
 
 struct Tokens {
   std::vector<std::int32_t> tokens, targets, document_starts;
-  data::Batch batch() const {
-    return {.first_sample = 0, .tokens = tokens, .targets = targets, .document_starts = document_starts};
+  data::Batch batch(std::int64_t first_sample = 0) const {
+    return {.first_sample = first_sample, .tokens = tokens, .targets = targets, .document_starts = document_starts};
   }
 };
 

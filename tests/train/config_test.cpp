@@ -176,7 +176,10 @@ TEST(Config, TargetsOfLoraAreOneNameOrSeveral) {
   apply_override(c, "lora.targets=k_proj,o_proj");
   EXPECT_EQ(c.lora->targets, (Names{"k_proj", "o_proj"}));
   EXPECT_EQ(parse_error("[lora]\nrank = 0\n"), "run.toml:2: lora.rank = 0: must be at least 1");
-  EXPECT_EQ(parse_error("[lora]\ndropout = 0.1\n"), "run.toml:2: lora.dropout: unknown key (octet has no dropout)");
+  EXPECT_EQ(parse_error("[lora]\nlora_dropout = 0.1\n"),
+            "run.toml:2: lora.lora_dropout: unknown key (did you mean lora.dropout?)");
+  EXPECT_EQ(parse_error("[model]\ndropout = 0.1\n"),
+            "run.toml:2: model.dropout: unknown key (octet drops only inputs of adapters, with lora.dropout)");
   EXPECT_EQ(parse_error("[lora]\ntargets = 3\n"), "run.toml:2: lora.targets = 3: must be a list, not a whole number");
 }
 

@@ -177,7 +177,8 @@ std::vector<StepCase> layer_norms() {
   return cases;
 }
 
-// Adapters beside a frozen model. Four ranks of a tensor axis hold the heads of keys in pairs, and so B's rows.
+// Adapters beside a frozen model, without and with dropout, of which one other element in a mask would show. Four ranks of a
+// tensor axis hold the heads of keys in pairs, and so B's rows.
 std::vector<StepCase> adapters() {
   std::vector<Layout> layouts = kTensors;
   layouts.insert(layouts.end(), kContexts.begin(), kContexts.end());
@@ -187,6 +188,9 @@ std::vector<StepCase> adapters() {
   std::vector<StepCase> cases;
   const auto add = [&](const std::string& name, const train::EngineOptions& options, const std::vector<Layout>& on) {
     cases.push_back({.name = name, .options = options, .layouts = on, .micro_batches = 4, .before = randomise_b});
+    cases.push_back(cases.back());
+    cases.back().name += "Dropout";
+    cases.back().options.adapters.dropout = {.rate = 0.3, .seed = 21};
   };
   add("Adapters", adapted(tensor_options("fp64")), layouts);
   add("AdaptersOfSome", adapted(tensor_options("fp64"), {"q_proj", "v_proj", "up_proj"}), layouts);
@@ -199,6 +203,14 @@ std::vector<StepCase> adapters() {
     train::EngineOptions mixture = adapted(mixture_options("fp64"));
     mixture.checkpointing = mode;
     add(concat("AdaptersOfAMixture", name), mixture, kMixtures);
+    mixture.model.experts_per_token = 1;
+    add(concat("AdaptersInRounds", name), mixture, {{.mesh = Mesh({1, 4, 1, 1}, 4)}});
+    for (std::size_t i = cases.size() - 2; i < cases.size(); ++i) {
+      cases[i].before = [](train::Engine& engine) {
+        randomise_b(engine);
+        blind_routers(engine);
+      };
+    }
   }
   return cases;
 }

@@ -20,6 +20,7 @@ enum class RngStream : std::uint32_t {
   generate = 6,        // sampling during text generation
   test = 7,            // unit tests
   probe = 8,           // tokens on which models are compared
+  dropout = 9,         // dropout of the inputs of adapters
 };
 
 using Philox4 = std::array<std::uint32_t, 4>;

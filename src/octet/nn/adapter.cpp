@@ -48,6 +48,7 @@ Adapter::Adapter(const Options& o, parallel::ParameterStore& store)
                      .expert = o.weight->spec.expert,
                      .init_std = 0.0,
                      .grad_from_product = true})) {
+  if (o.cut.along == Cut::columns) first_feature_ = store.place().rank * a_->cut.local()[1];
   const std::vector<std::int64_t> all = rows_of_parts(o);
   Part next;
   std::size_t adapted = 0;
@@ -111,12 +112,40 @@ void AdapterProducts::multiply(const Scope& scope, const Tensor& left, const Ten
   kernels::grouped_gemm(scope.stream, scope.scratch, product);
 }
 
+// The products multiply by 1 / (1 - p), so that masked values need no rounding.
+double AdapterProducts::scale(const Scope& scope) const {
+  const Adapter::Options& options = first().options();
+  return drops(scope) ? options.scale / (1.0 - options.dropout.rate) : options.scale;
+}
+
+kernels::Dropout AdapterProducts::dropout(const Scope& scope) const {
+  const InputDropout& options = first().options().dropout;
+  return {.rate = options.rate,
+          .seed = options.seed,
+          .subject = subject_,
+          .step = scope.step,
+          .tokens = scope.token_numbers,
+          .first_feature = first().first_feature(),
+          .groups = scope.groups ? *scope.groups : RowGroups{},
+          .first_expert = first_expert_};
+}
+
+Tensor AdapterProducts::masked(const Scope& scope, const Tensor& x) const {
+  if (!drops(scope)) return x;
+  kernels::Dropout op = dropout(scope);
+  op.x = x;
+  op.y = allocate(scope.scratch, x.dtype, x.shape);
+  kernels::dropout(scope.stream, op);
+  return op.y;
+}
+
 Tensor AdapterProducts::reduce(const Scope& scope, Arena& arena, const Tensor& x) const {
   const Tensor reduced = allocate(arena, x.dtype, {x.rows(), first().a().value.rows()});
-  multiply(scope, {.x = x,
+  const ArenaScope temporaries(scope.scratch);
+  multiply(scope, {.x = masked(scope, x),
                    .matrix = [](const Adapter& adapter) -> kernels::GemmOperand { return {.values = adapter.a().value}; },
                    .d = reduced,
-                   .factor = first().options().scale});
+                   .factor = scale(scope)});
   return reduced;
 }
 
@@ -137,22 +166,34 @@ Tensor AdapterProducts::reduce_gradient(const Scope& scope, Arena& arena, const 
     multiply(scope, {.x = columns_of_module(part, g),
                      .matrix = [&](const Adapter& adapter) { return transposed_values(rows_of(part, adapter.b().value)); },
                      .d = columns_of(part, reduced),
-                     .factor = first().options().scale});
+                     .factor = scale(scope)});
   }
   return reduced;
 }
 
 void AdapterProducts::dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const {
+  const ArenaScope temporaries(scope.scratch);
+  const bool drops_input = drops(scope);
+  const Tensor product = drops_input ? allocate(scope.scratch, gx.dtype, gx.shape) : gx;
   multiply(scope, {.x = reduced,
                    .matrix = [](const Adapter& adapter) { return transposed_values(adapter.a().value); },
-                   .d = gx,
-                   .adds = true});
+                   .d = product,
+                   .adds = !drops_input});
+  if (!drops_input) return;
+  kernels::Dropout op = dropout(scope);
+  op.x = product;
+  op.y = gx;
+  op.adds = true;
+  kernels::dropout(scope.stream, op);
 }
 
 void AdapterProducts::wgrad(const Scope& scope, const Wgrad& op) const {
   const bool adds_to_a = !first().a().grad_begins(scope.begins), adds_to_b = !first().b().grad_begins(scope.begins);
-  multiply(
-      scope, op.reduced_g, op.x, [](const Adapter& adapter) { return adapter.a().grad; }, adds_to_a);
+  {
+    const ArenaScope temporaries(scope.scratch);
+    multiply(
+        scope, op.reduced_g, masked(scope, op.x), [](const Adapter& adapter) { return adapter.a().grad; }, adds_to_a);
+  }
   for (const Adapter::Part& part : first().parts()) {
     multiply(
         scope, columns_of_module(part, op.g), columns_of(part, op.reduced_x),

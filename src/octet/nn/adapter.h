@@ -10,6 +10,10 @@
 // then itself a part of the sum, so nothing more is exchanged. The gradient of what all ranks of the axis hold is summed once a
 // step.
 //
+// In training, each element of x is dropped with the probability p, and what is left is multiplied by 1 / (1 - p):
+//   y += s / (1 - p) ((m x) Aᵀ) Bᵀ,   m[t, f] in {0, 1}
+// Masks are made again in backward, and not kept. They are the same on every mesh (kernels/dropout).
+//
 // Every expert of a mixture has adapters of its own. Those of a linear of all experts compute together, in grouped products of
 // the rows of scope.groups (nn/expert_linear.h).
 #pragma once
@@ -19,11 +23,19 @@
 #include <string>
 #include <vector>
 
+#include "octet/base/rng.h"
+#include "octet/kernels/dropout/dropout.h"
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
 
 namespace octet::nn {
+
+// Which elements of an adapter's input are dropped in training.
+struct InputDropout {
+  double rate = 0;         // p, in [0, 1)
+  std::uint64_t seed = 0;  // of the masks
+};
 
 class Adapter {
  public:
@@ -35,6 +47,7 @@ class Adapter {
     std::vector<std::size_t> parts;               // the numbers of the adapted ones, ascending
     std::int64_t rank = 0;
     double scale = 1.0;  // s
+    InputDropout dropout = {};
   };
   Adapter(const Options& options, parallel::ParameterStore& store);
 
@@ -52,19 +65,26 @@ class Adapter {
     std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
   };
   const std::vector<Part>& parts() const { return parts_; }
+  // The number, in the whole weight, of the first column that this rank has.
+  std::int64_t first_feature() const { return first_feature_; }
 
  private:
   Options options_;
   std::vector<Part> parts_;
+  std::int64_t first_feature_ = 0;
   parallel::Parameter *a_, *b_;
 };
 
 // What the adapter of a linear computes, or those of a linear of many experts.
 class AdapterProducts {
  public:
-  // The adapters outlive the object. Those of experts are in the order of scope.groups and have the same parts.
-  explicit AdapterProducts(std::vector<const Adapter*> adapters) : adapters_(std::move(adapters)) {}
+  // The adapters outlive the object. Those of experts are in the order of scope.groups, from `first_expert` on, and have the same
+  // parts. `name` is that of the linear, or of the linear of the first expert of all ranks; masks are keyed by it.
+  AdapterProducts(std::vector<const Adapter*> adapters, const std::string& name, std::int64_t first_expert = 0)
+      : adapters_(std::move(adapters)), subject_(name_id(name)), first_expert_(first_expert) {}
 
+  // Below, s is multiplied by 1 / (1 - p), and x by the mask, if scope.token_numbers says that inputs are dropped.
+  //
   // Returns s x Aᵀ [T, n r], in `arena`.
   Tensor reduce(const Scope& scope, Arena& arena, const Tensor& x) const;
   // y += reduced Bᵀ.
@@ -72,7 +92,7 @@ class AdapterProducts {
 
   // Returns s g B [T, n r], in `arena`.
   Tensor reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const;
-  // gx += reduced A.
+  // gx += reduced A, times the mask of x.
   void dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const;
   // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them.
   struct Wgrad {
@@ -83,6 +103,11 @@ class AdapterProducts {
 
  private:
   const Adapter& first() const { return *adapters_.front(); }
+  bool drops(const Scope& scope) const { return scope.token_numbers && first().options().dropout.rate > 0; }
+  double scale(const Scope& scope) const;
+  kernels::Dropout dropout(const Scope& scope) const;
+  // Returns x times its mask, in the scratch, or x itself if nothing is dropped.
+  Tensor masked(const Scope& scope, const Tensor& x) const;
   Tensor columns_of(const Adapter::Part& part, const Tensor& reduced) const;
 
   // d = factor x mᵀ, or d += x mᵀ, where m is what `matrix` returns of an adapter.
@@ -100,6 +125,8 @@ class AdapterProducts {
   void multiply(const Scope& scope, const Tensor& left, const Tensor& right, const GradientOf& gradient_of, bool adds) const;
 
   std::vector<const Adapter*> adapters_;
+  std::uint32_t subject_;  // of random numbers
+  std::int64_t first_expert_;
 };
 
 }  // namespace octet::nn

@@ -42,7 +42,7 @@ void ExpertLinear::serve_adapters() {
   if (!own(0).adapter()) return;
   std::vector<const Adapter*> adapters;
   for (std::size_t i = 0; i < count_; ++i) adapters.push_back(own(i).adapter());
-  adapters_.emplace(std::move(adapters));
+  adapters_.emplace(std::move(adapters), experts_.front()->name(), static_cast<std::int64_t>(first_));
   x_.serve_adapter();
   g_.serve_adapter();
 }

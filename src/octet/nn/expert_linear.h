@@ -23,6 +23,7 @@ class ExpertLinear {
   std::int64_t out() const { return own(0).out(); }
   // Call it after experts have been given adapters. Throws Error{config} if only some of them have.
   void serve_adapters();
+  bool is_adapted() const { return adapters_.has_value(); }
   // Return X and G completed, as their producers left them.
   Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const;
   Operand complete_gradient(const Scope& scope, const Operand& g) const;

@@ -83,14 +83,16 @@ WgradReads Linear::wgrad_reads() const {
   return is_fp8() && !recipe_.wgrad_bf16 ? WgradReads::codes : WgradReads::values;
 }
 
-void Linear::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, parallel::ParameterStore& store) {
+void Linear::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
+                   parallel::ParameterStore& store) {
   adapter_ = std::make_unique<Adapter>(Adapter::Options{.linear = name_,
                                                         .weight = weight_,
                                                         .cut = cut_,
                                                         .part_count = parts_.size(),
                                                         .parts = parts,
                                                         .rank = rank,
-                                                        .scale = scale},
+                                                        .scale = scale,
+                                                        .dropout = dropout},
                                        store);
   x_.serve_adapter();
   g_.serve_adapter();

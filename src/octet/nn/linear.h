@@ -49,7 +49,8 @@ class Linear {
   bool is_fp8() const { return compute_ == Compute::fp8; }
   Compute compute() const { return compute_; }
   // Gives some of the parts, by their numbers, an adapter. The weight is frozen. Call it before anything is materialised.
-  void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, parallel::ParameterStore& store);
+  void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
+             parallel::ParameterStore& store);
   // Gives the weight its scale. Call it when scales and parameters are materialised.
   void bind();
 
@@ -83,7 +84,7 @@ class Linear {
   WgradReads wgrad_reads() const;
   Quantized weight_columnwise(const Scope& scope) const;
   void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;
-  AdapterProducts adapter_products() const { return AdapterProducts({adapter_.get()}); }
+  AdapterProducts adapter_products() const { return AdapterProducts({adapter_.get()}, name_); }
 
   std::string name_;
   std::vector<std::string> parts_;

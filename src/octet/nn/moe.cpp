@@ -29,7 +29,9 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& te
           .deterministic = scope.deterministic,
           .context = scope.context,
           .tensor = tensor,
-          .expert = expert};
+          .expert = expert,
+          .token_numbers = scope.token_numbers,
+          .step = scope.step};
 }
 
 // Experts see whole rows of all ranks of the tensor axis, so nothing is gathered before them or scattered behind them.
@@ -46,6 +48,7 @@ Scope exchange_scope(const Scope& scope) {
 Scope in_groups(const Scope& scope, const ExpertRoundSaved& round) {
   Scope result = scope;
   result.groups = &round.groups;
+  result.token_numbers = round.token_numbers;
   return result;
 }
 
@@ -202,6 +205,23 @@ Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, co
 void Moe::receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   round.in = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round, saved.h, {});
   round.out = scope.expert.size() == 1 ? saved.returned : Tensor{};
+  number_rows(scope, saved, round);
+}
+
+void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
+  const bool adapted = experts_->up().is_adapted() || experts_->down().is_adapted();
+  if (!scope.token_numbers || !adapted) return;
+  // A number travels as the bits of two BF16 values, which exchanges copy.
+  const auto in_halves = [](const Tensor& numbers) { return Tensor(numbers.data, DType::bf16, {numbers.rows(), 2}); };
+  round.token_numbers = allocate(scope.stash, DType::i32, {round.groups.rows()});
+  const kernels::ExpertScatter scatter{
+      .x = in_halves(scope.token_numbers), .rows = saved.rows, .weights = {}, .y = in_halves(round.token_numbers)};
+  if (scope.expert.size() == 1) return kernels::expert_scatter(scope.stream, scatter);
+  const ArenaScope temporaries(scope.scratch);
+  kernels::ExpertScatter to_rows = scatter;
+  to_rows.y = allocate(scope.scratch, DType::bf16, {saved.rows.elements(), 2});
+  kernels::expert_scatter(scope.stream, to_rows);
+  send_to_experts(scope, round.exchange(), to_rows.y, scatter.y);
 }
 
 void Moe::run_experts(const Scope& outer, ExpertRoundSaved& round) const {

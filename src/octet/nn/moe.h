@@ -30,6 +30,7 @@ struct ExpertRoundSaved {
   // [R, D], between dispatch and collect: what the experts read and what they make. In backward `out` has the gradient of the
   // results, which that of `in` overwrites; `in` is there if the experts make again what they have not kept.
   Tensor in = {}, out = {};
+  Tensor token_numbers = {};  // [R] I32, of a step in which inputs of adapters are dropped (Scope::token_numbers)
 
   ExchangePlan exchange() const { return {&plan, groups, places}; }
 };
@@ -123,6 +124,8 @@ class Moe {
                   const Tensor& weights) const;
   // The steps of a round, and all of them.
   void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  // Sends the numbers of the tokens where their rows are sent, for experts whose adapters drop inputs.
+  void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const;

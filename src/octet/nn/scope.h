@@ -63,6 +63,10 @@ struct Scope {
   Tensor first_keys;           // [T] I32, optional: where the document of each token begins in its sequence
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
   const RowGroups* groups = nullptr;  // within a mixture: the rows of this rank's experts
+  // In a training step whose adapters drop inputs (nn/adapter.h): the number of each row's token, [T] I32, counted through the
+  // data of the run modulo 2^32; absent elsewhere. And the number of the step.
+  Tensor token_numbers;
+  std::uint32_t step = 0;
 };
 
 // The scope of a pass that makes again, bit for bit, what was recorded before.

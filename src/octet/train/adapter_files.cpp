@@ -64,7 +64,7 @@ nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters&
           {"r", adapters.rank},
           {"lora_alpha", adapters.scale * static_cast<double>(adapters.rank)},
           {"target_modules", targets},
-          {"lora_dropout", 0.0},
+          {"lora_dropout", adapters.dropout.rate},
           {"bias", "none"},
           {"use_rslora", false},
           {"fan_in_fan_out", false},
@@ -94,6 +94,7 @@ AdapterDirectory open_adapter(const fs::path& directory) {
   const auto alpha = value_of<double>(config, "lora_alpha", source, "a number");
   const bool rslora = config.contains("use_rslora") && value_of<bool>(config, "use_rslora", source, "true or false");
   adapters.scale = scale_of(alpha, adapters.rank, rslora);
+  if (config.contains("lora_dropout")) adapters.dropout.rate = value_of<double>(config, "lora_dropout", source, "a number");
   for (const std::string& name : result.weights.names()) {
     if (name.starts_with(kPrefix) && name.ends_with(kSuffix))
       adapters.targets.push_back(name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size()));

@@ -14,6 +14,7 @@ struct LoraConfig {
   double alpha = 32;
   std::vector<std::string> targets = {"all-linear"};
   bool rslora = false;
+  double dropout = 0.0;
   std::string init_from;
 };
 template <FieldsOf<LoraConfig> C>
@@ -28,6 +29,10 @@ void visit_fields(C& c, auto&& visit) {
               .single = true},
         c.targets);
   visit(Field{.name = "rslora", .help = "Multiplies by alpha / sqrt(rank) instead."}, c.rslora);
+  visit(Field{.name = "dropout",
+              .help = "Probability with which an element of an adapter's input is dropped in training.",
+              .range = {.min = 0, .max = 1, .below_max = true}},
+        c.dropout);
   visit(Field{.name = "init_from",
               .help = "Adapter directory of PEFT to start from; if not set, adapters start without effect.",
               .value = "DIR"},

@@ -79,6 +79,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       // PEFT and axolotl
       {"lora_r", "lora.rank"},
       {"lora_alpha", "lora.alpha"},
+      {"lora_dropout", "lora.dropout"},
       {"target_modules", "lora.targets"},
       {"lora_target_modules", "lora.targets"},
       {"lora_target_linear", "lora.targets"},
@@ -173,8 +174,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
 // Names for what is no key of ours, and why.
 const std::map<std::string, std::string, std::less<>>& foreign_notes() {
   static const std::map<std::string, std::string, std::less<>> notes = {
-      {"dropout", "octet has no dropout"},
-      {"lora_dropout", "octet has no dropout"},
+      {"dropout", "octet drops only inputs of adapters, with lora.dropout"},
       {"delayed_param", "octet always creates parameters shard by shard"},
       {"delayed_parameter_initialization", "octet always creates parameters shard by shard"},
       {"sequence_parallel", "parallel.tensor always divides the tokens, too"},

@@ -66,11 +66,12 @@ void check_allowed(const std::vector<Change>& changes, const std::vector<std::st
          ". To go on with the change give --checkpoint.allow=", names);
 }
 
-// Adapters of another shape or scale are not those that were trained.
+// Adapters of another shape or scale are not those that were trained. Dropout may change, as a learning rate may.
 void check_same_adapters(const nlohmann::json& meta, const Config& config, const std::string& checkpoint) {
   for (const auto& [key, before, now] : differences(Json(config_of(meta)), config)) {
-    demand(key != "lora" && (!key.starts_with("lora.") || key == "lora.init_from"), ExitCode::config, checkpoint, ": ", key,
-           " is ", in_words(before), " there and ", in_words(now), " here; a run goes on with the adapters that it began with");
+    const bool may_change = key == "lora.init_from" || key == "lora.dropout";
+    demand(key != "lora" && (!key.starts_with("lora.") || may_change), ExitCode::config, checkpoint, ": ", key, " is ",
+           in_words(before), " there and ", in_words(now), " here; a run goes on with the adapters that it began with");
   }
 }
 

@@ -135,7 +135,8 @@ void Engine::start_pipeline(const Capacity& capacity) {
 
 std::size_t Engine::bytes_of_batch() const {
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
-  return (options_.document_mask ? 4 : 2) * bytes_of(DType::i32, {tokens});
+  const std::size_t numbers = 2u + (options_.document_mask ? 2u : 0u) + (drops() ? 1u : 0u);  // of each token
+  return numbers * bytes_of(DType::i32, {tokens});
 }
 
 // Returns the capacities that the arenas need, after a dry run.
@@ -205,7 +206,8 @@ nn::Scope Engine::scope(nn::Watch* watch, std::size_t lane) {
           .deterministic = options_.deterministic,
           .context = *groups_.context,
           .tensor = *groups_.tensor,
-          .expert = *groups_.expert};
+          .expert = *groups_.expert,
+          .step = step_};
 }
 
 // Returns, for each token, where in its sequence its document begins.
@@ -223,7 +225,7 @@ std::vector<std::int32_t> Engine::first_keys_of(std::span<const std::int32_t> do
 }
 
 models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-                             std::span<const std::int32_t> document_starts) {
+                             std::span<const std::int32_t> document_starts, std::optional<std::int64_t> first_sample) {
   const std::int64_t count = options_.micro_batch_size * options_.seq_len;
   require(static_cast<std::int64_t>(tokens.size()) == count && targets.size() == tokens.size(), "a micro-batch of ",
           tokens.size(), " tokens and ", targets.size(), " targets, not ", options_.micro_batch_size, " x ", options_.seq_len);
@@ -240,6 +242,12 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   };
   result.tokens = place(tokens);
   result.targets = place(targets);
+  if (drops() && first_sample) {
+    std::vector<std::int32_t> numbers(tokens.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(*first_sample * options_.seq_len) + i);
+    result.token_numbers = place(numbers);
+  }
   if (!options_.document_mask) return result;
   const std::vector<std::int32_t> first_keys = first_keys_of(document_starts, tokens.size());
   result.first_keys = place(first_keys);
@@ -257,7 +265,8 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
 void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
   nn::Scope training = scope(watch, next_lane());
   training.router_total = router_total(Routed::step);
-  model_->forward_backward(training, upload(batch.tokens, batch.targets, batch.document_starts), optimizer_->loss_total());
+  model_->forward_backward(training, upload(batch.tokens, batch.targets, batch.document_starts, batch.first_sample),
+                           optimizer_->loss_total());
 }
 
 void Engine::initialise(std::uint64_t seed) {
@@ -284,7 +293,8 @@ void Engine::rehearse() {
       if (pass == nn::Pass::calibration && !options_.calibrates) continue;
       traceless.pass = pass;
       zero_gradients();
-      model_->forward_backward(traceless, upload(ids, ids), optimizer_->loss_total());
+      const std::optional<std::int64_t> first_sample = pass == nn::Pass::training ? std::optional<std::int64_t>(0) : std::nullopt;
+      model_->forward_backward(traceless, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
     }
     zero_gradients();
   } else {

@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "octet/comm/group.h"
@@ -72,6 +73,9 @@ class Engine {
   // that changes parameters and moments remains to be enqueued. It may wait for whoever still reads them.
   void apply(double learning_rate, std::uint32_t step, bool asks_to_stop = false,
              const std::function<void()>& before_update = {});
+  // Says which step, from 1 on, the next micro-batches belong to. Only dropout depends on it, which drops other elements in each
+  // step.
+  void set_step(std::uint32_t step) { step_ = step; }
   // Begins a step of so many micro-batches on this rank. On one rank the number does not matter. Without `reduces` the step ends
   // without apply(), and nobody reads its gradients.
   void zero_gradients(std::int64_t micro_batches = 1, bool reduces = true);
@@ -181,9 +185,12 @@ class Engine {
   // The lane of the next micro-batch.
   std::size_t next_lane() { return static_cast<std::size_t>(model_->begun() % options_.layout.lanes); }
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
-  // Copies this rank's part of whole sequences to the device.
+  // Whether inputs of adapters are dropped in training.
+  bool drops() const { return options_.training && options_.adapters.dropout.rate > 0; }
+  // Copies this rank's part of whole sequences to the device. `first_sample`, the number of the first sequence, is given for
+  // training.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-                       std::span<const std::int32_t> document_starts = {});
+                       std::span<const std::int32_t> document_starts = {}, std::optional<std::int64_t> first_sample = {});
 
   EngineOptions options_;
   std::unique_ptr<Device> own_device_;
@@ -201,6 +208,7 @@ class Engine {
   Buffer batch_, evaluation_total_, logits_;
   Buffer router_total_;  // [2, router_numbers()] F64
   std::unique_ptr<parallel::Wholes> wholes_;
+  std::uint32_t step_ = 1;
 };
 
 // Returns the dtype of activations and of parameters' values.

@@ -201,6 +201,7 @@ void probe(const ProbeOptions& options) {
   const ModelDirectory model = find_model(options.model);
   engine_options.model = model.config;
   engine_options.adapters = model.adapters;
+  engine_options.adapters.dropout = {};  // a probe's numbers are those of the model, also its gradients
   only_losses_of_transformers(engine_options.model);
   const ProbeInput input = read_probe_input(options.tokens, engine_options.model);
   DumpWatch dump(options.dump);

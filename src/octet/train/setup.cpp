@@ -102,7 +102,8 @@ models::Adapters adapters_of(const Config& config) {
   const auto rank = static_cast<double>(config.lora->rank);
   return {.rank = config.lora->rank,
           .scale = config.lora->alpha / (config.lora->rslora ? std::sqrt(rank) : rank),
-          .targets = config.lora->targets};
+          .targets = config.lora->targets,
+          .dropout = {.rate = config.lora->dropout, .seed = config.run.seed}};
 }
 
 EngineOptions engine_options(const Config& config, const Recipe& recipe) {

@@ -48,6 +48,7 @@ EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int 
   options.rank = rank;
   if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) {
     health.set_gated(gated_linears(options));
+    if (options.recipe.w.tile == ScaleTile::mx_1x32) health.watch_norms();
     options.watch = &health;
   }
   return options;
@@ -367,6 +368,7 @@ void Trainer::skip(const std::vector<std::string>& linears) {
 kernels::StepScalars Trainer::step(Watch watch) {
   world_.at_step(step_);
   if (watch.waits) engine_->model().units().start_waits();
+  engine_->set_step(static_cast<std::uint32_t>(step_ + 1));
   engine_->zero_gradients(accumulation_);
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
@@ -469,6 +471,7 @@ ExitCode Trainer::run() {
       roll_back(verdict);
       if (step_ < next) {
         health_.take(step_);
+        health_.take_attention(step_);
         continue;
       }
     }

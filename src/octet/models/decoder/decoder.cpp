@@ -105,7 +105,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
       }
       if (parts.empty()) continue;
       parameters_.resume_unit(linear->weight().unit);
-      linear->adapt(parts, adapters.rank, adapters.scale, parameters_);
+      linear->adapt(parts, adapters.rank, adapters.scale, adapters.dropout, parameters_);
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const nn::Adapter::Rows rows = linear->adapter()->rows(i);
         const std::int64_t out = rows.end - rows.begin, in = linear->weight().cut.global()[1];
@@ -193,6 +193,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.batch = batch.batch;
   result.first_keys = batch.first_keys;
   result.documents = batch.documents;
+  result.token_numbers = batch.token_numbers;
   result.params_stream = &units_->params_stream();
   result.context_stream = &units_->context_stream();
   result.expert_stream = units_->expert_stream();

@@ -23,6 +23,7 @@ struct Batch {
   Tensor first_keys;  // [T] I32: where the document of each token begins in its sequence; absent: documents see each other
   Tensor positions;   // [T] I32, with first_keys: the position of each token in its document
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
+  Tensor token_numbers;        // [T] I32: nn::Scope::token_numbers; absent: no input of an adapter is dropped
 };
 
 // Adapters beside linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
@@ -31,6 +32,7 @@ struct Adapters {
   double scale = 1.0;
   // Modules by the end of their names: "q_proj" is every module "....q_proj". kAllLinear is every linear of the blocks.
   std::vector<std::string> targets = {};
+  nn::InputDropout dropout = {};
   explicit operator bool() const { return rank > 0; }
 };
 inline constexpr const char* kAllLinear = "all-linear";
