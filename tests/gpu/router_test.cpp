@@ -131,5 +131,60 @@ TEST_F(ExpertsGpuTest, MovesRowsAsTheCpu) {
   }
 }
 
+TEST_F(ExpertsGpuTest, ScattersCodesAsTheCpu) {
+  for (const auto& [tokens, experts, k, d] :
+       {std::array<std::int64_t, 4>{3, 4, 1, 16}, {37, 3, 3, 48}, {900, 8, 2, 1040}, {130, 2, 2, 4096}}) {
+    const std::int64_t all = tokens * k, room = grouped_rows(all, experts);
+    const Twin x = random(DType::bf16, {tokens, d}), weights = random(DType::f32, {tokens, k}),
+               scales = random(DType::f32, {experts});
+    const Twin chosen = zeros(DType::i32, {tokens, k});
+    for (std::int64_t i = 0; i < all; ++i)
+      chosen.cpu.as<std::int32_t>()[i] = static_cast<std::int32_t>((i / k + i % k) % experts);
+    for (std::int64_t e = 0; e < experts; ++e) scales.cpu.as<float>()[e] = 1.0f + std::abs(scales.cpu.as<float>()[e]);
+    upload(chosen);
+    upload(scales);
+    const Twin counts = zeros(DType::i32, {experts}), first = zeros(DType::i32, {experts + 1}),
+               tiles = zeros(DType::i32, {room / kGroupRows}), rows = zeros(DType::i32, {tokens, k});
+    for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+      const DType dtype = dtype_of(format);
+      const Twin rowwise = zeros(dtype, {room, d}), columnwise = zeros(dtype, {d, room}), copied = zeros(dtype, {all, d});
+      const Twin scale_inv = zeros(DType::f32, {experts}), amaxes = zeros(DType::f32, {experts}),
+                 places = zeros(DType::i32, {all, 1});
+      for (std::int64_t i = 0; i < all; ++i) places.cpu.as<std::int32_t>()[i] = static_cast<std::int32_t>(all - 1 - i);
+      upload(places);
+      const auto run = [&](Stream& stream, auto side) {
+        const RowGroups groups{.counts = side(counts), .first = side(first), .tiles = side(tiles)};
+        expert_order(stream, {.experts = side(chosen), .multiple = kGroupRows, .counts = side(counts), .rows = side(rows)});
+        group_rows(stream, {groups});
+        QuantizeEpilogue to{.spec = {.format = format, .tile = ScaleTile::tensor, .source = ScaleSource::history},
+                            .out = {},
+                            .scale = side(scales).template as<float>(),
+                            .amax = side(amaxes).template as<float>(),
+                            .groups = {},
+                            .scale_stride = 1,
+                            .amax_stride = 1};
+        to.out.format = format;
+        to.out.rowwise = side(rowwise);
+        expert_scatter(
+            stream, {.x = side(x), .rows = side(rows), .weights = side(weights), .y = {}, .experts = side(chosen), .codes = to});
+        clear_gaps(stream, {groups, side(rowwise)});
+        to.out.columnwise = side(columnwise);
+        to.out.rowwise_scale_inv = to.out.columnwise_scale_inv = side(scale_inv);
+        to.groups = groups;
+        complete_codes(stream, to);
+        expert_scatter(stream, {.x = side(rowwise).slice_rows(0, all), .rows = side(places), .weights = {}, .y = side(copied)});
+      };
+      run(*cpu_stream, [](const Twin& t) { return t.cpu; });
+      run(*gpu_stream, [](const Twin& t) { return t.gpu; });
+      const std::string what = concat(tokens, " x ", d);
+      expect_same_bytes(rowwise, "codes " + what);
+      expect_same_bytes(columnwise, "transposed codes " + what);
+      expect_same_bytes(scale_inv, "scales " + what);
+      expect_same_bytes(amaxes, "amaxes " + what);
+      expect_same_bytes(copied, "copied codes " + what);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

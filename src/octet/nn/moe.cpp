@@ -184,36 +184,51 @@ void Moe::announce(const Scope& scope, const ExpertRoundSaved& round) const {
   kernels::group_rows(scope.stream, {round.groups});
 }
 
-Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRoundSaved& round, const Tensor& x,
-                     const Tensor& weights) const {
-  const Tensor result = allocate(arena, scope.dtype, {round.groups.rows(), options_.dim});
+Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
+                      const Tensor& x, const Tensor& weights, const Tensor& memory) const {
+  const DType dtype = dtype_sent(scope, reader);
+  const Tensor result(memory.data, dtype, {round.groups.rows(), options_.dim});
   if (scope.expert.size() == 1) {
     kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
     kernels::clear_gaps(scope.stream, {round.groups, result});
-    return result;
+    return {.values = result};
   }
   const ArenaScope temporaries(scope.scratch);
-  const Tensor rows = allocate(scope.scratch, scope.dtype, {saved.rows.elements(), options_.dim});
-  kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = rows});
+  const Tensor rows = allocate(scope.scratch, dtype, {saved.rows.elements(), options_.dim});
+  const bool codes = dtype != scope.dtype;
+  kernels::expert_scatter(scope.stream, {.x = x,
+                                         .rows = saved.rows,
+                                         .weights = weights,
+                                         .y = codes ? Tensor{} : rows,
+                                         .experts = saved.experts,
+                                         .codes = codes ? reader.sent(scope, rows) : kernels::QuantizeEpilogue{}});
   send_to_experts(scope, round.exchange(), rows, result);
-  return result;
+  Operand arrived;
+  (codes ? arrived.codes.rowwise : arrived.values) = result;
+  return arrived;
 }
 
-void Moe::receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  round.in = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round, saved.h, {});
-  round.out = scope.expert.size() == 1 ? saved.returned : Tensor{};
+void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
+  const Quantizer& x = experts_->up().x();
+  round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, x)));
+}
+
+void Moe::receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const {
+  round.out = allocate_rows(scope.scratch, round, scope.dtype);
+  round.gradient = received(scope, saved, round, experts_->down().g(), work.gy, saved.weights, round.out);
 }
 
 void Moe::run_experts(const Scope& outer, ExpertRoundSaved& round) const {
-  if (!round.out) round.out = allocate(outer.scratch, outer.dtype, round.in.shape);
+  if (!round.out) round.out = allocate_rows(outer.scratch, round, outer.dtype);
   const ArenaScope temporaries(outer.scratch);
-  experts_->forward(in_groups(outer, round), {.values = round.in}, {}, round.out, round.experts);
+  experts_->forward(in_groups(outer, round), round.in, {}, round.out, round.experts);
 }
 
 void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const ArenaScope temporaries(scope.scratch);
   announce(scope, round);
-  receive(scope, saved, round);
+  round.out = {};
+  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
   run_experts(scope, round);
   send_back(scope, round.exchange(), round.out, saved.returned);
 }
@@ -227,7 +242,10 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   work.before = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
-  if (saved.rounds.size() == 1) receive(scope, saved, saved.rounds.front());
+  if (saved.rounds.size() > 1) return;
+  ExpertRoundSaved& round = saved.rounds.front();
+  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
+  if (scope.expert.size() == 1) round.out = saved.returned;
 }
 
 void Moe::experts(const Scope& outer, MoeSaved& saved) const {
@@ -268,11 +286,11 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
 }
 
 void Moe::rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->rebuild(in_groups(rebuild_scope(scope), round), {.values = round.in}, round.experts);
+  experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
 }
 
 void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->backward(in_groups(scope, round), {.values = round.out}, round.experts, round.out);
+  experts_->backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
 
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
@@ -281,7 +299,7 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
   for (ExpertRoundSaved& round : rounds) {
     const ArenaScope temporaries(scope.scratch), remade(scope.stash);
     run_round(recompute, saved, round);
-    round.out = received(scope, scope.scratch, saved, round, work.gy, saved.weights);
+    receive_gradients(scope, saved, work, round);
     run_experts_backward(&round == &rounds.front() ? scope : adding(scope), round);
     send_back(scope, round.exchange(), round.out, work.rows);
   }
@@ -306,8 +324,8 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
   if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) measure_rounds(scope, saved, work);
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();
-  if (scope.checkpointing == Checkpointing::selective) round.in = received(scope, scope.scratch, saved, round, saved.h, {});
-  round.out = received(scope, scope.scratch, saved, round, work.gy, saved.weights);
+  if (scope.checkpointing == Checkpointing::selective) receive(without_record(scope), scope.scratch, saved, round);
+  receive_gradients(scope, saved, work, round);
 }
 
 void Moe::experts_backward(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {

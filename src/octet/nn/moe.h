@@ -27,9 +27,11 @@ struct ExpertRoundSaved {
   Tensor places;     // its places on the device
   RowGroups groups;  // [R] rows of this rank's experts
   MlpSaved experts = {};
-  // [R, D], between dispatch and collect: what the experts read and what they make. In backward `out` has the gradient of the
-  // results, which that of `in` overwrites; `in` is there if the experts make again what they have not kept.
-  Tensor in = {}, out = {};
+  // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is there if the experts
+  // make again what they have not kept, and `gradient`, that of the results, lies in the memory of `out`, which the gradient of
+  // `in` overwrites.
+  Operand in = {}, gradient = {};
+  Tensor out = {};
 
   ExchangePlan exchange() const { return {&plan, groups, places}; }
 };
@@ -118,11 +120,18 @@ class Moe {
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
   void announce(const Scope& scope, const ExpertRoundSaved& round) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
-  // they are given.
-  Tensor received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRoundSaved& round, const Tensor& x,
-                  const Tensor& weights) const;
+  // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent().
+  Operand received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
+                   const Tensor& x, const Tensor& weights, const Tensor& memory) const;
+  DType dtype_sent(const Scope& scope, const Quantizer& reader) const {
+    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope);
+  }
+  Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
+    return allocate(arena, dtype, {round.groups.rows(), options_.dim});
+  }
   // The steps of a round, and all of them.
-  void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  void receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const;
