@@ -22,10 +22,16 @@ struct ExpertsGpuTest : testing::FusedTest {};
 TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
   struct Case {
     std::int64_t sequences, length, experts, k;
-    bool normalise = true;
+    bool normalise = true, biased = false;
   };
-  for (const Case& c : {Case{1, 1, 1, 1}, {2, 300, 8, 2}, {3, 77, 64, 6}, {1, 2048, 16, 4}, {2, 300, 128, 8, false}}) {
-    const auto& [sequences, length, experts, k, normalise] = c;
+  for (const Case& c : {Case{1, 1, 1, 1},
+                        {2, 300, 8, 2},
+                        {3, 77, 64, 6},
+                        {1, 2048, 16, 4},
+                        {2, 300, 128, 8, false},
+                        {2, 300, 8, 2, true, true},
+                        {1, 200, 128, 8, false, true}}) {
+    const auto& [sequences, length, experts, k, normalise, biased] = c;
     const bool adds_up = normalise;
     const std::int64_t tokens = sequences * length;
     const std::int64_t e_count = experts;
@@ -38,10 +44,15 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     const Twin chosen = zeros(DType::i32, {tokens, k}), weights = poisoned(DType::f32, {tokens, k});
     const Twin statistics = poisoned(DType::f32, {sequences, 2 * experts + 1});
     const Twin total = zeros(DType::f64, {2}), loads = zeros(DType::f64, {experts});
+    // The scores of a biased choice are not equal in every bit; the seed leaves no two of them so near each other that it
+    // matters.
+    const Twin bias = random(DType::f32, {experts});
+    const Twin found = zeros(DType::f32, {1});
     const Twin gweights = random(DType::f32, {tokens, k}), glogits = poisoned(DType::f32, {tokens, experts});
     const auto run = [&](Stream& stream, Arena& scratch, auto side) {
       router_forward(stream, scratch,
                      {.logits = side(logits),
+                      .bias = c.biased ? side(bias) : Tensor{},
                       .experts = side(chosen),
                       .weights = side(weights),
                       .statistics = side(statistics),
@@ -50,6 +61,10 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
                              .seq_len = c.length,
                              .total = side(total).template as<double>(),
                              .loads = side(loads).template as<double>()});
+      update_router_bias(stream, {.bias = side(bias),
+                                  .loads = side(loads).template as<double>(),
+                                  .rate = 0.001,
+                                  .found_inf = side(found).template as<float>()});
       router_backward(stream, {.logits = side(logits),
                                .experts = side(chosen),
                                .weights = side(weights),
@@ -71,6 +86,7 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     expect_near(statistics, {.relative = 4 * r}, "statistics of " + what);
     expect_near(total, {.relative = 8 * r}, "losses of " + what);
     expect_same_bytes(loads, "loads of " + what);
+    expect_same_bytes(bias, "bias of " + what);
     // glogits are differences of terms that are at most this large.
     expect_near(glogits, {.absolute = 16 * r * (1 + 20 * 0.7 * static_cast<double>(experts)), .relative = 16 * r},
                 "glogits of " + what);

@@ -15,6 +15,8 @@
 namespace octet::nn {
 namespace {
 
+constexpr const char* kRouterBias = "e_score_correction_bias";  // the name that transformers gives it in DeepSeek-V3
+
 // Returns what an Mlp reads of a scope, on another stream, with another stash and other groups.
 Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& tensor, comm::Group& expert) {
   return {.stream = stream,
@@ -64,6 +66,12 @@ Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore&
       place_(store.expert_place()),
       router_(&store.add(
           {.name = options.name + ".gate.weight", .shape = {options.experts, options.dim}, .init_std = options.init_std})),
+      bias_(options.bias_rate ? &store.add({.name = options.name + ".gate." + kRouterBias,
+                                            .shape = {options.experts},
+                                            .init_std = 0.0,
+                                            .decay = false,
+                                            .tracked = true})
+                              : nullptr),
       alone_(comm::make_silent_group("one expert")) {
   std::vector<std::unique_ptr<Linear>> up, down;
   for (std::int64_t e = 0; e < options.experts; ++e) {
@@ -115,6 +123,7 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                 {.a = {.values = saved.h}, .b = {.values = router_->value}, .c = {}, .d = saved.logits});
   kernels::router_forward(scope.stream, scope.scratch,
                           {.logits = saved.logits,
+                           .bias = bias_ ? bias_->value : Tensor{},
                            .experts = saved.experts,
                            .weights = saved.weights,
                            .statistics = saved.statistics,
@@ -125,6 +134,14 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                                         .seq_len = tokens / scope.batch * scope.context.size(),
                                         .total = scope.router_total,
                                         .loads = scope.router_total + 2 + options_.number * options_.experts});
+}
+
+void Moe::update_bias(Stream& stream, const double* router_total, const float* found_inf) const {
+  if (!bias_ || !bias_->held || !bias_->spec.saved) return;
+  kernels::update_router_bias(stream, {.bias = bias_->value,
+                                       .loads = router_total + 2 + options_.number * options_.experts,
+                                       .rate = *options_.bias_rate,
+                                       .found_inf = found_inf});
 }
 
 // Returns the number of rows that a rank may have for another one in a round.

@@ -1,6 +1,7 @@
 // Mixture of experts (Jiang et al., Mixtral of Experts, 2024):  y[t] = sum over the k chosen experts e of w[t, e] mlp_e(h[t]).
-// The router, logits = h Wgᵀ in FP32, is kernels/router. Every token goes to all its experts; none is dropped. An expert is an
-// Mlp on the rows that chose it, in the precision of the recipe. The rows that fill up its tiles are zero and change nothing.
+// The router, logits = h Wgᵀ in FP32, is kernels/router. A bias may change which experts it chooses, and follows from how often
+// it chose each. Every token goes to all its experts; none is dropped. An expert is an Mlp on the rows that chose it, in the
+// precision of the recipe. The rows that fill up its tiles are zero and change nothing.
 //
 // The rows of all experts of a rank lie in one matrix, in groups (tensor/row_groups.h). It has room for all rows however they are
 // shared out, and only the device knows how many each expert has.
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,8 +67,9 @@ class Moe {
     std::int64_t dim = 0, ffn = 0, experts = 0, top_k = 0;
     bool normalise = true;  // the weights of a token's experts add up to 1
     double init_std = 0.02, output_init_std = 0.02;
-    double balance = 0, z = 0;  // coefficients of the router's losses
-    std::int64_t number = 0;    // of this mixture, among those of the model
+    double balance = 0, z = 0;             // coefficients of the router's losses
+    std::optional<double> bias_rate = {};  // the choice of experts has a bias, which changes by this much after a step
+    std::int64_t number = 0;               // of this mixture, among those of the model
   };
   Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
@@ -109,6 +112,9 @@ class Moe {
   }
   const std::string& name() const { return options_.name; }
   parallel::Parameter& router() { return *router_; }
+  // Changes the bias of this rank's copy by what the step counted in scope.router_total, all ranks added up. Does nothing without
+  // a bias, if the model is frozen, or if *found_inf is set.
+  void update_bias(Stream& stream, const double* router_total, const float* found_inf) const;
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
@@ -149,6 +155,7 @@ class Moe {
   Options options_;
   parallel::ExpertPlace place_;
   parallel::Parameter* router_;
+  parallel::Parameter* bias_;  // or null
   std::unique_ptr<FeedForward<ExpertLinear>> experts_;
   std::unique_ptr<comm::Group> alone_;  // instead of the tensor axis: experts see the rows of all its ranks
 };
