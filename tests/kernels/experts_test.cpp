@@ -109,6 +109,65 @@ TEST_F(ExpertsTest, ScatterCombineAndDotAreTheFormulas) {
   }
 }
 
+// The codes of rows that each expert's scale casts, and what complete_codes() makes of them, are those of quantize() byte for
+// byte.
+TEST_F(ExpertsTest, ScatteredCodesAreThoseOfTheirValues) {
+  const std::int64_t tokens = 150, k = 2, d = 48, experts = 3, room = grouped_rows(tokens * k, experts), stride = 5;
+  const Tensor x = random(DType::bf16, {tokens, d}), weights = random(DType::f32, {tokens, k});
+  x.as<BFloat16>()[7] = BFloat16(1e30f);  // saturates
+  const Tensor chosen = zeros(DType::i32, {tokens, k}), rows = zeros(DType::i32, {tokens, k});
+  for (std::int64_t i = 0; i < tokens * k; ++i)
+    chosen.as<std::int32_t>()[i] = static_cast<std::int32_t>(i < 2 ? i : 2 * (i % k));  // expert 1 has one row
+  const RowGroups groups{.counts = zeros(DType::i32, {experts}),
+                         .first = zeros(DType::i32, {experts + 1}),
+                         .tiles = zeros(DType::i32, {room / kGroupRows})};
+  expert_order(*stream, {.experts = chosen, .multiple = kGroupRows, .counts = groups.counts, .rows = rows});
+  group_rows(*stream, {groups});
+  const Tensor scales = random(DType::f32, {experts, stride}, 100.0);
+  for (std::int64_t i = 0; i < scales.elements(); ++i) scales.as<float>()[i] = std::abs(scales.as<float>()[i]);
+  for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+    for (const Tensor& by : {Tensor{}, weights}) {
+      const auto make = [&] {
+        Quantized q{.format = format,
+                    .tile = ScaleTile::tensor,
+                    .rowwise = zeros(dtype_of(format), {room, d}),
+                    .rowwise_scale_inv = zeros(DType::f32, {experts}),
+                    .columnwise = zeros(dtype_of(format), {d, room}),
+                    .columnwise_scale_inv = {}};
+        q.columnwise_scale_inv = q.rowwise_scale_inv;
+        return q;
+      };
+      const Quantized of_values = make(), scattered = make();
+      const Tensor values = zeros(DType::bf16, {room, d}), amaxes = zeros(DType::f32, {experts, 2}),
+                   sent = zeros(DType::f32, {experts, 2});
+      QuantizeEpilogue to{.spec = {.format = format, .tile = ScaleTile::tensor, .source = ScaleSource::history},
+                          .out = of_values,
+                          .scale = scales.as<float>(),
+                          .amax = amaxes.as<float>(),
+                          .groups = groups,
+                          .scale_stride = stride,
+                          .amax_stride = 2};
+      expert_scatter(*stream, {.x = x, .rows = rows, .weights = by, .y = values});
+      clear_gaps(*stream, {groups, values});
+      quantize(*stream, scratch, to.of(values));
+
+      QuantizeEpilogue cast = to;
+      cast.amax = sent.as<float>();
+      cast.groups = {};
+      cast.out.rowwise = scattered.rowwise;
+      cast.out.columnwise = cast.out.rowwise_scale_inv = cast.out.columnwise_scale_inv = {};
+      expert_scatter(*stream, {.x = x, .rows = rows, .weights = by, .y = {}, .experts = chosen, .codes = cast});
+      clear_gaps(*stream, {groups, scattered.rowwise});
+      to.out = scattered;
+      complete_codes(*stream, to);
+      EXPECT_TRUE(same_bytes(scattered.rowwise, of_values.rowwise));
+      EXPECT_TRUE(same_bytes(scattered.columnwise, of_values.columnwise));
+      EXPECT_TRUE(same_bytes(scattered.rowwise_scale_inv, of_values.rowwise_scale_inv));
+      EXPECT_TRUE(same_bytes(sent, amaxes));
+    }
+  }
+}
+
 TEST_F(ExpertsTest, BitsDoNotDependOnThreads) {
   const std::int64_t tokens = 200, k = 2, d = 64, count = 512;
   const Tensor x = random(DType::bf16, {tokens, d}), packed = random(DType::bf16, {count, d});

@@ -24,14 +24,18 @@ struct Routed {
 };
 
 struct RouterTest : testing::OpTest {
-  Routed route(const Tensor& logits, std::int64_t k, std::int64_t sequences, bool normalise = true) {
+  Routed route(const Tensor& logits, std::int64_t k, std::int64_t sequences, bool normalise = true, const Tensor& bias = {}) {
     const std::int64_t tokens = logits.rows();
     const Routed r{.experts = zeros(DType::i32, {tokens, k}),
                    .weights = zeros(logits.dtype, {tokens, k}),
                    .statistics = zeros(logits.dtype, {sequences, 2 * logits.cols() + 1})};
-    router_forward(
-        *stream, scratch,
-        {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics, .normalise = normalise});
+    router_forward(*stream, scratch,
+                   {.logits = logits,
+                    .bias = bias,
+                    .experts = r.experts,
+                    .weights = r.weights,
+                    .statistics = r.statistics,
+                    .normalise = normalise});
     return r;
   }
 };
@@ -77,6 +81,60 @@ TEST_F(RouterTest, ForwardIsTheFormula) {
   }
 }
 
+// The choice takes the largest p + bias; the weights, the sums of p and lse know no bias.
+TEST_F(RouterTest, ABiasMovesTheChoiceAlone) {
+  const std::int64_t tokens = 200, experts = 12, k = 3;
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const Tensor logits = random(dtype, {tokens, experts}, 2.0), bias = random(DType::f32, {experts}, 0.2);
+    const auto l = values_of(logits), b = values_of(bias);
+    for (const bool normalise : {true, false}) {
+      const Routed r = route(logits, k, 1, normalise, bias), plain = route(logits, k, 1, normalise);
+      const auto chosen = values_of(r.experts), weights = values_of(r.weights);
+      std::vector<double> expected, assigned(static_cast<std::size_t>(experts));
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        const double* row = l.data() + t * experts;
+        double all = 0, of_chosen = 0;
+        for (std::int64_t e = 0; e < experts; ++e) all += std::exp(row[e]);
+        const auto score = [&](double e) {
+          return std::exp(row[static_cast<std::size_t>(e)]) / all + b[static_cast<std::size_t>(e)];
+        };
+        const auto first = chosen.begin() + t * k;
+        double least = 1e9;
+        for (auto at = first; at != first + k; ++at) {
+          EXPECT_EQ(std::count(first, first + k, *at), 1);
+          least = std::min(least, score(*at));
+          of_chosen += std::exp(row[static_cast<std::size_t>(*at)]);
+          assigned[static_cast<std::size_t>(*at)] += 1;
+        }
+        for (std::int64_t e = 0; e < experts; ++e) {
+          const auto other = static_cast<double>(e);
+          if (std::find(first, first + k, other) == first + k) EXPECT_LE(score(other), least + 1e-6) << "token " << t;
+        }
+        for (auto at = first; at != first + k; ++at)
+          expected.push_back(std::exp(row[static_cast<std::size_t>(*at)]) / (normalise ? of_chosen : all));
+      }
+      EXPECT_TRUE(near(r.weights, expected, {.relative = gamma(64, compute_roundoff(dtype))})) << name_of(dtype);
+      auto statistics = values_of(plain.statistics);
+      std::copy(assigned.begin(), assigned.end(), statistics.begin());
+      EXPECT_EQ(values_of(r.statistics), statistics) << name_of(dtype);
+    }
+    const Tensor none = zeros(DType::f32, {experts});
+    EXPECT_EQ(values_of(route(logits, k, 1, true, none).weights), values_of(route(logits, k, 1).weights));
+  }
+}
+
+TEST_F(RouterTest, ABiasMovesTowardsTheMeanLoad) {
+  const Tensor bias = filled(DType::f32, {4}, [](std::int64_t e) { return static_cast<double>(e); });
+  const std::vector<double> loads = {10, 0, 5, 5};
+  float found_inf = 1;
+  const RouterBiasUpdate update{.bias = bias, .loads = loads.data(), .rate = 0.25, .found_inf = &found_inf};
+  update_router_bias(*stream, update);
+  EXPECT_EQ(values_of(bias), (std::vector<double>{0, 1, 2, 3})) << "a step that is skipped";
+  found_inf = 0;
+  update_router_bias(*stream, update);
+  EXPECT_EQ(values_of(bias), (std::vector<double>{-0.25, 1.25, 2, 3}));
+}
+
 TEST_F(RouterTest, EqualLogitsGoToTheFirst) {
   const Tensor logits = filled(DType::f32, {2, 5}, [](std::int64_t i) { return i < 5 ? 1.0 : static_cast<double>(i % 2); });
   const Routed r = route(logits, 2, 1);
@@ -88,12 +146,14 @@ TEST_F(RouterTest, LogitsThatAreNotNumbersGoToDifferentExperts) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   const std::vector<double> rows = {nan, nan, nan, nan, nan, 1, nan, 2, -inf, -inf, -inf, -inf, inf, inf, 0, 0};
   const Tensor logits = filled(DType::f32, {4, 4}, [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; });
-  const auto experts = values_of(route(logits, 3, 1).experts);
-  for (std::size_t t = 0; t < 4; ++t) {
-    std::vector<double> row(experts.begin() + static_cast<std::ptrdiff_t>(3 * t),
-                            experts.begin() + static_cast<std::ptrdiff_t>(3 * t + 3));
-    std::sort(row.begin(), row.end());
-    EXPECT_TRUE(row[0] >= 0 && row[0] < row[1] && row[1] < row[2] && row[2] < 4) << "token " << t;
+  for (const Tensor& bias : {Tensor{}, zeros(DType::f32, {4})}) {
+    const auto experts = values_of(route(logits, 3, 1, true, bias).experts);
+    for (std::size_t t = 0; t < 4; ++t) {
+      std::vector<double> row(experts.begin() + static_cast<std::ptrdiff_t>(3 * t),
+                              experts.begin() + static_cast<std::ptrdiff_t>(3 * t + 3));
+      std::sort(row.begin(), row.end());
+      EXPECT_TRUE(row[0] >= 0 && row[0] < row[1] && row[1] < row[2] && row[2] < 4) << "token " << t;
+    }
   }
 }
 

@@ -31,6 +31,17 @@ ParameterSpec spec_of(const char* kind) {
   return spec;
 }
 
+// A bias of a router: no gradient, and values of which no bit is lost.
+TEST(Residency, OfATrackedParameterThereAreValuesInF32) {
+  ParameterSpec spec = spec_of("plain");
+  spec.tracked = spec.frozen = true;
+  for (const DType compute : {DType::bf16, DType::f32, DType::f64}) {
+    const Storage storage{.compute = compute};
+    EXPECT_EQ(places_of(spec, storage, {}, {}), "awaaaaaa");
+    EXPECT_EQ(residency(Copy::values, spec, storage, {}, {}).dtype, DType::f32);
+  }
+}
+
 // The oracle is written by hand. Columns of `places`: master, values, rowwise, columnwise, row_order, gradient, two moments.
 TEST(Residency, FollowsTheTable) {
   constexpr Division kOne{}, kTensor{.tensor = 2}, kShards{.shards = 4, .dense_shards = 4},

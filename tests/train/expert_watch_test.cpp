@@ -21,7 +21,7 @@ TEST(ExpertWatch, WarnsOnceOfExpertsThatStarveInFiveSamples) {
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0],
             "step 5: a: experts 2, 3 starve: less than 0.1 of a fair share of the tokens in 5 samples in a row. A larger "
-            "model.router_aux_loss_coef spreads tokens more evenly");
+            "model.router_aux_loss_coef spreads tokens more evenly, or a model.router_bias_update_rate");
   for (int i = 6; i < 20; ++i) EXPECT_TRUE(see(watch, i, {200, 182, 9, 9}).empty());
 }
 

@@ -15,7 +15,7 @@
 namespace octet::testing {
 namespace {
 
-constexpr std::int64_t kWords = 32;
+constexpr std::int64_t kPackedVocab = 32;
 
 // Writes conversations of 3 to 24 tokens with random masks. Some have no trained token, some nothing else.
 std::vector<Tokens> write_conversations(const std::filesystem::path& prefix, int count) {
@@ -27,7 +27,7 @@ std::vector<Tokens> write_conversations(const std::filesystem::path& prefix, int
     std::vector<std::uint8_t> trained(ids.size());
     const unsigned share = random() % 5;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      ids[i] = static_cast<std::int32_t>(random() % kWords);
+      ids[i] = static_cast<std::int32_t>(random() % kPackedVocab);
       trained[i] = random() % 4 < share ? 1 : 0;
     }
     writer.append(ids, trained);
@@ -61,7 +61,7 @@ void packed_is_one_a_sequence(const models::DecoderConfig& model, std::int64_t s
   const data::Dataset dataset({.sources = {{.path = folder / "chats"}},
                                .seq_len = seq_len,
                                .split = {1, 0},
-                               .vocab_size = kWords,
+                               .vocab_size = kPackedVocab,
                                .packing = data::Packing::documents});
   ASSERT_LT(dataset.samples_per_epoch(), 40);
 

@@ -118,6 +118,18 @@ void check_weights(const ModelWeights& weights, const parallel::NameTable& table
   mismatch.raise(weights.dir().string());
 }
 
+parallel::NameTable entries_in(const ModelWeights& weights, parallel::NameTable table) {
+  std::erase_if(table,
+                [&](const parallel::NameEntry& entry) { return entry.parameter->spec.tracked && !weights.find(entry.external); });
+  return table;
+}
+
+OutputWeight output_weight(const parallel::NameEntry& entry, bool fp8) {
+  OutputWeight weight{entry.external, entry.shape, fp8};
+  if (entry.parameter->spec.tracked) weight.dtype = DType::f32;
+  return weight;
+}
+
 void load_weights(Stream& stream, const ModelWeights& weights, const parallel::NameTable& table,
                   const std::vector<std::string>& ignorable, const FillParameter& fill) {
   check_weights(weights, table, ignorable);
@@ -160,7 +172,7 @@ void save_weights(const fs::path& dir, const parallel::NameTable& table, const O
                   const std::function<bool(const parallel::NameEntry&)>& is_fp8) {
   WholeParameters parameters(table, whole);
   std::vector<OutputWeight> weights;
-  for (const parallel::NameEntry& entry : table) weights.push_back({entry.external, entry.shape, is_fp8 && is_fp8(entry)});
+  for (const parallel::NameEntry& entry : table) weights.push_back(output_weight(entry, is_fp8 && is_fp8(entry)));
   try {
     write_weight_files(dir, weights, form, [&](std::size_t i, std::int64_t at, std::int64_t count, DType to, void* out) {
       const parallel::NameEntry& entry = table[i];

@@ -24,7 +24,8 @@ void check_weights(const ModelWeights& weights, const parallel::NameTable& table
 // of FP8 weights from the files. Returns when the copies to the device are done.
 //
 // Throws one Error{data} that lists all tensors that are missing (with the nearest name), unexpected, of a different shape or
-// unreadable. Tensors of the directory that match a glob of `ignorable` (such as a tied "lm_head.weight") or
+// unreadable. Tensors of the directory that match a glob of
+// `ignorable` (such as a tied "lm_head.weight") or
 // "*rotary_emb.inv_freq" may be there without being in the table. On the meta device, only checks.
 //
 // Each parameter is overwritten within a call fill(parameter, write), if `fill` is given (ParameterStore::fill). The entries of a
@@ -32,6 +33,12 @@ void check_weights(const ModelWeights& weights, const parallel::NameTable& table
 using FillParameter = std::function<void(parallel::Parameter& parameter, const std::function<void()>& write)>;
 void load_weights(Stream& stream, const ModelWeights& weights, const parallel::NameTable& table,
                   const std::vector<std::string>& ignorable = {}, const FillParameter& fill = {});
+
+// Returns the table without the tracked parameters that the directory lacks. They then stay as they begin.
+parallel::NameTable entries_in(const ModelWeights& weights, parallel::NameTable table);
+
+// Returns how an entry is written: a tracked parameter in F32, whatever the form says.
+OutputWeight output_weight(const parallel::NameEntry& entry, bool fp8);
 
 // Returns all elements of a parameter's primary across all ranks, in its own dtype and any shape, contiguous in host memory. The
 // tensor stays valid until the next call.

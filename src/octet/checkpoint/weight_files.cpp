@@ -37,7 +37,7 @@ std::string shard_name(std::size_t number, std::size_t count) {
 
 // The tensors that a weight becomes in its file.
 std::vector<TensorDeclaration> declarations_of(const OutputWeight& weight, DType dtype) {
-  if (!weight.fp8) return {{weight.name, dtype, weight.shape}};
+  if (!weight.fp8) return {{weight.name, weight.dtype.value_or(dtype), weight.shape}};
   return {{weight.name, DType::f8_e4m3, weight.shape},
           {scale_name(weight.name), DType::f32, block_scale_shape(weight.shape[0], weight.shape[1])}};
 }
@@ -200,11 +200,12 @@ class Output {
 
   template <class Write>
   void convert_floats(std::size_t i, const Write& write) {
-    const std::int64_t elements = weights_[i].shape.elements(), width = static_cast<std::int64_t>(size_of(form_.dtype));
+    const DType dtype = weights_[i].dtype.value_or(form_.dtype);
+    const std::int64_t elements = weights_[i].shape.elements(), width = static_cast<std::int64_t>(size_of(dtype));
     piece_.resize(static_cast<std::size_t>(std::min(kSlabElements, elements) * width));
     for (std::int64_t at = 0; at < elements; at += kSlabElements) {
       const std::int64_t count = std::min(kSlabElements, elements - at);
-      values_(i, at, count, form_.dtype, piece_.data());
+      values_(i, at, count, dtype, piece_.data());
       write(at * width, std::span(piece_).first(static_cast<std::size_t>(count * width)));
     }
   }

@@ -28,6 +28,7 @@ Quantizer::Options ExpertLinear::options_of(const Quantizer& (Linear::*operand)(
     options.linears.push_back(other.linears.front());
     options.slots.push_back(other.slots.front());
   }
+  for (const auto& expert : experts_) options.sent.push_back((*expert.*operand)().options().slots.front());
   return options;
 }
 

@@ -49,7 +49,7 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::rows,
           .wgrad = wgrad_reads(),
-          .slots = {add_slot(Role::activation, o.expert)}},
+          .slots = {add_slot(Role::activation, o.expert, o.cut.along == parallel::Cut::rows)}},
          recipe, scales),
       weight_slot_(weight_->spec.frozen ? -1 : add_slot(Role::weight, o.expert)),
       g_({.linears = {name_},
@@ -60,7 +60,7 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
           .wgrad = wgrad_reads(),
           .reads_values = o.bias && !weight_->spec.frozen && o.cut.along != parallel::Cut::columns,
           .of_residual = o.cut.along == parallel::Cut::columns,
-          .slots = {add_slot(Role::gradient, o.expert)}},
+          .slots = {add_slot(Role::gradient, o.expert, o.cut.along == parallel::Cut::columns)}},
          recipe, scales) {
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, weight_->spec.shape[0], weight_->spec.shape[1]);
@@ -70,10 +70,10 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
   weight_->spec.read_as_values = o.shared_weight != nullptr;
 }
 
-int Linear::add_slot(Role role, parallel::Expert expert) {
+int Linear::add_slot(Role role, parallel::Expert expert, bool sent) {
   if (!is_fp8() || !recipe_.delayed()) return -1;
   return scales_->add(name_, role,
-                      !expert         ? recipes::HeldBy::all
+                      !expert || sent ? recipes::HeldBy::all
                       : weight_->held ? recipes::HeldBy::some
                                       : recipes::HeldBy::elsewhere);
 }

@@ -80,7 +80,8 @@ class Linear {
   Operand complete_gradient(const Scope& scope, const Operand& g) const;
 
  private:
-  int add_slot(Role role, parallel::Expert expert);
+  // Ranks that send the rows of an operand know its scale.
+  int add_slot(Role role, parallel::Expert expert, bool sent = false);
   WgradReads wgrad_reads() const;
   Quantized weight_columnwise(const Scope& scope) const;
   void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;

@@ -15,6 +15,8 @@
 namespace octet::nn {
 namespace {
 
+constexpr const char* kRouterBias = "e_score_correction_bias";  // the name that transformers gives it in DeepSeek-V3
+
 // Returns what an Mlp reads of a scope, on another stream, with another stash and other groups.
 Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& tensor, comm::Group& expert) {
   return {.stream = stream,
@@ -67,6 +69,12 @@ Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore&
       place_(store.expert_place()),
       router_(&store.add(
           {.name = options.name + ".gate.weight", .shape = {options.experts, options.dim}, .init_std = options.init_std})),
+      bias_(options.bias_rate ? &store.add({.name = options.name + ".gate." + kRouterBias,
+                                            .shape = {options.experts},
+                                            .init_std = 0.0,
+                                            .decay = false,
+                                            .tracked = true})
+                              : nullptr),
       alone_(comm::make_silent_group("one expert")) {
   std::vector<std::unique_ptr<Linear>> up, down;
   for (std::int64_t e = 0; e < options.experts; ++e) {
@@ -118,6 +126,7 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                 {.a = {.values = saved.h}, .b = {.values = router_->value}, .c = {}, .d = saved.logits});
   kernels::router_forward(scope.stream, scope.scratch,
                           {.logits = saved.logits,
+                           .bias = bias_ ? bias_->value : Tensor{},
                            .experts = saved.experts,
                            .weights = saved.weights,
                            .statistics = saved.statistics,
@@ -128,6 +137,14 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                                         .seq_len = tokens / scope.batch * scope.context.size(),
                                         .total = scope.router_total,
                                         .loads = scope.router_total + 2 + options_.number * options_.experts});
+}
+
+void Moe::update_bias(Stream& stream, const double* router_total, const float* found_inf) const {
+  if (!bias_ || !bias_->held || !bias_->spec.saved) return;
+  kernels::update_router_bias(stream, {.bias = bias_->value,
+                                       .loads = router_total + 2 + options_.number * options_.experts,
+                                       .rate = *options_.bias_rate,
+                                       .found_inf = found_inf});
 }
 
 // Returns the number of rows that a rank may have for another one in a round.
@@ -187,25 +204,28 @@ void Moe::announce(const Scope& scope, const ExpertRoundSaved& round) const {
   kernels::group_rows(scope.stream, {round.groups});
 }
 
-Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRoundSaved& round, const Tensor& x,
-                     const Tensor& weights) const {
-  const Tensor result = allocate(arena, scope.dtype, {round.groups.rows(), options_.dim});
+Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
+                      const Tensor& x, const Tensor& weights, const Tensor& memory) const {
+  const DType dtype = dtype_sent(scope, reader);
+  const Tensor result(memory.data, dtype, {round.groups.rows(), options_.dim});
   if (scope.expert.size() == 1) {
     kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
     kernels::clear_gaps(scope.stream, {round.groups, result});
-    return result;
+    return {.values = result};
   }
   const ArenaScope temporaries(scope.scratch);
-  const Tensor rows = allocate(scope.scratch, scope.dtype, {saved.rows.elements(), options_.dim});
-  kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = rows});
+  const Tensor rows = allocate(scope.scratch, dtype, {saved.rows.elements(), options_.dim});
+  const bool codes = dtype != scope.dtype;
+  kernels::expert_scatter(scope.stream, {.x = x,
+                                         .rows = saved.rows,
+                                         .weights = weights,
+                                         .y = codes ? Tensor{} : rows,
+                                         .experts = saved.experts,
+                                         .codes = codes ? reader.sent(scope, rows) : kernels::QuantizeEpilogue{}});
   send_to_experts(scope, round.exchange(), rows, result);
-  return result;
-}
-
-void Moe::receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  round.in = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round, saved.h, {});
-  round.out = scope.expert.size() == 1 ? saved.returned : Tensor{};
-  number_rows(scope, saved, round);
+  Operand arrived;
+  (codes ? arrived.codes.rowwise : arrived.values) = result;
+  return arrived;
 }
 
 void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
@@ -224,16 +244,28 @@ void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSave
   send_to_experts(scope, round.exchange(), to_rows.y, scatter.y);
 }
 
+void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
+  const Quantizer& x = experts_->up().x();
+  round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, x)));
+}
+
+void Moe::receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const {
+  round.out = allocate_rows(scope.scratch, round, scope.dtype);
+  round.gradient = received(scope, saved, round, experts_->down().g(), work.gy, saved.weights, round.out);
+}
+
 void Moe::run_experts(const Scope& outer, ExpertRoundSaved& round) const {
-  if (!round.out) round.out = allocate(outer.scratch, outer.dtype, round.in.shape);
+  if (!round.out) round.out = allocate_rows(outer.scratch, round, outer.dtype);
   const ArenaScope temporaries(outer.scratch);
-  experts_->forward(in_groups(outer, round), {.values = round.in}, {}, round.out, round.experts);
+  experts_->forward(in_groups(outer, round), round.in, {}, round.out, round.experts);
 }
 
 void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const ArenaScope temporaries(scope.scratch);
   announce(scope, round);
-  receive(scope, saved, round);
+  round.out = {};
+  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
+  number_rows(scope, saved, round);
   run_experts(scope, round);
   send_back(scope, round.exchange(), round.out, saved.returned);
 }
@@ -247,7 +279,11 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   work.before = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
-  if (saved.rounds.size() == 1) receive(scope, saved, saved.rounds.front());
+  if (saved.rounds.size() > 1) return;
+  ExpertRoundSaved& round = saved.rounds.front();
+  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
+  number_rows(scope, saved, round);
+  if (scope.expert.size() == 1) round.out = saved.returned;
 }
 
 void Moe::experts(const Scope& outer, MoeSaved& saved) const {
@@ -288,11 +324,11 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
 }
 
 void Moe::rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->rebuild(in_groups(rebuild_scope(scope), round), {.values = round.in}, round.experts);
+  experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
 }
 
 void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->backward(in_groups(scope, round), {.values = round.out}, round.experts, round.out);
+  experts_->backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
 
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
@@ -301,7 +337,7 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
   for (ExpertRoundSaved& round : rounds) {
     const ArenaScope temporaries(scope.scratch), remade(scope.stash);
     run_round(recompute, saved, round);
-    round.out = received(scope, scope.scratch, saved, round, work.gy, saved.weights);
+    receive_gradients(scope, saved, work, round);
     run_experts_backward(&round == &rounds.front() ? scope : adding(scope), round);
     send_back(scope, round.exchange(), round.out, work.rows);
   }
@@ -326,8 +362,8 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
   if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) measure_rounds(scope, saved, work);
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();
-  if (scope.checkpointing == Checkpointing::selective) round.in = received(scope, scope.scratch, saved, round, saved.h, {});
-  round.out = received(scope, scope.scratch, saved, round, work.gy, saved.weights);
+  if (scope.checkpointing == Checkpointing::selective) receive(without_record(scope), scope.scratch, saved, round);
+  receive_gradients(scope, saved, work, round);
 }
 
 void Moe::experts_backward(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {

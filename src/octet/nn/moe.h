@@ -1,6 +1,7 @@
 // Mixture of experts (Jiang et al., Mixtral of Experts, 2024):  y[t] = sum over the k chosen experts e of w[t, e] mlp_e(h[t]).
-// The router, logits = h Wgᵀ in FP32, is kernels/router. Every token goes to all its experts; none is dropped. An expert is an
-// Mlp on the rows that chose it, in the precision of the recipe. The rows that fill up its tiles are zero and change nothing.
+// The router, logits = h Wgᵀ in FP32, is kernels/router. A bias may change which experts it chooses, and follows from how often
+// it chose each. Every token goes to all its experts; none is dropped. An expert is an Mlp on the rows that chose it, in the
+// precision of the recipe. The rows that fill up its tiles are zero and change nothing.
 //
 // The rows of all experts of a rank lie in one matrix, in groups (tensor/row_groups.h). It has room for all rows however they are
 // shared out, and only the device knows how many each expert has.
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,9 +29,11 @@ struct ExpertRoundSaved {
   Tensor places;     // its places on the device
   RowGroups groups;  // [R] rows of this rank's experts
   MlpSaved experts = {};
-  // [R, D], between dispatch and collect: what the experts read and what they make. In backward `out` has the gradient of the
-  // results, which that of `in` overwrites; `in` is there if the experts make again what they have not kept.
-  Tensor in = {}, out = {};
+  // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is there if the experts
+  // make again what they have not kept, and `gradient`, that of the results, lies in the memory of `out`, which the gradient of
+  // `in` overwrites.
+  Operand in = {}, gradient = {};
+  Tensor out = {};
   Tensor token_numbers = {};  // [R] I32, of a step in which inputs of adapters are dropped (Scope::token_numbers)
 
   ExchangePlan exchange() const { return {&plan, groups, places}; }
@@ -64,8 +68,9 @@ class Moe {
     std::int64_t dim = 0, ffn = 0, experts = 0, top_k = 0;
     bool normalise = true;  // the weights of a token's experts add up to 1
     double init_std = 0.02, output_init_std = 0.02;
-    double balance = 0, z = 0;  // coefficients of the router's losses
-    std::int64_t number = 0;    // of this mixture, among those of the model
+    double balance = 0, z = 0;             // coefficients of the router's losses
+    std::optional<double> bias_rate = {};  // the choice of experts has a bias, which changes by this much after a step
+    std::int64_t number = 0;               // of this mixture, among those of the model
   };
   Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
@@ -108,6 +113,9 @@ class Moe {
   }
   const std::string& name() const { return options_.name; }
   parallel::Parameter& router() { return *router_; }
+  // Changes the bias of this rank's copy by what the step counted in scope.router_total, all ranks added up. Does nothing without
+  // a bias, if the model is frozen, or if *found_inf is set.
+  void update_bias(Stream& stream, const double* router_total, const float* found_inf) const;
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
@@ -119,11 +127,18 @@ class Moe {
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
   void announce(const Scope& scope, const ExpertRoundSaved& round) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
-  // they are given.
-  Tensor received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRoundSaved& round, const Tensor& x,
-                  const Tensor& weights) const;
+  // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent().
+  Operand received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
+                   const Tensor& x, const Tensor& weights, const Tensor& memory) const;
+  DType dtype_sent(const Scope& scope, const Quantizer& reader) const {
+    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope);
+  }
+  Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
+    return allocate(arena, dtype, {round.groups.rows(), options_.dim});
+  }
   // The steps of a round, and all of them.
-  void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  void receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const;
   // Sends the numbers of the tokens where their rows are sent, for experts whose adapters drop inputs.
   void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
@@ -143,6 +158,7 @@ class Moe {
   Options options_;
   parallel::ExpertPlace place_;
   parallel::Parameter* router_;
+  parallel::Parameter* bias_;  // or null
   std::unique_ptr<FeedForward<ExpertLinear>> experts_;
   std::unique_ptr<comm::Group> alone_;  // instead of the tensor axis: experts see the rows of all its ranks
 };

@@ -24,26 +24,30 @@ QuantSpec Quantizer::spec(const Scope& scope) const {
   return spec;
 }
 
-kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantized& out) const {
-  const ScaleSlot slot = options_.slots.empty() ? ScaleSlot{} : scales_->slot(options_.slots.front());
+kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantized& out, const std::vector<int>& slots) const {
+  const ScaleSlot slot = slots.empty() ? ScaleSlot{} : scales_->slot(slots.front());
   const QuantSpec how = spec(scope);
   kernels::QuantizeEpilogue to{.spec = how,
                                .out = out,
                                .scale = how.source == ScaleSource::history ? slot.scale : nullptr,
                                .amax = scope.record == Record::amax ? slot.amax : nullptr};
-  if (!grouped_) return to;
-  to.groups = *scope.groups;
-  if (options_.slots.size() > 1) {  // experts register their slots one after another, so these lie at equal distances
-    const ScaleSlot next = scales_->slot(options_.slots[1]);
+  if (slots.size() > 1) {  // experts register their slots one after another, so these lie at equal distances
+    const ScaleSlot next = scales_->slot(slots[1]);
     to.scale_stride = next.scale - slot.scale;
     to.amax_stride = next.amax - slot.amax;
   }
   return to;
 }
 
+kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantized& out) const {
+  kernels::QuantizeEpilogue to = epilogue(scope, out, options_.slots);
+  if (grouped_) to.groups = *scope.groups;
+  return to;
+}
+
 // One scale per tensor serves both directions, and is kept with the columnwise codes if there are any.
-void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q) const {
-  q.rowwise = octet::allocate(scope.scratch, dtype_of(q.format), {rows, options_.cols});
+void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q, const Tensor& memory) const {
+  q.rowwise = memory ? memory : octet::allocate(scope.scratch, dtype_of(q.format), {rows, options_.cols});
   q.rowwise_scale_inv =
       q.columnwise && q.tile == ScaleTile::tensor
           ? q.columnwise_scale_inv
@@ -52,7 +56,7 @@ void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q)
 
 // The columnwise codes come first. They may lie in scope.scratch like the rowwise ones, which are released earlier and must lie
 // above them.
-Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads reads) const {
+Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& arrived) const {
   const QuantSpec how = spec(scope);
   Quantized q{.format = how.format,
               .tile = how.tile,
@@ -67,7 +71,7 @@ Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads
     q.columnwise_scale_inv =
         octet::allocate(kept(scope), scale_dtype(q.tile), columnwise_scale_shape(q.tile, padded, options_.cols, group_count()));
   }
-  if (reads != Reads::wgrad) add_rowwise(scope, rows, q);
+  if (reads != Reads::wgrad || arrived) add_rowwise(scope, rows, q, arrived);
   return q;
 }
 
@@ -78,6 +82,21 @@ bool Quantizer::gathers_codes(const Scope& scope) const {
 
 bool Quantizer::producer_casts_share(const Scope& scope) const {
   return gathers_codes(scope) && spec(scope).source == ScaleSource::history;
+}
+
+// As a rank that gathers codes, but an expert's adapter reads values even if its weight is frozen.
+DType Quantizer::dtype_sent(const Scope& scope) const {
+  const bool codes = options_.fp8 && !options_.reads_values && producer_casts_share(scope);
+  return codes ? dtype_of(spec(scope).format) : scope.dtype;
+}
+
+kernels::QuantizeEpilogue Quantizer::sent(const Scope& scope, const Tensor& out) const {
+  const QuantSpec how = spec(scope);
+  Quantized codes;
+  codes.format = how.format;
+  codes.tile = how.tile;
+  codes.rowwise = out;
+  return epilogue(scope, codes, options_.sent);
 }
 
 Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const {
@@ -121,7 +140,8 @@ Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads as
     return x;
   }
   const std::int64_t all = tokens(scope, x);
-  if (!x.codes.rowwise && !x.codes.columnwise) x.codes = allocate_codes(scope, all, reads);
+  const bool arrived = !x.values && !x.epilogue;
+  if (arrived || (!x.codes.rowwise && !x.codes.columnwise)) x.codes = allocate_codes(scope, all, reads, x.codes.rowwise);
   // Only wgrad's columnwise codes outlive this call if X is made again.
   const std::size_t used = scope.scratch.used();
   if (shared && gathers_codes(scope)) {
@@ -129,7 +149,11 @@ Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads as
     gather_codes(scope, x);
   } else {
     if (shared) gather_values();
-    if (!x.epilogue) kernels::quantize(scope.stream, scope.scratch, epilogue(scope, x.codes).of(x.values));
+    if (arrived) {
+      kernels::complete_codes(scope.stream, epilogue(scope, x.codes));
+    } else if (!x.epilogue) {
+      kernels::quantize(scope.stream, scope.scratch, epilogue(scope, x.codes).of(x.values));
+    }
   }
   if (scope.watch) watch(scope, x);
   if (reads != Reads::wgrad) return x;

@@ -5,13 +5,16 @@
 //     Operand x = quantizer.allocate(scope, rows, reads);  // memory, and an epilogue for the producer
 //     ... the producer writes x.values, or codes through x.epilogue ...
 //     x = quantizer.complete(scope, x, reads);             // gathers and quantizes what is left to do
-// An operand whose values exist already is Operand{.values = ...}; complete() then does the rest.
+// An operand whose values exist already is Operand{.values = ...}, and one of which other ranks have sent rowwise codes is
+// Operand{.codes = {.rowwise = ...}}; complete() then does the rest.
 // On the t ranks of the tensor axis an operand may be shared: each rank's producer makes a share [T / t, C] of the tokens, and
 // complete() gathers all T (nn/sequence.h). Codes and scales are then those of all tokens. If one scale per tensor is known to
 // all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
 // gathered and then quantized.
 //
-// The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each.
+// The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
+// that come from other ranks (nn/expert_exchange.h) travel as codes if the ranks that send them know the scale of each expert.
+// The columnwise codes have the same scale, so complete() transposes them.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +64,7 @@ class Quantizer {
     bool reads_values = false;    // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
     bool of_residual = false;     // a gradient of the residual stream: its producer writes values even if it writes codes
     std::vector<int> slots = {};  // of each in `scales`, with delayed scaling
+    std::vector<int> sent = {};   // those of the experts of all ranks, if other ranks send rows
   };
   // `scales` outlives the quantizer. A grouped one quantizes the rows of scope.groups.
   Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped = false);
@@ -87,6 +91,11 @@ class Quantizer {
     return allocate(scope, values.rows(), Reads::fprop_and_wgrad, values, codes);
   }
 
+  // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them.
+  DType dtype_sent(const Scope& scope) const;
+  // Returns how a rank casts rows to the rowwise codes `out`, in which the experts of all ranks have their own scales.
+  kernels::QuantizeEpilogue sent(const Scope& scope, const Tensor& out) const;
+
   // Returns the operand of all tokens, ready for the GEMMs that read it. scope.watch sees it.
   Operand complete(const Scope& scope, const Operand& operand, Reads reads) const;
   // Returns T, the number of all tokens of an operand that its producer has made or will make.
@@ -101,11 +110,13 @@ class Quantizer {
   bool gathers(const Scope& scope) const { return options_.shared && scope.tensor.size() > 1; }
   bool gathers_codes(const Scope& scope) const;
   bool producer_casts_share(const Scope& scope) const;
+  kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out, const std::vector<int>& slots) const;
   QuantSpec spec(const Scope& scope) const;
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
-  void add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q) const;
-  Quantized allocate_codes(const Scope& scope, std::int64_t rows, Reads reads) const;
+  // Adds rowwise codes, which lie in `memory` if it is given.
+  void add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q, const Tensor& memory = {}) const;
+  Quantized allocate_codes(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& arrived = {}) const;
   void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
   void gather_codes(const Scope& scope, const Operand& x) const;
 

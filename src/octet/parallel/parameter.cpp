@@ -33,7 +33,8 @@ Parameter& ParameterStore::add(ParameterSpec spec) {
   p.held = p.stage == stage_ && expert_place_.holds(spec.expert);
   p.cut = TensorCut(spec.shape, spec.cut, place_);
   p.spec = std::move(spec);
-  p.spec.frozen = frozen_;
+  p.spec.frozen = frozen_ || p.spec.tracked;
+  p.spec.saved = !frozen_;
   p.spec.shape = p.cut.local();
   p.unit = unit_;
   return p;
@@ -115,7 +116,9 @@ void ParameterStore::place_gathered_shards() {
 }
 
 void ParameterStore::place(Parameter& p) const {
-  comm::Group* const group = groups_ ? &groups_->shards_of(p.spec.expert) : nullptr;
+  comm::Group* const ranks = groups_ ? &groups_->shards_of(p.spec.expert) : nullptr;
+  comm::Group* const group = p.spec.tracked ? nullptr : ranks;
+  p.replica = p.spec.tracked && ranks && ranks->rank() > 0;
   const std::int64_t parts = group ? group->size() : 1, rank = group ? group->rank() : 0;
   p.stride = parts == 1 ? p.elements() : round_up(ceil_div(p.elements(), parts), kShardMultiple);
   if (!p.held) {
@@ -141,7 +144,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
     }
     if (!p.held) {
       const bool master = storage.compute == DType::bf16 && storage.master_weights;
-      p.value_shard = {nullptr, master ? DType::f32 : storage.compute, {0}};
+      p.value_shard = {nullptr, master || p.spec.tracked ? DType::f32 : storage.compute, {0}};
       if (storage.training) {
         p.grad_shard = {nullptr, storage.grad, {0}};
         p.moment1 = p.moment2 = {nullptr, storage.moments, {0}};

@@ -46,7 +46,9 @@ struct ParameterSpec {
   bool grad_from_product = false;  // a product begins the gradient (Begins), so nobody needs to zero it
   bool keeps_transpose = true;     // false: there are no columnwise codes; a reader makes them with kernels::transpose_codes
   bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
-  bool frozen = false;             // it is not trained; ParameterStore::add sets this
+  bool tracked = false;            // its layer changes it after each step, without a gradient; F32, and whole on every rank
+  bool frozen = false;             // the optimizer does not train it; ParameterStore::add sets this
+  bool saved = true;               // checkpoints of a run keep it, because the run changes it; ParameterStore::add sets this
 };
 
 // A copy of 256 MiB between host and device takes 5 ms, much longer than its start; three slots of this size are little memory.
@@ -71,6 +73,7 @@ struct Parameter {
   int unit = 0;
   int stage = 0;                          // the pipeline stage that holds it
   bool held = true;                       // false: it belongs to another stage, or to an expert of other ranks
+  bool replica = false;                   // it is whole on every rank of its group, and another rank than this writes it
   comm::Group* shards = nullptr;          // the ranks that hold its shards; null if that is one rank
   std::array<Held, kCopies> copies = {};  // what residency() says of each copy; set by materialise
   // This rank's shard: the index of its first element in the row-major order of spec.shape, and the number of its elements.
@@ -100,9 +103,9 @@ struct Parameter {
   std::vector<TensorPiece> pieces() const {
     return held ? cut.pieces(first_element, shard_elements) : std::vector<TensorPiece>{};
   }
-  // The pieces that this rank writes, and counts in a norm: without those that a rank before it on the tensor axis holds too.
+  // The pieces that this rank writes, and counts in a norm: without those that a rank before it holds too.
   std::vector<TensorPiece> own_pieces() const {
-    std::vector<TensorPiece> result = pieces();
+    std::vector<TensorPiece> result = replica ? std::vector<TensorPiece>{} : pieces();
     std::erase_if(result, [](const TensorPiece& piece) { return piece.holder > 0; });
     return result;
   }

@@ -13,7 +13,7 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
   const bool has_master = storage.compute == DType::bf16 && storage.master_weights && !spec.frozen;
   const Place own = one ? Place::whole : Place::shard;                 // where a copy lives that layers do not read
   const Place updated = storage.offload_slot > 0 ? Place::host : own;  // where a copy lives that only the optimizer touches
-  const Place read = one || kept ? Place::whole : Place::slot;  // where a copy lives that layers read
+  const Place read = one || kept ? Place::whole : Place::slot;         // where a copy lives that layers read
   const auto held = [&](bool exists, Place place, DType dtype) {
     return Held{division.held && exists ? place : Place::absent, dtype};
   };
@@ -24,7 +24,7 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
       const bool is_read = !spec.quant || spec.read_as_values;
       const bool is_cast = spec.quant && updated == Place::host;
       const bool is_source = !spec.frozen && (!has_master || is_cast);
-      return held(is_read || is_source, is_read ? read : own, storage.compute);
+      return held(is_read || is_source, is_read ? read : own, spec.tracked ? DType::f32 : storage.compute);
     }
     case Copy::gradient: {
       const bool whole = one || layout.gradients == Gradients::whole;

@@ -10,7 +10,8 @@
 // gradient    whole                                  whole, or slot if sharded              whole, or slot if sharded
 // moments     whole                                  shard                                  shard
 //
-// A frozen parameter has no master, no gradient and no moments, and values only if they are read.
+// A frozen parameter has no master, no gradient and no moments, and values only if they are read. The values of a tracked one are
+// F32.
 //
 // With optimizer.offload, masters and moments lie in the host. The values of a quantized parameter then exist on the device,
 // because casts read them.

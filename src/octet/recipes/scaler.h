@@ -17,7 +17,7 @@ namespace octet::recipes {
 // Which ranks hold the state of an operand.
 enum class HeldBy : std::uint8_t {
   all,        // every rank holds it, and all have the same scale
-  some,       // this rank holds it, but not every rank does; for example, an operand of an expert
+  some,       // this rank holds it, but not every rank does; for example, a weight of an expert
   elsewhere,  // this rank does not hold it and knows only its name
 };
 

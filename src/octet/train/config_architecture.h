@@ -59,7 +59,8 @@ struct ModelConfig {
   std::optional<std::int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
       num_key_value_heads, head_dim, max_position_embeddings, sliding_window, num_local_experts, num_experts_per_tok,
       max_window_layers, num_experts, moe_intermediate_size, decoder_sparse_step;
-  std::optional<double> rope_theta, rms_norm_eps, initializer_range, router_aux_loss_coef, router_z_loss_coef;
+  std::optional<double> rope_theta, rms_norm_eps, initializer_range, router_aux_loss_coef, router_z_loss_coef,
+      router_bias_update_rate;
   std::optional<bool> tie_word_embeddings;
   std::optional<std::string> tokenizer, hidden_act;
   std::optional<double> layer_norm_eps, rotary_pct, rotary_emb_base;
@@ -129,6 +130,11 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Mixtral, Qwen3-MoE: weight of the loss that keeps the router's logits small.",
               .range = kNotNegative},
         c.router_z_loss_coef);
+  visit(Field{.name = "router_bias_update_rate",
+              .help = "Mixtral, Qwen3-MoE: balances the experts without a loss: after each step the bias with which an expert is "
+                      "chosen moves by this much. 0 keeps the biases. If not set, there are none.",
+              .range = kNotNegative},
+        c.router_bias_update_rate);
   visit(Field{.name = "rope_theta", .help = "Base of the RoPE frequencies.", .range = kPositive}, c.rope_theta);
   visit(Field{.name = "rms_norm_eps", .help = "Epsilon of RMSNorm.", .range = kPositive}, c.rms_norm_eps);
   visit(Field{.name = "initializer_range", .help = "Standard deviation of the initial weights.", .range = kNotNegative},

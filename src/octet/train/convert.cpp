@@ -86,7 +86,7 @@ class DirectorySource : public Source {
                      const Fp8Choice& is_fp8) const override {
     checkpoint::check_weights(weights_, model.names, models::ignorable_names(config_));
     std::vector<checkpoint::OutputWeight> outputs;
-    for (const NameEntry& entry : model.names) outputs.push_back({entry.external, entry.shape, is_fp8(entry)});
+    for (const NameEntry& entry : model.names) outputs.push_back(checkpoint::output_weight(entry, is_fp8(entry)));
     std::optional<checkpoint::WeightReader> reader;
     std::size_t open = 0;
     checkpoint::write_weight_files(to, outputs, form,
@@ -215,6 +215,7 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   // A model directory may have no tokenizer. If the tokenizer of a run has been deleted, copy_tokenizer() warns.
   if (tokenizer != path.string() || data::tokenizer_file(tokenizer)) copy_tokenizer(tokenizer, output.path());
   output.finish();
+  warn_of_router_bias(source->config(), options.output);
 
   Converted result;
   for (const NameEntry& entry : model.names) {

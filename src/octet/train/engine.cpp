@@ -159,7 +159,7 @@ void Engine::dry_run() {
   if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) {
-      if (!p.spec.frozen) whole(p);
+      if (p.spec.saved) whole(p);
     }
     zero_gradients(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
     for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
@@ -337,7 +337,10 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
         optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
         return model_->scales().update(*stream_, optimizer_->found_inf());
       case parallel::Kind::update:
-        if (!std::exchange(updates, true) && before_update) before_update();
+        if (!std::exchange(updates, true)) {
+          if (before_update) before_update();
+          model_->update_router_biases(*stream_, router_total(Routed::step), optimizer_->found_inf());
+        }
         return update(task);
       default:
         return units.run(scratch(), task);

@@ -16,8 +16,8 @@ Entry nothing_of(std::string name, DType dtype, const Shape& global) {
   return {.name = std::move(name), .tensor = {nullptr, dtype, {0}}, .global = global, .slice = Slice::flat(global, 0, 0)};
 }
 
-// Adds the pieces of this rank's shard of a parameter or of one of its moments. Only Optimizer::update() changes them, and with
-// offload the copy back to host memory that follows it.
+// Adds the pieces of this rank's shard of a parameter or of one of its moments. Only Engine::apply() changes them, from its first
+// update on, and with offload the copy back to host memory that follows it.
 void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suffix, const Tensor& part,
                 const std::vector<parallel::TensorPiece>& pieces) {
   const std::string name = p.spec.name + suffix;
@@ -26,14 +26,15 @@ void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suf
     Slice slice = Slice::box(piece.start, piece.stop);
     slice.begin = piece.begin;
     slice.end = piece.end;
-    entries.push_back({.name = name, .tensor = p.of_shard(part, piece), .global = p.cut.global(), .slice = slice, .steady = true});
+    entries.push_back(
+        {.name = name, .tensor = p.of_shard(part, piece), .global = p.cut.global(), .slice = slice, .steady = true});
   }
 }
 
 void add_parameter(std::vector<Entry>& entries, const Parameter& p, bool moments,
                    const std::vector<parallel::TensorPiece>& pieces) {
   add_pieces(entries, p, "", p.primary(), pieces);
-  if (!moments) return;
+  if (!moments || p.spec.frozen) return;
   add_pieces(entries, p, ".moment1", p.moment1, pieces);
   add_pieces(entries, p, ".moment2", p.moment2, pieces);
 }
@@ -46,7 +47,7 @@ std::vector<Entry> read_entries(const parallel::ParameterStore& store, const Sca
                                 const optim::Optimizer* optimizer) {
   std::vector<Entry> entries;
   for (const Parameter& p : store.parameters()) {
-    if (!p.spec.frozen) add_parameter(entries, p, optimizer != nullptr, p.pieces());
+    if (p.spec.saved) add_parameter(entries, p, optimizer != nullptr, p.pieces());
   }
   for (const ScaleState::Named& state : scales.tensors()) {
     entries.push_back(state.held == HeldBy::elsewhere ? nothing_of(state.name, state.tensor.dtype, state.tensor.shape)
@@ -61,7 +62,7 @@ std::vector<Entry> written_entries(const parallel::ParameterStore& store, const 
   std::vector<Entry> entries;
   if (groups.replicas->rank() > 0) return entries;
   for (const Parameter& p : store.parameters()) {
-    if (!p.spec.frozen) add_parameter(entries, p, true, p.own_pieces());
+    if (p.spec.saved) add_parameter(entries, p, true, p.own_pieces());
   }
   if (groups.tensor->rank() > 0) return entries;
   const bool first = groups.shards->rank() == 0 && groups.stages->rank() == 0;  // all stages have the scales of all dense layers

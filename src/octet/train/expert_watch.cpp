@@ -26,7 +26,8 @@ std::vector<std::string> ExpertWatch::observe(std::span<const telemetry::ExpertS
     sentences.push_back(concat("step ", sample.step, ": ", sample.layer, ": ", found == 1 ? "expert " : "experts ", experts,
                                found == 1 ? " starves" : " starve", ": less than ", telemetry::kStarved,
                                " of a fair share of the tokens in ", kSamples,
-                               " samples in a row. A larger model.router_aux_loss_coef spreads tokens more evenly"));
+                               " samples in a row. A larger model.router_aux_loss_coef spreads tokens more evenly, or a "
+                               "model.router_bias_update_rate"));
   }
   return sentences;
 }

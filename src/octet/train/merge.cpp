@@ -19,13 +19,14 @@ namespace fs = std::filesystem;
 using parallel::NameEntry;
 using parallel::Parameter;
 
-// Reads all of a parameter from files as `dtype`, and returns it in F32.
+// Reads all of a parameter from files as `dtype`, a tracked one as F32, and returns it in F32.
 HostTensor read_parameter(const checkpoint::ModelWeights& weights, const parallel::NameTable& names, const Parameter& p,
-                          DType dtype) {
+                          DType of_weights) {
+  const DType dtype = p.spec.tracked ? DType::f32 : of_weights;
   HostTensor stored(dtype, p.cut.global());
   const std::size_t width = size_of(dtype) * static_cast<std::size_t>(stored.view().cols());
   for (const NameEntry& entry : names) {
-    if (entry.parameter != &p) continue;
+    if (entry.parameter != &p || !weights.find(entry.external)) continue;
     checkpoint::WeightReader reader(weights, entry.external);
     std::int64_t at = 0;
     for (const parallel::RowRun& rows : entry.rows) {
@@ -64,7 +65,10 @@ MergedModel::MergedModel(checkpoint::Reader reader, const Config& config)
 }
 
 void MergedModel::check(DescribedModel& described) const {
-  if (base_weights_) checkpoint::check_weights(*base_weights_, described.names, models::ignorable_names(config_));
+  if (base_weights_) {
+    checkpoint::check_weights(*base_weights_, checkpoint::entries_in(*base_weights_, described.names),
+                              models::ignorable_names(config_));
+  }
   const parallel::NameTable names = models::adapter_names_of(*described.model);
   if (adapter_weights_) checkpoint::check_weights(*adapter_weights_, names);
 }

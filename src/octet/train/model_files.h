@@ -8,7 +8,8 @@
 namespace octet::train {
 
 // Overwrites the parameters, but those of adapters, with the weights in `directory` and refreshes the values and codes that are
-// computed from them. Throws one Error{data} that lists all missing, unexpected and misshapen tensors.
+// computed from them. Biases of routers that the directory lacks stay zero. Throws one Error{data} that lists all other missing,
+// and all unexpected and misshapen tensors.
 void load_model(Engine& engine, const std::filesystem::path& directory);
 
 // A model that is given as a folder: a Hugging Face directory, or an adapter directory of PEFT with the Hugging Face directory
@@ -23,6 +24,9 @@ struct ModelDirectory {
 ModelDirectory find_model(const std::filesystem::path& path);
 // Overwrites the parameters of an engine of this model.
 void load_model(Engine& engine, const ModelDirectory& from);
+
+// Says in one line that other programs do not know the biases of a model's routers; nothing if there are none.
+void warn_of_router_bias(const models::DecoderConfig& config, const std::filesystem::path& directory);
 
 // Writes config.json and the weights, in BF16 or, with the recipe fp32, in F32. Collective: all ranks call it, and rank 0 writes.
 void save_model(Engine& engine, const std::filesystem::path& directory);

@@ -66,6 +66,7 @@ void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, Ho
   const bool adapted = static_cast<bool>(engine.options().adapters);
   for (const parallel::NameEntry& entry : adapted ? models::adapter_names_of(engine.model()) : models::names_of(engine.model())) {
     const Tensor& grad = entry.parameter->grad;
+    if (!grad) continue;  // of a router's bias
     HostTensor external(grad.dtype, entry.shape);
     std::byte* to = external.data();
     for (const parallel::RowRun& rows : entry.rows) {

@@ -63,16 +63,16 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
 Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
   const PrecisionConfig& p = config.precision;
   Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
-                                                        .amax_history_len = p.amax_history_len,
-                                                        .amax_compute_algo = p.amax_compute_algo,
-                                                        .margin = p.margin,
-                                                        .power_of_2 = p.power_of_2,
-                                                        .amax_epsilon = p.amax_epsilon,
-                                                        .accumulation = p.accumulation,
-                                                        .wgrad = p.wgrad,
-                                                        .head = p.head,
-                                                        .weight_transpose_cache = p.weight_transpose_cache,
-                                                        .skip = p.skip});
+                                                  .amax_history_len = p.amax_history_len,
+                                                  .amax_compute_algo = p.amax_compute_algo,
+                                                  .margin = p.margin,
+                                                  .power_of_2 = p.power_of_2,
+                                                  .amax_epsilon = p.amax_epsilon,
+                                                  .accumulation = p.accumulation,
+                                                  .wgrad = p.wgrad,
+                                                  .head = p.head,
+                                                  .weight_transpose_cache = p.weight_transpose_cache,
+                                                  .skip = p.skip});
   recipes::check_device(recipe, device, capability, p.emulate);
   recipe.token_scales = device != DeviceKind::cuda || recipes::has_instructions(capability, ScaleTile::row);
   return recipe;
@@ -99,6 +99,9 @@ EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
 
 models::Adapters adapters_of(const Config& config) {
   if (!config.lora) return {};
+  demand(
+      !config.model.router_bias_update_rate, ExitCode::config, config.file,
+      ": model.router_bias_update_rate with [lora]: the model beneath adapters is frozen, and so are the biases of its routers");
   const auto rank = static_cast<double>(config.lora->rank);
   return {.rank = config.lora->rank,
           .scale = config.lora->alpha / (config.lora->rslora ? std::sqrt(rank) : rank),

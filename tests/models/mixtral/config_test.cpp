@@ -29,17 +29,17 @@ TEST(MixtralConfig, DefaultsAreThoseOfTransformers) {
 // billion parameters.
 TEST(MixtralConfig, CountsParametersAndWork) {
   const DecoderConfig small = parse_config(mixtral({{"vocab_size", 32000},
-                                                 {"hidden_size", 4096},
-                                                 {"intermediate_size", 14336},
-                                                 {"num_hidden_layers", 32},
-                                                 {"num_attention_heads", 32}}),
+                                                    {"hidden_size", 4096},
+                                                    {"intermediate_size", 14336},
+                                                    {"num_hidden_layers", 32},
+                                                    {"num_attention_heads", 32}}),
                                            "x");
   EXPECT_EQ(small.parameters(), 46702792704);
   const DecoderConfig large = parse_config(mixtral({{"vocab_size", 32768},
-                                                 {"hidden_size", 6144},
-                                                 {"intermediate_size", 16384},
-                                                 {"num_hidden_layers", 56},
-                                                 {"num_attention_heads", 48}}),
+                                                    {"hidden_size", 6144},
+                                                    {"intermediate_size", 16384},
+                                                    {"num_hidden_layers", 56},
+                                                    {"num_attention_heads", 48}}),
                                            "x");
   EXPECT_EQ(large.parameters(), 140630071296);
   // Each weight that a token uses takes 6 operations. The embedding's look-up and the norms take none, and attention to a single
@@ -50,17 +50,19 @@ TEST(MixtralConfig, CountsParametersAndWork) {
 
 TEST(MixtralConfig, WhatIsWrittenIsRead) {
   const DecoderConfig c = parse_config(mixtral({{"num_local_experts", 3},
-                                             {"num_experts_per_tok", 3},
-                                             {"router_aux_loss_coef", 0.5},
-                                             {"router_z_loss_coef", 0.25},
-                                             {"output_router_logits", true},
-                                             {"sliding_window", 17}}),
+                                                {"num_experts_per_tok", 3},
+                                                {"router_aux_loss_coef", 0.5},
+                                                {"router_z_loss_coef", 0.25},
+                                                {"router_bias_update_rate", 0.125},
+                                                {"output_router_logits", true},
+                                                {"sliding_window", 17}}),
                                        "x");
   EXPECT_EQ(c.family, "mixtral");
   EXPECT_EQ(c.experts, 3);
   EXPECT_EQ(c.experts_per_token, 3);
   EXPECT_EQ(c.router_balance, 0.5);
   EXPECT_EQ(c.router_z, 0.25);
+  EXPECT_EQ(c.router_bias_rate, 0.125);
   EXPECT_TRUE(c.output_router_logits);
   EXPECT_EQ(c.sliding_window, 17);
   written_and_read_back(c);
@@ -73,6 +75,7 @@ TEST(MixtralConfig, WhatItCannotBeIsRefusedByName) {
                                                                             {"num_experts_per_tok", 9},
                                                                             {"router_aux_loss_coef", -1.0},
                                                                             {"router_z_loss_coef", -1.0},
+                                                                            {"router_bias_update_rate", -1.0},
                                                                             {"router_jitter_noise", 0.1},
                                                                             {"attention_dropout", 0.1},
                                                                             {"sliding_window", -1}}) {

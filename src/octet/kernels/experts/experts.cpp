@@ -21,6 +21,17 @@ void check_weights(const char* name, const Tensor& weights, const Tensor& rows, 
           " ", name_of(wanted), ", got ", weights.shape, " ", name_of(weights.dtype));
 }
 
+void check_codes(const char* name, const ExpertScatter& op) {
+  const Tensor& codes = op.codes.out.rowwise;
+  require(op.rows.dtype == DType::i32 && op.rows.shape.rank() == 2 && op.rows.contiguous() && op.experts.dtype == DType::i32 &&
+              op.experts.shape == op.rows.shape && op.experts.contiguous(),
+          name, ": rows and experts must be [T, k] I32, got ", op.rows.shape, " and ", op.experts.shape);
+  require(op.x.dtype == DType::bf16 && op.x.rows() == op.rows.rows() && codes && codes.cols() == op.x.cols() &&
+              codes.dtype == dtype_of(op.codes.spec.format) && !op.codes.out.columnwise && !op.codes.groups,
+          name, ": ", op.x.shape, " tokens of ", name_of(op.x.dtype), " as codes ", codes.shape);
+  require(op.codes.spec.tile == ScaleTile::tensor && op.codes.scale, name, ": codes need the scale of each expert");
+}
+
 double bytes_of_rows(const Tensor& tokens, std::int64_t rows) {
   return static_cast<double>(rows * tokens.cols()) * static_cast<double>(size_of(tokens.dtype));
 }
@@ -67,9 +78,14 @@ void clear_gaps(Stream& stream, const ClearGaps& op) {
 
 void expert_scatter(Stream& stream, const ExpertScatter& op) {
   constexpr const char* kName = "expert_scatter";
-  check_rows(kName, op.x, op.rows, op.y);
+  if (op.codes) {
+    check_codes(kName, op);
+  } else {
+    check_rows(kName, op.x, op.rows, op.y);
+  }
   if (op.weights) check_weights(kName, op.weights, op.rows, op.x.dtype);
-  stream.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows() + op.rows.elements())});
+  const Tensor& y = op.codes ? op.codes.out.rowwise : op.y;
+  stream.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows()) + bytes_of_rows(y, op.rows.elements())});
   if (stream.kind() == DeviceKind::cpu) cpu::expert_scatter(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::expert_scatter(stream, op);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "octet/device/device.h"
+#include "octet/kernels/quantize/quantize.h"
 #include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
 
@@ -26,16 +27,21 @@ void group_rows(Stream& stream, const GroupRows& op);
 // Writes zeros behind the rows of each group, up to the next group.
 struct ClearGaps {
   RowGroups groups;
-  Tensor x;  // [R, D] BF16, F32 or F64; other rows keep their values
+  Tensor x;  // [R, D] of any dtype; other rows keep their values
 };
 void clear_gaps(Stream& stream, const ClearGaps& op);
 
-// y[rows[t, s]] = weights[t, s] x[t], rounded once. Without weights, they are 1. Other rows of y keep their values.
+// y[rows[t, s]] = weights[t, s] x[t], rounded once. Other rows of y keep their values. Without weights, rows are copied.
+// With `codes`, their rowwise part is overwritten instead of y: byte for byte what quantize() would make of these rows of y, with
+// the scale that the history of expert experts[t, s] gives. The scale and the amax of an expert lie so many floats behind those
+// of the expert before it, as those of groups do.
 struct ExpertScatter {
-  Tensor x;        // [T, D] BF16, F32 or F64
-  Tensor rows;     // [T, k] I32, all distinct and in [0, R)
-  Tensor weights;  // [T, k] F32 (F64 for F64), optional
-  Tensor y;        // [R, D] of x's dtype; rows named by `rows` are overwritten
+  Tensor x;                     // [T, D] BF16, F32 or F64; without weights of any dtype; with codes BF16
+  Tensor rows;                  // [T, k] I32, all distinct and in [0, R)
+  Tensor weights;               // [T, k] F32 (F64 for F64), optional
+  Tensor y;                     // [R, D] of x's dtype; rows named by `rows` are overwritten
+  Tensor experts = {};          // [T, k] I32, with codes: the expert of each row
+  QuantizeEpilogue codes = {};  // rowwise [R, D] of the tensor tile, without scale_inv and groups
 };
 void expert_scatter(Stream& stream, const ExpertScatter& op);
 

@@ -7,6 +7,8 @@
 #include "octet/base/math.h"
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
+#include "octet/kernels/quantize/cast_rows.h"
+#include "octet/numerics/scale.h"
 
 namespace octet::kernels::cpu {
 namespace {
@@ -69,20 +71,61 @@ void clear_gaps(const ClearGaps& op) {
   }
 }
 
+namespace {
+
+// Multiplies a row.
+template <class T>
+void weigh(const T* x, Real<T> weight, std::int64_t d, T* y) {
+  for (std::int64_t c = 0; c < d; ++c) y[c] = static_cast<T>(weight * static_cast<Real<T>>(x[c]));
+}
+
+void copy_rows(const ExpertScatter& op) {
+  const std::int64_t k = op.rows.cols();
+  const std::size_t row_bytes = static_cast<std::size_t>(op.x.cols()) * size_of(op.x.dtype);
+  for_tokens(op.x.rows(), [&](std::int64_t t) {
+    const Tensor x = op.x.slice_rows(t, t + 1);
+    for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+      const std::int64_t row = op.rows.as<std::int32_t>()[i];
+      std::memcpy(op.y.slice_rows(row, row + 1).data, x.data, row_bytes);
+    }
+  });
+}
+
+// The order in which tokens raise an amax does not matter.
+void scatter_codes(const ExpertScatter& op) {
+  const std::int64_t k = op.rows.cols(), d = op.x.cols();
+  const Tensor& codes = op.codes.out.rowwise;
+  std::vector<Magnitude> amaxes(static_cast<std::size_t>(op.rows.elements()));
+  for_tokens(op.x.rows(), [&](std::int64_t t) {
+    const BFloat16* const x = op.x.as<BFloat16>() + t * op.x.row_stride;
+    std::vector<BFloat16> weighed(op.weights ? static_cast<std::size_t>(d) : 0);
+    for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+      if (op.weights) weigh(x, op.weights.as<float>()[i], d, weighed.data());
+      amaxes[static_cast<std::size_t>(i)] =
+          cast(op.codes.spec.format, op.weights ? weighed.data() : x, 0, 1, static_cast<std::size_t>(d),
+               op.codes.scale[op.experts.as<std::int32_t>()[i] * op.codes.scale_stride],
+               codes.as_bytes() + op.rows.as<std::int32_t>()[i] * codes.row_stride, 0);
+    }
+  });
+  if (!op.codes.amax) return;
+  for (std::int64_t i = 0; i < op.rows.elements(); ++i) {
+    float& amax = op.codes.amax[op.experts.as<std::int32_t>()[i] * op.codes.amax_stride];
+    amax = max_magnitude(amax, to_float(amaxes[static_cast<std::size_t>(i)]));
+  }
+}
+
+}  // namespace
+
 void expert_scatter(const ExpertScatter& op) {
-  check_rows(op.rows, op.y.rows());
+  check_rows(op.rows, op.codes ? op.codes.out.rowwise.rows() : op.y.rows());
+  if (op.codes) return scatter_codes(op);
+  if (!op.weights) return copy_rows(op);
   visit_float(op.x.dtype, [&]<class T>() {
     const std::int64_t k = op.rows.cols(), d = op.x.cols();
     for_tokens(op.x.rows(), [&](std::int64_t t) {
       const T* const x = op.x.as<T>() + t * op.x.row_stride;
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
-        T* const y = op.y.as<T>() + op.rows.as<std::int32_t>()[i] * op.y.row_stride;
-        if (!op.weights) {
-          std::copy(x, x + d, y);
-          continue;
-        }
-        const Real<T> weight = op.weights.as<Real<T>>()[i];
-        for (std::int64_t c = 0; c < d; ++c) y[c] = static_cast<T>(weight * static_cast<Real<T>>(x[c]));
+        weigh(x, op.weights.as<Real<T>>()[i], d, op.y.as<T>() + op.rows.as<std::int32_t>()[i] * op.y.row_stride);
       }
     });
   });

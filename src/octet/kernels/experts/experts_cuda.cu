@@ -7,6 +7,8 @@
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/block_sum_cuda.cuh"
 #include "octet/kernels/experts/experts_cuda.h"
+#include "octet/kernels/quantize/codes_cuda.cuh"
+#include "octet/kernels/quantize/magnitudes_cuda.cuh"
 #include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
@@ -105,6 +107,50 @@ struct Rows {
   int k, width;
 };
 
+// Codes of rows that are scaled by their experts.
+struct Cast {
+  const std::int32_t* experts;
+  const float* scale;
+  float* amax;  // may be null
+  std::int64_t scale_stride, amax_stride;
+  std::uint8_t* codes;
+  std::int64_t stride;
+};
+
+__device__ Bf16Vector as_vector(const Bf16Vector& piece) { return piece; }
+__device__ Bf16Vector as_vector(BFloat16 element) { return {{{element.bits, 0, 0, 0}}}; }
+__device__ Bf16Vector rounded(const float (&values)[kVector]) { return pack(values); }
+__device__ Bf16Vector rounded(const float (&value)[1]) { return as_vector(to_bf16(value[0])); }
+__device__ void store_codes(std::uint8_t* to, uint2 codes, const Bf16Vector&) { *reinterpret_cast<uint2*>(to) = codes; }
+__device__ void store_codes(std::uint8_t* to, uint2 codes, BFloat16) { *to = static_cast<std::uint8_t>(codes.x); }
+
+// One block per assignment. The values are those that scatter_kernel stores.
+template <Fp8Format kFormat, int kElements>
+__global__ void __launch_bounds__(kRowThreads) scatter_codes_kernel(const Rows a, const Cast to) {
+  const std::int64_t i = blockIdx.x;
+  const BFloat16* const x = a.x + i / a.k * a.x_stride;
+  std::uint8_t* const codes = to.codes + a.rows[i] * to.stride;
+  const int expert = to.experts[i];
+  const float scale = to.scale[expert * to.scale_stride];
+  unsigned largest = 0;
+  for (int col = static_cast<int>(threadIdx.x) * kElements; col < a.width; col += kRowThreads * kElements) {
+    const auto piece = piece_at<kElements>(x + col);
+    Bf16Vector vector = as_vector(piece);
+    if (a.weights) {
+      float values[kElements];
+      unpack(piece, values);
+      for (float& value : values) value *= a.weights[i];
+      vector = rounded(values);
+    }
+    store_codes(codes + col, encode<kFormat>(vector, scale), piece);
+    largest = max_pair(largest, magnitudes(vector));
+  }
+  if (!to.amax) return;
+  largest = __reduce_max_sync(kAllLanes, max(largest & 0xFFFFu, largest >> 16)) << 16;
+  float* const amax = to.amax + expert * to.amax_stride;
+  if (threadIdx.x % 32 == 0 && largest > __float_as_uint(*amax)) raise(amax, __uint_as_float(largest));
+}
+
 // One block per token.
 template <int kElements>
 __global__ void __launch_bounds__(kRowThreads) scatter_kernel(const Rows a) {
@@ -161,6 +207,32 @@ __global__ void __launch_bounds__(kRowThreads)
   if (threadIdx.x == 0) gweights[i] = sum;
 }
 
+void scatter_codes(Stream& stream, const ExpertScatter& op, const Rows& rows) {
+  const Tensor& codes = op.codes.out.rowwise;
+  const Cast to{.experts = op.experts.as<std::int32_t>(),
+                .scale = op.codes.scale,
+                .amax = op.codes.amax,
+                .scale_stride = op.codes.scale_stride,
+                .amax_stride = op.codes.amax_stride,
+                .codes = codes.as_bytes(),
+                .stride = codes.row_stride};
+  const bool vectors = in_vectors(op.x) && on_multiple(to.codes, kVector) && codes.row_stride % kVector == 0;
+  visit_format(op.codes.spec.format, [&]<Fp8Format kFormat>() {
+    const auto kernel = vectors ? scatter_codes_kernel<kFormat, kVector> : scatter_codes_kernel<kFormat, 1>;
+    kernel<<<static_cast<unsigned>(op.rows.elements()), kRowThreads, 0, native_stream(stream)>>>(rows, to);
+  });
+  check_launch("expert_scatter");
+}
+
+// A matrix of another dtype as BF16, for rows that are copied. The bytes of a row are even.
+Tensor in_halves(const Tensor& x) {
+  const auto bytes = static_cast<std::int64_t>(size_of(x.dtype));
+  require(x.cols() * bytes % 2 == 0 && x.row_stride * bytes % 2 == 0, "expert_scatter on CUDA: rows of ", x.cols(), " bytes");
+  Tensor result(x.data, DType::bf16, {x.rows(), x.cols() * bytes / 2});
+  result.row_stride = x.row_stride * bytes / 2;
+  return result;
+}
+
 void require_bf16(const char* name, const Tensor& x) {
   require(x.dtype == DType::bf16, name, " on CUDA: ", name_of(x.dtype), ", not BF16");
 }
@@ -186,29 +258,32 @@ void group_rows(Stream& stream, const GroupRows& op) {
 }
 
 void clear_gaps(Stream& stream, const ClearGaps& op) {
-  require_bf16("clear_gaps", op.x);
-  require(op.x.cols() % 2 == 0, "clear_gaps on CUDA: ", op.x.cols(), " columns");
+  const std::int64_t row_bytes = op.x.cols() * static_cast<std::int64_t>(size_of(op.x.dtype));
+  require(row_bytes % 4 == 0, "clear_gaps on CUDA: rows of ", row_bytes, " bytes");
   const dim3 grid(static_cast<unsigned>(op.groups.size()), static_cast<unsigned>(kGroupRows - 1));
   clear_gaps_kernel<<<grid, kRowThreads, 0, native_stream(stream)>>>(
-      op.groups.counts.as<std::int32_t>(), op.groups.first.as<std::int32_t>(),
-      reinterpret_cast<std::uint32_t*>(op.x.as<BFloat16>()), op.x.cols() / 2);
+      op.groups.counts.as<std::int32_t>(), op.groups.first.as<std::int32_t>(), reinterpret_cast<std::uint32_t*>(op.x.as_bytes()),
+      row_bytes / 4);
   check_launch("clear_gaps");
 }
 
 void expert_scatter(Stream& stream, const ExpertScatter& op) {
-  require_bf16("expert_scatter", op.x);
   if (op.x.rows() == 0) return;
-  const Rows a{.x = op.x.as<BFloat16>(),
-               .x_stride = op.x.row_stride,
+  const bool copies = !op.codes && !op.weights;
+  if (!copies) require_bf16("expert_scatter", op.x);
+  const Tensor x = copies ? in_halves(op.x) : op.x, y = copies ? in_halves(op.y) : op.y;
+  const Rows a{.x = x.as<BFloat16>(),
+               .x_stride = x.row_stride,
                .rows = op.rows.as<std::int32_t>(),
                .weights = op.weights ? op.weights.as<float>() : nullptr,
                .residual = nullptr,
                .residual_stride = 0,
-               .y = op.y.as<BFloat16>(),
-               .y_stride = op.y.row_stride,
+               .y = op.codes ? nullptr : y.as<BFloat16>(),
+               .y_stride = op.codes ? 0 : y.row_stride,
                .k = static_cast<int>(op.rows.cols()),
-               .width = static_cast<int>(op.x.cols())};
-  const auto kernel = in_vectors(op.x) && in_vectors(op.y) ? scatter_kernel<kVector> : scatter_kernel<1>;
+               .width = static_cast<int>(x.cols())};
+  if (op.codes) return scatter_codes(stream, op, a);
+  const auto kernel = in_vectors(x) && in_vectors(y) ? scatter_kernel<kVector> : scatter_kernel<1>;
   kernel<<<static_cast<unsigned>(op.x.rows()), kRowThreads, 0, native_stream(stream)>>>(a);
   check_launch("expert_scatter");
 }

@@ -139,6 +139,27 @@ void transpose_codes(Stream& stream, const Quantized& q) {
   }
 }
 
+void complete_codes(Stream& stream, const QuantizeEpilogue& to) {
+  const Quantized& q = to.out;
+  const std::int64_t rows = q.rowwise.rows(), cols = q.rowwise.shape[1], groups = to.groups.size();
+  require(to.spec.tile == ScaleTile::tensor && to.scale && q.rowwise.contiguous(),
+          "complete_codes: needs rowwise codes with the scale of a history");
+  require(groups == 0 || rows == to.groups.rows(), "complete_codes: ", rows, " rows in groups of ",
+          groups == 0 ? 0 : to.groups.rows());
+  check_scales("scale_inv", q.rowwise_scale_inv, q.tile, rowwise_scale_shape(q.tile, rows, cols, groups));
+  require(!q.columnwise || (q.columnwise_scale_inv.data == q.rowwise_scale_inv.data && q.columnwise.rows() == cols &&
+                            q.columnwise.shape[1] >= rows && q.columnwise.dtype == q.rowwise.dtype),
+          "complete_codes: codes ", q.rowwise.shape, " cannot become ", q.columnwise.shape);
+  stream.count("complete_codes", {.flops = 0,
+                                  .fp8_flops = 0,
+                                  .bytes = (q.columnwise ? static_cast<double>(q.rowwise.bytes() + q.columnwise.bytes()) : 0) *
+                                           to.groups.expected_share()});
+  if (stream.kind() == DeviceKind::cpu) cpu::complete_codes(to);
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::complete_codes(stream, to);
+  }
+}
+
 bool fuses_on_cuda(const QuantizeEpilogue& to) { return to.spec.tile != ScaleTile::mx_1x32; }
 
 std::size_t written_bytes(const QuantizeEpilogue& to) {

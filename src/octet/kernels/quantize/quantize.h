@@ -61,6 +61,9 @@ struct QuantizeEpilogue {
             .amax_stride = amax_stride};
   }
 };
+// Completes rowwise codes that somebody has cast with the scales of `to`, which come from a history: writes 1 / scale, and the
+// columnwise codes if there are any. All is byte for byte what quantize() writes.
+void complete_codes(Stream& stream, const QuantizeEpilogue& to);
 // Whether the CUDA kernels of ops can write these codes without y. They can except for MX.
 bool fuses_on_cuda(const QuantizeEpilogue& to);
 // Whether a scale depends on more of the tensor than a block of 128 x 128. The amax then needs a separate pass over the source.

@@ -27,6 +27,8 @@ void pad_transposed(const Tensor& x, const Quantized& out);
 
 void transpose_codes(const Quantized& q);
 
+void complete_codes(const QuantizeEpilogue& to);
+
 void update_delayed_scales(const UpdateDelayedScales& op);
 
 // Sums over a group of rows. The groups are added in order, so the result does not depend on the number of threads.

@@ -41,4 +41,16 @@ void transpose_codes(const Quantized& q) {
   }
 }
 
+void complete_codes(const QuantizeEpilogue& to) {
+  const auto complete = [](const Quantized& q, float scale) {
+    *q.rowwise_scale_inv.as<float>() = 1.0f / scale;
+    if (q.columnwise) transpose_codes(q);
+  };
+  if (!to.groups) return complete(to.out, *to.scale);
+  for (const GroupPart& part : parts_of(to.groups)) {
+    if (part.count == 0) continue;
+    complete(group_of(to.out, part, part.padded()), to.scale[static_cast<std::int64_t>(part.group) * to.scale_stride]);
+  }
+}
+
 }  // namespace octet::kernels::cpu

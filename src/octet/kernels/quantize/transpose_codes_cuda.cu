@@ -23,6 +23,7 @@ struct TransposeCodes : Extent {
 
 __global__ void __launch_bounds__(kTileThreads) codes_kernel(const TransposeCodes op) {
   __shared__ TransposedTile transposed;
+  if (op.groups && op.groups[blockIdx.y] < 0) return;
   const Tile tile{.row0 = static_cast<int>(blockIdx.y) * kTile,
                   .col0 = static_cast<int>(blockIdx.x) * kTile,
                   .rows = op.rows,
@@ -36,6 +37,23 @@ __global__ void __launch_bounds__(kTileThreads) codes_kernel(const TransposeCode
   transposed.store(tile, op.out);
 }
 
+void transpose(Stream& stream, const Quantized& q, const RowGroups& groups) {
+  const auto rows = static_cast<int>(q.rowwise.rows()), cols = static_cast<int>(q.rowwise.shape[1]);
+  if (rows == 0 || cols == 0) return;
+  const std::uint8_t* const codes = q.rowwise.as_bytes();
+  const bool wide = on_multiple(codes, kVector) && q.rowwise.row_stride % kVector == 0 && cols % kVector == 0;
+  const TransposeCodes op{
+      {.rows = rows, .cols = cols, .wide = wide, .groups = groups_of(groups)}, codes, q.rowwise.row_stride, Codes(q, 0)};
+  const dim3 grid(static_cast<unsigned>(ceil_div(cols, kTile)),
+                  static_cast<unsigned>(ceil_div(static_cast<int>(q.columnwise.shape[1]), kTile)));
+  codes_kernel<<<grid, kTileThreads, 0, octet::cuda::native_stream(stream)>>>(op);
+  octet::cuda::check_launch("transpose_codes");
+}
+
+__global__ void invert_kernel(const float* scale, std::int64_t stride, int count, float* scale_inv) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kTileThreads) scale_inv[i] = 1.0f / scale[i * stride];
+}
+
 // x [rows, cols]
 __global__ void scales_kernel(const float* x, std::int64_t stride, int rows, int cols, float* y, std::int64_t y_stride) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -45,15 +63,8 @@ __global__ void scales_kernel(const float* x, std::int64_t stride, int rows, int
 }  // namespace
 
 void transpose_codes(Stream& stream, const Quantized& q) {
-  const auto rows = static_cast<int>(q.rowwise.rows()), cols = static_cast<int>(q.rowwise.shape[1]);
   const cudaStream_t native = octet::cuda::native_stream(stream);
-  const std::uint8_t* const codes = q.rowwise.as_bytes();
-  const bool wide = on_multiple(codes, kVector) && q.rowwise.row_stride % kVector == 0 && cols % kVector == 0;
-  const TransposeCodes op{{.rows = rows, .cols = cols, .wide = wide}, codes, q.rowwise.row_stride, Codes(q, 0)};
-  const dim3 grid(static_cast<unsigned>(ceil_div(cols, kTile)),
-                  static_cast<unsigned>(ceil_div(static_cast<int>(q.columnwise.shape[1]), kTile)));
-  if (rows > 0 && cols > 0) codes_kernel<<<grid, kTileThreads, 0, native>>>(op);
-  octet::cuda::check_launch("transpose_codes");
+  transpose(stream, q, {});
   if (!is_square(q.tile) || q.columnwise_scale_inv.data == q.rowwise_scale_inv.data) return;
   const bool one = q.tile == ScaleTile::tensor;
   const int scale_rows = one ? 1 : static_cast<int>(q.rowwise_scale_inv.rows()),
@@ -63,6 +74,13 @@ void transpose_codes(Stream& stream, const Quantized& q) {
       q.rowwise_scale_inv.as<float>(), q.rowwise_scale_inv.row_stride, scale_rows, scale_cols, q.columnwise_scale_inv.as<float>(),
       q.columnwise_scale_inv.row_stride);
   octet::cuda::check_launch("transpose_codes: scales");
+}
+
+void complete_codes(Stream& stream, const QuantizeEpilogue& to) {
+  invert_kernel<<<1, kTileThreads, 0, octet::cuda::native_stream(stream)>>>(
+      to.scale, to.scale_stride, static_cast<int>(to.out.rowwise_scale_inv.elements()), to.out.rowwise_scale_inv.as<float>());
+  octet::cuda::check_launch("complete_codes");
+  if (to.out.columnwise) transpose(stream, to.out, to.groups);
 }
 
 }  // namespace octet::kernels::cuda

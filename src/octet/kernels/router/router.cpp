@@ -25,6 +25,11 @@ void check_statistics(const char* name, const Tensor& statistics, const Tensor& 
           statistics.shape);
 }
 
+void check_bias(const char* name, const Tensor& bias, std::int64_t experts) {
+  require(bias.dtype == DType::f32 && bias.shape == Shape({experts}), name, ": a bias must be F32 [", experts, "], got ",
+          name_of(bias.dtype), " ", bias.shape);
+}
+
 }  // namespace
 
 void router_forward(Stream& stream, Arena& scratch, const RouterForward& op) {
@@ -35,6 +40,7 @@ void router_forward(Stream& stream, Arena& scratch, const RouterForward& op) {
   check_choice(kName, "experts", op.experts, DType::i32, op.logits, k);
   check_choice(kName, "weights", op.weights, op.logits.dtype, op.logits, k);
   check_statistics(kName, op.statistics, op.logits);
+  if (op.bias) check_bias(kName, op.bias, op.logits.cols());
   const ArenaScope scope(scratch);
   void* const lse = scratch.allocate(static_cast<std::size_t>(op.logits.rows()) * sizeof(double));
   stream.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + op.weights.bytes())});
@@ -52,6 +58,16 @@ void router_losses(Stream& stream, const RouterLosses& op) {
   if (stream.kind() == DeviceKind::cpu) cpu::router_losses(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::router_losses(stream, op);
+  }
+}
+
+void update_router_bias(Stream& stream, const RouterBiasUpdate& op) {
+  check_bias("update_router_bias", op.bias, op.bias.elements());
+  require(op.loads && op.found_inf, "update_router_bias: needs loads and found_inf");
+  stream.count("update_router_bias", {.bytes = static_cast<double>(2 * op.bias.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::update_router_bias(op);
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::update_router_bias(stream, op);
   }
 }
 

@@ -1,5 +1,6 @@
 // Routing of tokens to experts. Each token goes to the k experts with the largest logits; among equal logits, to the first
-// (Shazeer et al., Outrageously Large Neural Networks, 2017; Jiang et al., Mixtral of Experts, 2024).
+// (Shazeer et al., Outrageously Large Neural Networks, 2017; Jiang et al., Mixtral of Experts, 2024). With a bias b it goes to
+// the experts with the largest p + b, and b changes nothing else (Wang et al., Auxiliary-Loss-Free Load Balancing, 2024).
 //   p = softmax(logits),  lse = log sum exp logits
 //   w[t, s] = p[t, e_s] / sum over s of p[t, e_s],  or w[t, s] = p[t, e_s] if weights are not normalised
 // Two auxiliary losses regularise the router. For each sequence of S tokens,
@@ -20,6 +21,7 @@ namespace octet::kernels {
 // If logits are NaN, the token still goes to k different experts, but any of them, and its weights are NaN.
 struct RouterForward {
   Tensor logits;      // [T, E] F32 or F64; B sequences of T / B tokens, one after another
+  Tensor bias = {};   // [E] F32, optional
   Tensor experts;     // [T, k] I32, overwritten
   Tensor weights;     // [T, k] of the logits' dtype, overwritten
   Tensor statistics;  // [B, 2E + 1] of the logits' dtype, overwritten: assignments to each expert, sums of p, sum of lse^2
@@ -36,6 +38,15 @@ struct RouterLosses {
   double* loads = nullptr;   // [E] device; accumulated into
 };
 void router_losses(Stream& stream, const RouterLosses& op);
+
+// bias[e] += rate * sign(mean load - load of e). Does nothing if *found_inf is set.
+struct RouterBiasUpdate {
+  Tensor bias;                    // [E] F32, updated
+  const double* loads = nullptr;  // [E] device: how often each expert was chosen; their sum is exact
+  double rate = 0;
+  const float* found_inf = nullptr;  // device scalar
+};
+void update_router_bias(Stream& stream, const RouterBiasUpdate& op);
 
 struct RouterBackward {
   Tensor logits, experts, weights;  // as forward received and wrote them

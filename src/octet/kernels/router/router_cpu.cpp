@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::int64_t kTokensPerTask = 256;
 
-// Chooses the k largest logits, each once; among equal logits, the first.
+// Chooses the k largest scores, each once; among equal scores, the first.
 template <class R>
-void choose(const R* logits, std::int64_t count, std::int32_t* experts, std::int64_t k) {
+void choose(const R* scores, std::int64_t count, std::int32_t* experts, std::int64_t k) {
   for (std::int64_t s = 0; s < k; ++s) {
     std::int32_t best = -1;
     for (std::int32_t e = 0; e < count; ++e) {
       const bool taken = std::find(experts, experts + s, e) != experts + s;
-      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
+      if (!taken && (best < 0 || scores[e] > scores[best])) best = e;
     }
     experts[s] = best;
   }
@@ -52,16 +52,25 @@ void router_forward(const RouterForward& op, double* lse) {
   const auto run = [&]<class R>(R) {
     const std::int64_t count = op.logits.cols(), k = op.experts.cols();
     parallel_ranges(op.logits.rows(), kTokensPerTask, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<R> scores(static_cast<std::size_t>(op.bias ? count : 0));
       for (std::int64_t t = begin; t < end; ++t) {
         const R* const logits = op.logits.as<R>() + t * count;
         std::int32_t* const experts = op.experts.as<std::int32_t>() + t * k;
         R* const weights = op.weights.as<R>() + t * k;
-        choose(logits, count, experts, k);
         lse[t] = log_sum_exp(logits, count);
+        if (op.bias) {
+          for (std::int64_t e = 0; e < count; ++e) {
+            scores[static_cast<std::size_t>(e)] =
+                static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse[t])) + static_cast<R>(op.bias.as<float>()[e]);
+          }
+        }
+        choose(op.bias ? scores.data() : logits, count, experts, k);
+        R largest = logits[experts[0]];
+        for (std::int64_t s = 1; s < k; ++s) largest = std::max(largest, logits[experts[s]]);
         R sum = 0;
-        for (std::int64_t s = 0; s < k; ++s) sum += weights[s] = std::exp(logits[experts[s]] - logits[experts[0]]);
+        for (std::int64_t s = 0; s < k; ++s) sum += weights[s] = std::exp(logits[experts[s]] - largest);
         // Weights that are not normalised are divided by the sum over all experts.
-        if (!op.normalise) sum = static_cast<R>(std::exp(lse[t] - static_cast<double>(logits[experts[0]])));
+        if (!op.normalise) sum = static_cast<R>(std::exp(lse[t] - static_cast<double>(largest)));
         for (std::int64_t s = 0; s < k; ++s) weights[s] /= sum;
       }
     });
@@ -87,6 +96,17 @@ void router_losses(const RouterLosses& op) {
   };
   if (op.statistics.dtype == DType::f64) run(double{});
   if (op.statistics.dtype == DType::f32) run(float{});
+}
+
+void update_router_bias(const RouterBiasUpdate& op) {
+  if (*op.found_inf != 0.0f) return;
+  const std::int64_t count = op.bias.elements();
+  double sum = 0;
+  for (std::int64_t e = 0; e < count; ++e) sum += op.loads[e];
+  for (std::int64_t e = 0; e < count; ++e) {
+    const double missing = sum - static_cast<double>(count) * op.loads[e];
+    op.bias.as<float>()[e] += static_cast<float>(op.rate) * static_cast<float>((missing > 0) - (missing < 0));
+  }
 }
 
 void router_backward(const RouterBackward& op) {

@@ -30,7 +30,7 @@ __device__ bool among(int e, const std::int32_t* experts, int n) {
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-// A logit and its expert. Of equal logits the first comes first; NaN comes last.
+// A logit, or a score with its bias, and its expert. Of equal ones the first comes first; NaN comes last.
 struct Choice {
   float logit;
   int expert;
@@ -52,39 +52,62 @@ __device__ float sum_of_warp(float sum) {
   return sum;
 }
 
+// The largest logit, and the sum of exp(logit - largest), of a warp.
+__device__ float largest_of_warp(const float* logits, int count, int lane) {
+  Choice best{-INFINITY, count};
+  for (int e = lane; e < count; e += kWarp) {
+    const Choice candidate{logits[e], e};
+    if (candidate.before(best)) best = candidate;
+  }
+  return best_of_warp(best).logit;
+}
+__device__ float sum_of_exp(const float* logits, int count, float largest, int lane) {
+  float sum = 0;
+  for (int e = lane; e < count; e += kWarp) sum += expf(logits[e] - largest);
+  return sum_of_warp(sum);
+}
+
 // One warp per token. The experts are found one after another: each is the best behind the one before.
 __global__ void __launch_bounds__(kTokenThreads)
-    choose_kernel(const float* all_logits, std::int64_t tokens, int count, int k, bool normalise, std::int32_t* all_experts,
-                  float* all_weights, float* lse) {
+    choose_kernel(const float* all_logits, const float* bias, std::int64_t tokens, int count, int k, bool normalise,
+                  std::int32_t* all_experts, float* all_weights, float* lse) {
   const std::int64_t t = (std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x) / kWarp;
   if (t >= tokens) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const float* const logits = all_logits + t * count;
   std::int32_t* const experts = all_experts + t * k;
   float* const weights = all_weights + t * k;
+  // With a bias the largest logit need not be among those of the chosen experts.
+  float largest = bias ? largest_of_warp(logits, count, lane) : 0;
+  float all = bias ? sum_of_exp(logits, count, largest, lane) : 0;
+  const float log_of_sum = largest + logf(all);
   Choice last{INFINITY, -1};
-  float largest = 0, sum = 0;
+  float sum = 0, largest_chosen = 0;
   for (int s = 0; s < k; ++s) {
     Choice best{-INFINITY, count};
     for (int e = lane; e < count; e += kWarp) {
-      const float logit = logits[e];
-      const Choice candidate{logit == logit ? logit : -INFINITY, e};
+      const float score = bias ? expf(logits[e] - log_of_sum) + bias[e] : logits[e];
+      const Choice candidate{score == score ? score : -INFINITY, e};
       if (last.before(candidate) && candidate.before(best)) best = candidate;
     }
     last = best_of_warp(best);
     const float logit = logits[last.expert];
-    if (s == 0) largest = logit;
-    const float weight = expf(logit - largest);
-    sum += weight;
-    if (lane == 0) {
-      experts[s] = last.expert;
-      weights[s] = weight;
-    }
+    largest_chosen = s == 0 ? logit : fmaxf(largest_chosen, logit);
+    if (lane == 0) experts[s] = last.expert;
   }
-  float all = 0;
-  for (int e = lane; e < count; e += kWarp) all += expf(logits[e] - largest);
-  all = sum_of_warp(all);
-  if (lane == 0) lse[t] = largest + logf(all);
+  __syncwarp();
+  for (int s = 0; s < k; ++s) {
+    const float weight = expf(logits[experts[s]] - largest_chosen);
+    sum += weight;
+    if (lane == 0) weights[s] = weight;
+  }
+  if (!bias) {
+    largest = largest_chosen;
+    all = sum_of_exp(logits, count, largest, lane);
+  } else if (!normalise) {
+    all *= expf(largest - largest_chosen);  // the weights are relative to the largest that was chosen
+  }
+  if (lane == 0) lse[t] = bias ? log_of_sum : largest + logf(all);
   const float divisor = normalise ? sum : all;
   __syncwarp();
   for (int s = lane; s < k; s += kWarp) weights[s] /= divisor;
@@ -127,6 +150,18 @@ __global__ void losses_kernel(const float* statistics, std::int64_t sequences, i
     for (int e = 0; e < count; ++e) dot += static_cast<double>(statistics[e]) * static_cast<double>(statistics[count + e]);
     total[0] += scale * dot;
     total[1] += static_cast<double>(statistics[2 * count]);
+  }
+}
+
+// One warp. The loads are whole numbers, so that their sum is exact in any order.
+__global__ void bias_kernel(float* bias, const double* loads, int count, float rate, const float* found_inf) {
+  if (*found_inf != 0.0f) return;
+  double sum = 0;
+  for (int e = static_cast<int>(threadIdx.x); e < count; e += kWarp) sum += loads[e];
+  for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  for (int e = static_cast<int>(threadIdx.x); e < count; e += kWarp) {
+    const double missing = sum - count * loads[e];
+    bias[e] += rate * static_cast<float>((missing > 0) - (missing < 0));
   }
 }
 
@@ -179,7 +214,8 @@ void router_forward(Stream& stream, const RouterForward& op, float* lse) {
   const std::int64_t tokens = op.logits.rows(), sequences = op.statistics.rows();
   const int count = static_cast<int>(op.logits.cols()), k = static_cast<int>(op.experts.cols());
   choose_kernel<<<blocks_of(tokens * kWarp), kTokenThreads, 0, native_stream(stream)>>>(
-      op.logits.as<float>(), tokens, count, k, op.normalise, op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
+      op.logits.as<float>(), op.bias ? op.bias.as<float>() : nullptr, tokens, count, k, op.normalise,
+      op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
   check_launch("router_forward");
   const dim3 blocks(static_cast<unsigned>(count + 1), static_cast<unsigned>(sequences));
   statistics_kernel<<<blocks, kSumThreads, 0, native_stream(stream)>>>(op.logits.as<float>(), op.experts.as<std::int32_t>(), lse,
@@ -194,6 +230,12 @@ void router_losses(Stream& stream, const RouterLosses& op) {
                                                                 static_cast<double>(count) / static_cast<double>(op.seq_len),
                                                                 op.total, op.loads);
   check_launch("router_losses");
+}
+
+void update_router_bias(Stream& stream, const RouterBiasUpdate& op) {
+  bias_kernel<<<1, kWarp, 0, native_stream(stream)>>>(op.bias.as<float>(), op.loads, static_cast<int>(op.bias.elements()),
+                                                      static_cast<float>(op.rate), op.found_inf);
+  check_launch("update_router_bias");
 }
 
 void router_backward(Stream& stream, const RouterBackward& op) {

@@ -49,6 +49,7 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                                                       .output_init_std = c.output_init_std(),
                                                       .balance = c.router_balance / layers,
                                                       .z = c.router_z / layers,
+                                                      .bias_rate = c.router_bias_rate,
                                                       .number = c.mixtures_before(layer)},
                                      recipe, store, scales);
   } else {

@@ -43,9 +43,11 @@ struct DecoderConfig {
   bool router_normalise = true;             // the weights of a token's experts add up to 1 (kernels/router)
   std::vector<bool> dense_layers = {};      // of each layer: whether it has no mixture; empty: all have one
   double router_balance = 0, router_z = 0;  // coefficients of the router's losses, of their mean over layers
-  bool output_router_logits = false;        // transformers adds the first of them to its loss when this is set
-  double init_std = 0.02;                   // of the normal distribution that matrices start from
-  std::string tokenizer;                    // "byte", or empty: files beside config.json
+  // The router chooses experts by score + bias, and the bias changes by this much after a step; absent: there is no bias.
+  std::optional<double> router_bias_rate;
+  bool output_router_logits = false;  // transformers adds the first of them to its loss when this is set
+  double init_std = 0.02;             // of the normal distribution that matrices start from
+  std::string tokenizer;              // "byte", or empty: files beside config.json
   // Ids of the tokens that precede a text and may end it, for programs that generate; empty if they are not known.
   std::optional<std::int64_t> bos;
   std::vector<std::int64_t> eos;

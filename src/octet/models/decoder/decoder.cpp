@@ -123,6 +123,12 @@ void Decoder::add_adapters(const Adapters& adapters) {
   }
 }
 
+void Decoder::update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const {
+  for (const Block& block : blocks_) {
+    if (block.is_mixture()) block.mixture().update_bias(stream, router_total, found_inf);
+  }
+}
+
 std::vector<std::string> Decoder::mixtures() const {
   std::vector<std::string> names;
   for (const Block& block : blocks_) {

@@ -91,6 +91,8 @@ class Decoder {
   const parallel::StepShape& shape() const { return shape_; }
   // Returns every linear in the order of the forward flight, the head last.
   std::vector<nn::Linear*> linears();
+  // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
+  void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
   // Returns the names of the mixtures of experts, in their order.
   std::vector<std::string> mixtures() const;
 

@@ -8,12 +8,14 @@ namespace {
 
 DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
-  DecoderConfig c = parse_decoder(read, "mixtral", {.kv_heads = 8, .max_position = 131072, .rope_theta = 1e6, .norm_epsilon = 1e-5});
+  DecoderConfig c =
+      parse_decoder(read, "mixtral", {.kv_heads = 8, .max_position = 131072, .rope_theta = 1e6, .norm_epsilon = 1e-5});
   c.sliding_window = read.integer("sliding_window", 0);
   c.experts = read.integer("num_local_experts", 8);
   c.experts_per_token = read.integer("num_experts_per_tok", 2);
   c.router_balance = read.number("router_aux_loss_coef", 0.001);
   c.router_z = read.number("router_z_loss_coef", 0.0);
+  if (read.has("router_bias_update_rate")) c.router_bias_rate = read.number("router_bias_update_rate");
   c.output_router_logits = read.boolean("output_router_logits", false);
   demand(c.experts > 0, ExitCode::data, source, ": num_local_experts = ", c.experts, ": must be positive");
   for (const char* key : {"router_jitter_noise", "attention_dropout"}) {
@@ -30,7 +32,8 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
   object["num_local_experts"] = c.experts;
   object["num_experts_per_tok"] = c.experts_per_token;
   object["router_aux_loss_coef"] = c.router_balance;
-  if (c.router_z != 0) object["router_z_loss_coef"] = c.router_z;  // Octet's own
+  if (c.router_z != 0) object["router_z_loss_coef"] = c.router_z;  // Octet's own, as the next one
+  if (c.router_bias_rate) object["router_bias_update_rate"] = *c.router_bias_rate;
   object["output_router_logits"] = c.output_router_logits;
   return object;
 }
