@@ -192,5 +192,34 @@ TEST_F(AdamWOnGpu, PreparesTheStepAsTheCpuDoes) {
   }
 }
 
+// Tensors of several sizes in one launch, among them an empty one and one that begins within a group.
+TEST_F(AdamWOnGpu, AListAgreesWithTheCpu) {
+  for (const auto& [weight, moment] :
+       {std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}, std::pair{DType::bf16, DType::bf16}}) {
+    const Twin scalars_at = zeros(DType::u8, {sizeof(StepScalars)});
+    set(scalars_at, scalars(2));
+    std::vector<State> states;
+    std::vector<AdamW> on_cpu, on_gpu;
+    for (const std::int64_t count : {40000, 0, 1, 17000, 8}) {
+      states.push_back(state(count, DType::bf16, weight, moment));
+      on_cpu.push_back(op(states.back(), scalars_at, &Twin::cpu));
+      on_gpu.push_back(op(states.back(), scalars_at, &Twin::gpu));
+      for (AdamW* op : {&on_cpu.back(), &on_gpu.back()}) {
+        op->subject = static_cast<std::uint32_t>(count);
+        op->weight_decay = count == 8 ? 0.0 : 0.1;
+        op->elements.first = count == 17000 ? 13 : 16;
+      }
+    }
+    for (const AdamW& single : on_cpu) adamw(*cpu_stream, single);
+    const AdamWList list(*gpu, on_gpu);
+    adamw(*gpu_stream, list);
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      expect_same_bytes(states[i].weight, concat("weight ", i));
+      expect_same_bytes(states[i].moment1, concat("moment1 ", i));
+      expect_same_bytes(states[i].moment2, concat("moment2 ", i));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

@@ -201,6 +201,44 @@ TEST_F(AdamWTest, ColumnsHaveTheBitsOfTheWhole) {
   }
 }
 
+// Tensors of several sizes, an empty one and columns of a matrix among them.
+TEST_F(AdamWTest, AListHasTheBitsOfItsOps) {
+  const StepScalars s = scalars();
+  for (const DType weight : {DType::f32, DType::bf16}) {
+    std::vector<AdamW> singles, list;
+    std::vector<Operands> expected, actual;
+    for (const std::int64_t count : {40000, 0, 1, 17000, 8, 1600}) {
+      expected.push_back(operands(count, DType::bf16, weight, DType::bf16));
+      actual.push_back(copy_of(expected.back()));
+      for (auto* ops : {&singles, &list}) {
+        ops->push_back(op(ops == &list ? actual.back() : expected.back(), s));
+        ops->back().subject = static_cast<std::uint32_t>(ops->size());
+        ops->back().weight_decay = count % 2 == 0 ? 0.1 : 0.0;
+        ops->back().elements.first = count == 17000 ? 13 : 16;
+        if (count == 1600) ops->back().elements = {.first = 24, .run = 40, .stride = 72, .skip = 8};
+      }
+    }
+    for (const AdamW& single : singles) adamw(*stream, single);
+    const AdamWList together(*device, list);
+    stream->reset_work();
+    adamw(*stream, together);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(same_bytes(actual[i].weight, expected[i].weight)) << i;
+      EXPECT_TRUE(same_bytes(actual[i].moment1, expected[i].moment1)) << i;
+      EXPECT_TRUE(same_bytes(actual[i].moment2, expected[i].moment2)) << i;
+      if (actual[i].value) {
+        EXPECT_TRUE(same_bytes(actual[i].value, expected[i].value)) << i;
+      }
+    }
+    const double bytes = stream->work().bytes;
+    stream->reset_work();
+    for (const AdamW& single : singles) adamw(*stream, single);
+    EXPECT_EQ(bytes, stream->work().bytes);
+    list.back().beta1 = 0.5;
+    expect_refusal([&] { AdamWList(*device, list); }, "a list with several rules");
+  }
+}
+
 TEST_F(AdamWTest, BitsDoNotDependOnThreads) {
   for (const DType state : {DType::f32, DType::bf16}) {
     const Operands o = operands(70001, DType::f32, state, state);

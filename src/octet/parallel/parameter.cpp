@@ -157,6 +157,11 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   }
   place_gathered_shards();
   cast_.emplace(device, parameters_, groups);
+  std::vector<Tensor> zeroed;
+  for (const Parameter& p : parameters_) {
+    if (p.copy(Copy::gradient).place == Place::whole && !p.spec.grad_from_product) zeroed.push_back(p.grad);
+  }
+  zeroed_ = {device, std::move(zeroed)};
 }
 
 void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
@@ -206,13 +211,6 @@ std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
                       .moment2 = flat(p.moment2)});
   }
   return result;
-}
-
-void ParameterStore::zero_gradients(Stream& stream) {
-  for (Parameter& p : parameters_) {
-    const bool whole = p.copy(Copy::gradient).place == Place::whole;
-    if (whole && !p.spec.grad_from_product) stream.zero(p.grad.data, p.grad.bytes());
-  }
 }
 
 }  // namespace octet::parallel

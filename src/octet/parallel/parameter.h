@@ -21,6 +21,8 @@
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/kernels/fill/fill.h"
+#include "octet/kernels/tensor_list.h"
 #include "octet/numerics/recipe.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/layout.h"
@@ -133,6 +135,12 @@ struct StatePiece {
   Tensor weight, moment1, moment2;       // [elements]
 };
 
+// What the optimizer works on together.
+struct UpdateWork {
+  std::vector<UnitRange> units;                 // whose squares one task adds up
+  std::vector<std::vector<StatePiece>> pieces;  // which one task updates
+};
+
 // Owns the memory of all parameters of a model. References to parameters stay valid.
 class ParameterStore {
  public:
@@ -184,16 +192,18 @@ class ParameterStore {
   // together, with each weight's present scale.
   void refresh(Stream& stream, Arena& scratch) {
     refresh_values(stream);
-    refresh_codes(stream, scratch, all_units());
+    cast_->run(stream, scratch);
   }
   void refresh_values(Stream& stream);
+  // Makes the lists of refresh_codes() for these units, when the scale slots of their weights are known.
+  void prepare_codes(Device& device, UnitRange units) { cast_->prepare(device, units); }
   void refresh_codes(Stream& stream, Arena& scratch, UnitRange units) { cast_->run(stream, scratch, units); }
 
   // Returns the shards of these units' trained parameters, each as one stretch.
   std::vector<StatePiece> states(UnitRange units) const;
 
   // Begins a step: zeroes the gradients that exist whole, unless products begin them.
-  void zero_gradients(Stream& stream);
+  void zero_gradients(Stream& stream) { kernels::zero(stream, {.x = zeroed_}); }
 
  private:
   // The group of dense parameters, and the other one that some experts have.
@@ -224,6 +234,7 @@ class ParameterStore {
   };
   std::array<Gathered, kGroups> gathered_;
   std::optional<WeightCast> cast_;
+  kernels::TensorList zeroed_;  // by zero_gradients
 };
 
 // Returns the shard of a rank, [p.shard_elements], in the memory of the whole, [ranks x p.stride].

@@ -1,5 +1,7 @@
 #include "octet/kernels/adamw/adamw.h"
 
+#include <utility>
+
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/adamw/adamw_cpu.h"
 #include "octet/kernels/adamw/adamw_cuda.h"
@@ -22,9 +24,7 @@ void check_dtypes(const AdamW& op) {
           " of weights of ", name_of(weight));
 }
 
-}  // namespace
-
-void adamw(Stream& stream, const AdamW& op) {
+void check(const AdamW& op) {
   const std::int64_t count = op.weight.elements();
   check_count("weight", op.weight, count);
   check_count("grad", op.grad, count);
@@ -36,13 +36,71 @@ void adamw(Stream& stream, const AdamW& op) {
   require(op.elements.valid(), "adamw: no element has the index ", op.elements.first);
   require(op.elements.consecutive() || op.elements.in_groups_of(8), "adamw: columns [", op.elements.run, " of ",
           op.elements.stride, "] are no multiples of 8");
-  stream.count("adamw",
-               {.flops = 16.0 * static_cast<double>(count),
-                .bytes = static_cast<double>(op.grad.bytes() + 2 * (op.weight.bytes() + op.moment1.bytes() + op.moment2.bytes()) +
-                                             (op.value ? op.value.bytes() : 0))});
-  if (stream.kind() == DeviceKind::cpu) cpu::adamw(op);
+}
+
+Work work_of(const AdamW& op) {
+  return {.flops = 16.0 * static_cast<double>(op.weight.elements()),
+          .bytes = static_cast<double>(op.grad.bytes() + 2 * (op.weight.bytes() + op.moment1.bytes() + op.moment2.bytes()) +
+                                       (op.value ? op.value.bytes() : 0))};
+}
+
+bool is_on_multiple(const void* address, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(address) % bytes == 0; }
+
+}  // namespace
+
+AdamWItem::AdamWItem(const AdamW& op)
+    : grad(op.grad.data),
+      weight(op.weight.data),
+      moment1(op.moment1.data),
+      moment2(op.moment2.data),
+      value(op.value.data),
+      count(op.weight.elements()),
+      skip(op.elements.first % kGroup),
+      groups(ceil_div(count + skip, kGroup)),
+      elements(op.elements),
+      weight_decay(op.weight_decay),
+      subject(op.subject),
+      aligned(skip == 0) {
+  for (const void* operand : {grad, static_cast<const void*>(weight), static_cast<const void*>(moment1),
+                              static_cast<const void*>(moment2), static_cast<const void*>(value)}) {
+    aligned = aligned && is_on_multiple(operand, 16);
+  }
+  if (count == 0) groups = 0;
+}
+
+AdamWList::AdamWList(Device& device, std::vector<AdamW> ops) : ops_(std::move(ops)) {
+  std::vector<AdamWItem> items;
+  std::vector<std::int64_t> chunks;
+  for (const AdamW& op : ops_) {
+    check(op);
+    const AdamW& first = ops_.front();
+    require(op.grad.dtype == first.grad.dtype && op.weight.dtype == first.weight.dtype && op.moment1.dtype == first.moment1.dtype,
+            "adamw: a list with several dtypes");
+    require(op.beta1 == first.beta1 && op.beta2 == first.beta2 && op.epsilon == first.epsilon && op.seed == first.seed &&
+                op.scalars == first.scalars,
+            "adamw: a list with several rules");
+    items.emplace_back(op);
+    chunks.push_back(items.back().chunks());
+    work_ += work_of(op);
+  }
+  table_ = OpTable<AdamWItem>(device, items, chunks);
+}
+
+void adamw(Stream& stream, const AdamW& op) {
+  check(op);
+  stream.count("adamw", work_of(op));
+  if (stream.kind() == DeviceKind::cpu) cpu::adamw({&op, 1});
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::adamw(stream, op);
+  }
+}
+
+void adamw(Stream& stream, const AdamWList& list) {
+  if (list.ops().empty()) return;
+  stream.count("adamw", list.work());
+  if (stream.kind() == DeviceKind::cpu) cpu::adamw(list.ops());
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::adamw(stream, list);
   }
 }
 

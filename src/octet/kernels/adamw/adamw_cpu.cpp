@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "octet/base/rng.h"
-#include "octet/base/threads.h"
 #include "octet/kernels/adamw/stochastic_rounding.h"
 
 namespace octet::kernels::cpu {
@@ -97,14 +96,18 @@ void update_range(const AdamW& op, const Factors<R>& factors, std::int64_t begin
 
 }  // namespace
 
-void adamw(const AdamW& op) {
-  if (op.scalars->found_inf != 0.0f) return;
+void adamw(std::span<const AdamW> ops) {
+  const AdamW& first = ops.front();
+  if (first.scalars->found_inf != 0.0f) return;
   const auto run = [&]<class R>() {
-    const Factors<R> factors(op, *op.scalars);
-    parallel_ranges(op.weight.elements(), kElementsPerTask,
-                    [&](std::int64_t begin, std::int64_t end) { update_range<R>(op, factors, begin, end); });
+    parallel_chunks(
+        ops, [](const AdamW& op) { return op.weight.elements(); }, kElementsPerTask,
+        [&](std::size_t number, std::int64_t, std::int64_t begin, std::int64_t end) {
+          const AdamW& op = ops[number];
+          update_range<R>(op, Factors<R>(op, *op.scalars), begin, end);
+        });
   };
-  if (op.weight.dtype == DType::f64) {
+  if (first.weight.dtype == DType::f64) {
     run.template operator()<double>();
   } else {
     run.template operator()<float>();
