@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "octet/base/rng.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/norm/norm.h"
 
 namespace octet::optim {
@@ -50,11 +51,16 @@ std::vector<kernels::AdamWList> Optimizer::lists_of(Device& device, const std::v
     for (const parallel::TensorPiece& piece : p.cut.pieces(state.first, state.elements)) {
       const bool copies = p.master && p.value_shard;
       const std::int64_t begin = piece.local - state.first, end = begin + piece.elements();
+      const auto scales = [&](const Tensor& of) {
+        return of ? of.slice_rows(begin / kernels::kMomentGroup, kernels::moment_scales(end)) : of;
+      };
       const kernels::AdamW op{.grad = p.of_shard(p.grad_shard, piece),
                               .weight = state.weight.slice_rows(begin, end),
                               .moment1 = state.moment1.slice_rows(begin, end),
                               .moment2 = state.moment2.slice_rows(begin, end),
                               .value = copies ? p.of_shard(p.value_shard, piece) : Tensor{},
+                              .moment1_scale = scales(state.moment1_scale),
+                              .moment2_scale = scales(state.moment2_scale),
                               .beta1 = options_.beta1,
                               .beta2 = options_.beta2,
                               .epsilon = options_.epsilon,

@@ -5,6 +5,7 @@
 
 #include "octet/base/math.h"
 #include "octet/base/rng.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/fill/fill.h"
 
@@ -100,6 +101,17 @@ void ParameterStore::allocate_scales(Device& device, Parameter& p) {
   q.columnwise_scale_inv = q.tile == ScaleTile::tensor ? q.rowwise_scale_inv : scales(cols, rows);
 }
 
+// Moments in FP8 have their scales beside them.
+void ParameterStore::allocate_moment_scales(Device& device, Parameter& p) {
+  const Place place = p.copy(Copy::moment1).place;
+  if (storage_.moments != DType::f8_e4m3 || place == Place::absent) return;
+  static_assert(kShardMultiple % kernels::kMomentGroup == 0);
+  for (Tensor* scales : {&p.moment1_scale, &p.moment2_scale}) {
+    *scales = allocate(device, category_of(Copy::moment1, place), DType::f32, {kernels::moment_scales(p.stride)})
+                  .slice_rows(0, kernels::moment_scales(p.shard_elements));
+  }
+}
+
 // Gives the shards that are gathered again and again their places, in memory that may be there only later.
 void ParameterStore::place_gathered_shards() {
   for (Gathered& gathered : gathered_) gathered.used = 0;
@@ -115,6 +127,13 @@ void ParameterStore::place_gathered_shards() {
 }
 
 void ParameterStore::place(Parameter& p) const {
+  if (storage_.moments == DType::f8_e4m3 && storage_.training && !p.spec.frozen) {
+    const auto cut = cut_in_runs(p.cut.global(), p.spec.cut, place_, kernels::kMomentGroup);
+    demand(cut.has_value(), ExitCode::config, "optimizer.state_dtype = \"fp8\" with a tensor axis of ", place_.size,
+           " ranks: of ", p.spec.name, " ", p.cut.global(), ", which they share, a group of ", kernels::kMomentGroup,
+           " elements with one scale would belong to two ranks; use \"bf16\", or a smaller parallel.tensor");
+    p.scale_cut = *cut;
+  }
   comm::Group* const group = groups_ ? &groups_->shards_of(p.spec.expert) : nullptr;
   const std::int64_t parts = group ? group->size() : 1, rank = group ? group->rank() : 0;
   p.stride = parts == 1 ? p.elements() : round_up(ceil_div(p.elements(), parts), kShardMultiple);
@@ -145,11 +164,13 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       if (storage.training) {
         p.grad_shard = {nullptr, storage.grad, {0}};
         p.moment1 = p.moment2 = {nullptr, storage.moments, {0}};
+        p.moment1_scale = p.moment2_scale = {nullptr, DType::f32, {0}};
       }
       continue;
     }
     if (p.spec.quant) allocate_scales(device, p);
     for (const Copy copy : kAllCopies) allocate(device, p, copy);
+    allocate_moment_scales(device, p);
   }
   place_gathered_shards();
   for (Gathered& gathered : gathered_) {
@@ -208,7 +229,9 @@ std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
                       .elements = p.shard_elements,
                       .weight = flat(p.primary()),
                       .moment1 = flat(p.moment1),
-                      .moment2 = flat(p.moment2)});
+                      .moment2 = flat(p.moment2),
+                      .moment1_scale = p.moment1_scale,
+                      .moment2_scale = p.moment2_scale});
   }
   return result;
 }

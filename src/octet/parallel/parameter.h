@@ -60,7 +60,7 @@ struct Storage {
   bool master_weights = true;   // FP32 primary copy beside BF16 values; without it BF16 values are primary
   bool training = true;         // gradients and moments
   DType grad = DType::f32;
-  DType moments = DType::f32;
+  DType moments = DType::f32;    // F32, BF16 or E4M3 (kernels/adamw/fp8_moments.h); F64 for tests
   std::size_t offload_slot = 0;  // not 0: masters and moments lie in host memory, and slots of so many bytes on the device
 };
 
@@ -69,7 +69,8 @@ struct Storage {
 // elements.
 struct Parameter {
   ParameterSpec spec;
-  TensorCut cut;  // where the elements of spec.shape belong in the global tensor
+  TensorCut cut;        // where the elements of spec.shape belong in the global tensor
+  TensorCut scale_cut;  // the same for the scales of moments in FP8
   int unit = 0;
   int stage = 0;                          // the pipeline stage that holds it
   bool held = true;                       // false: it belongs to another stage, or to an expert of other ranks
@@ -84,6 +85,7 @@ struct Parameter {
   Tensor rowwise_shard;     // codes of a quantized parameter
   Tensor columnwise_shard;  // this rank's shard of Copy::row_order
   Tensor grad_shard, moment1, moment2;
+  Tensor moment1_scale, moment2_scale;  // F32, of moments in FP8: one for each kMomentGroup elements of the shard
 
   // The whole, [spec.shape]. In a slot it always has the same memory, which belongs to it while its unit is open.
   Tensor value;
@@ -133,6 +135,7 @@ struct StatePiece {
   const Parameter* parameter = nullptr;
   std::int64_t first = 0, elements = 0;  // in the row-major order of spec.shape
   Tensor weight, moment1, moment2;       // [elements]
+  Tensor moment1_scale, moment2_scale;   // [ceil(elements / kMomentGroup)] of moments in FP8, otherwise absent
 };
 
 // What the optimizer works on together.
@@ -216,6 +219,7 @@ class ParameterStore {
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
   void allocate(Device& device, Parameter& p, Copy copy);
   void allocate_scales(Device& device, Parameter& p);
+  void allocate_moment_scales(Device& device, Parameter& p);
   void place_gathered_shards();
 
   TensorPlace place_;

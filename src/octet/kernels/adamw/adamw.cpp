@@ -5,6 +5,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/adamw/adamw_cpu.h"
 #include "octet/kernels/adamw/adamw_cuda.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 
 namespace octet::kernels {
 namespace {
@@ -18,8 +19,8 @@ void check_dtypes(const AdamW& op) {
   const DType weight = op.weight.dtype, moment = op.moment1.dtype;
   require(weight == DType::f32 || weight == DType::f64 || weight == DType::bf16, "adamw: no weights of ", name_of(weight));
   require(moment == op.moment2.dtype, "adamw: moments of ", name_of(moment), " and ", name_of(op.moment2.dtype));
-  require(weight == DType::f64 ? moment == DType::f64 : moment == DType::f32 || moment == DType::bf16, "adamw: weights of ",
-          name_of(weight), " with moments of ", name_of(moment));
+  require(weight == DType::f64 ? moment == DType::f64 : moment == DType::f32 || moment == DType::bf16 || moment == DType::f8_e4m3,
+          "adamw: weights of ", name_of(weight), " with moments of ", name_of(moment));
   require(!op.value || (weight == DType::f32 && op.value.dtype == DType::bf16), "adamw: a copy of ", name_of(op.value.dtype),
           " of weights of ", name_of(weight));
 }
@@ -36,11 +37,20 @@ void check(const AdamW& op) {
   require(op.elements.valid(), "adamw: no element has the index ", op.elements.first);
   require(op.elements.consecutive() || op.elements.in_groups_of(8), "adamw: columns [", op.elements.run, " of ",
           op.elements.stride, "] are no multiples of 8");
+  const bool fp8 = op.moment1.dtype == DType::f8_e4m3;
+  for (const Tensor* scale : {&op.moment1_scale, &op.moment2_scale}) {
+    require(static_cast<bool>(*scale) == (fp8 && count > 0), "adamw: moments in E4M3 have scales, and no others do");
+    require(!*scale || (scale->dtype == DType::f32 && scale->shape == Shape{moment_scales(count)}), "adamw: scales must be F32 [",
+            moment_scales(count), "], got ", name_of(scale->dtype), " ", scale->shape);
+  }
+  require(!fp8 || op.elements.in_groups_of(kMomentGroup),
+          "adamw: moments in E4M3 of elements that do not begin and end at multiples of ", kMomentGroup);
 }
 
 Work work_of(const AdamW& op) {
   return {.flops = 16.0 * static_cast<double>(op.weight.elements()),
           .bytes = static_cast<double>(op.grad.bytes() + 2 * (op.weight.bytes() + op.moment1.bytes() + op.moment2.bytes()) +
+                                       2 * (op.moment1_scale ? op.moment1_scale.bytes() + op.moment2_scale.bytes() : 0) +
                                        (op.value ? op.value.bytes() : 0))};
 }
 
@@ -54,6 +64,8 @@ AdamWItem::AdamWItem(const AdamW& op)
       moment1(op.moment1.data),
       moment2(op.moment2.data),
       value(op.value.data),
+      moment1_scale(static_cast<float*>(op.moment1_scale.data)),
+      moment2_scale(static_cast<float*>(op.moment2_scale.data)),
       count(op.weight.elements()),
       skip(op.elements.first % kGroup),
       groups(ceil_div(count + skip, kGroup)),

@@ -9,6 +9,8 @@
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/adamw/adamw_cuda.h"
 #include "octet/kernels/adamw/exact_math_cuda.cuh"
+#include "octet/kernels/adamw/fp8_moments.h"
+#include "octet/kernels/quantize/codes_cuda.cuh"
 #include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
@@ -40,6 +42,9 @@ struct Keys {
   }
 };
 
+// The storage type of moments in FP8.
+enum class Code : std::uint8_t {};
+
 // What all items of a launch share.
 struct Rule {
   double beta1, beta2, epsilon;
@@ -58,13 +63,14 @@ struct Items {
 };
 
 // An item as a block of threads sees it, in shared memory: in registers its fields would displace the group's elements. G, W and
-// M are float or BFloat16.
+// M are float or BFloat16; M may also be Code.
 template <class G, class W, class M>
 struct Operands {
   const G* grad;
   W* weight;
   M *moment1, *moment2;
-  BFloat16* value;  // may be null
+  BFloat16* value;                       // may be null
+  float *moment1_scale, *moment2_scale;  // of codes
   std::int64_t count, skip, groups;
   GlobalElements elements;
   std::uint32_t subject;
@@ -76,6 +82,8 @@ struct Operands {
     moment1 = static_cast<M*>(item.moment1);
     moment2 = static_cast<M*>(item.moment2);
     value = static_cast<BFloat16*>(item.value);
+    moment1_scale = item.moment1_scale;
+    moment2_scale = item.moment2_scale;
     count = item.count;
     skip = item.skip;
     groups = item.groups;
@@ -222,6 +230,110 @@ __device__ __noinline__ void update_singly(const Operands<G, W, M>& a, const Key
   }
 }
 
+// Moments in FP8. The half warp of a moment group has one Philox group in each lane. Lanes behind the last element have none.
+constexpr int kMomentLanes = kMomentGroup / kVector;
+static_assert(AdamWItem::kChunkGroups % kMomentLanes == 0 && kThreads % 32 == 0 && 32 % kMomentLanes == 0);
+
+// The largest magnitude of the values of the half warp; NaN propagates.
+__device__ inline float moment_amax(const float (&values)[kVector]) {
+  unsigned largest = 0;
+  for (const float value : values) largest = max(largest, __float_as_uint(value) & 0x7FFFFFFFu);
+  for (int lane = kMomentLanes / 2; lane > 0; lane /= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lane));
+  return __uint_as_float(largest);
+}
+
+// Writes the codes of the lane's values and the scale of the moment group, as store_codes of adamw_cpu.cpp does.
+template <bool kRoots>
+__device__ void store_codes(const float (&values)[kVector], std::uint8_t* codes, float* scale, int count, bool wide,
+                            const Philox4& words) {
+  const float factor = device_scale(moment_amax(values), moment_spec());
+  if (count == 0) return;
+  if (threadIdx.x % kMomentLanes == 0) *scale = 1.0f / factor;
+  unsigned packed[2] = {};
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    const std::uint32_t bits = words[i / 2] >> (16 * (i % 2)) & 0xFFFFu;
+    const float scaled = values[i] * factor;
+    const std::uint8_t code = kRoots ? encode_root(scaled, bits, values[i] == 0.0f) : encode_moment(scaled, bits);
+    packed[i / 4] |= unsigned{code} << (8 * (i % 4));
+  }
+  if (wide) {
+    *reinterpret_cast<uint2*>(codes) = {packed[0], packed[1]};
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    if (i < count) codes[i] = static_cast<std::uint8_t>(packed[i / 4] >> (8 * (i % 4)));
+  }
+}
+
+// Updates the lane's Philox group. All lanes of a warp call this together.
+template <class G, class W>
+__device__ void update_codes(const Operands<G, W, Code>& a, const Keys& keys, const Factors& factors, std::int64_t group,
+                             std::uint32_t step) {
+  const std::int64_t begin = group * kVector, moment_group = begin / kMomentGroup;
+  const int count = static_cast<int>(max(0ll, min(static_cast<long long>(kVector), static_cast<long long>(a.count - begin))));
+  const bool wide = a.aligned && count == kVector;
+  const float scale1 = count > 0 ? a.moment1_scale[moment_group] : 0.0f,
+              scale2 = count > 0 ? a.moment2_scale[moment_group] : 0.0f;
+  std::uint8_t* const codes1 = reinterpret_cast<std::uint8_t*>(a.moment1) + begin;
+  std::uint8_t* const codes2 = reinterpret_cast<std::uint8_t*>(a.moment2) + begin;
+  float g[kVector] = {}, w[kVector] = {}, m[kVector] = {}, v[kVector] = {};
+  if (wide) {
+    unpack(load_vector(a.grad + begin), g);
+    unpack(load_vector(a.weight + begin), w);
+  }
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    if (i >= count) continue;
+    if (!wide) {
+      g[i] = static_cast<float>(a.grad[begin + i]);
+      w[i] = static_cast<float>(a.weight[begin + i]);
+    }
+    m[i] = decode_fp8(Fp8Format::e4m3, codes1[i]) * scale1;
+    v[i] = decode_fp8(Fp8Format::e4m3, codes2[i]) * scale2;
+    v[i] *= v[i];
+    update(g[i], w[i], m[i], v[i], factors);
+    v[i] = __fsqrt_rn(v[i]);
+  }
+  const std::uint64_t block = count > 0 ? a.block(group) : 0;
+  const auto words = [&](const std::uint32_t(&of)[Keys::kRounds]) {
+    return random_words(block, step, a.subject, keys.first, of);
+  };
+  store_codes<false>(m, codes1, a.moment1_scale + moment_group, count, wide, words(keys.moment1));
+  store_codes<true>(v, codes2, a.moment2_scale + moment_group, count, wide, words(keys.moment2));
+  if (count == 0) return;
+  Philox4 weight_words = {};
+  if constexpr (!std::is_same_v<W, float>) weight_words = words(keys.weight);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    if (i >= count) continue;
+    store_rounded(a.weight + begin + i, w[i], weight_words, i);
+    if (a.value != nullptr) a.value[begin + i] = to_bf16(w[i]);
+  }
+}
+
+// Updates groups [first, end) of an item. `shared`: the factors in shared memory.
+template <class G, class W, class M>
+__device__ void update_groups(const Operands<G, W, M>& a, const Keys& keys, const Factors& factors, const Factors& shared,
+                              std::int64_t first, std::int64_t end, std::uint32_t step) {
+#pragma unroll 1
+  for (std::int64_t group = first + threadIdx.x; group < end; group += kThreads) {
+    const std::int64_t begin = group * kVector - a.skip;
+    const std::uint64_t block = a.block(group);
+    const bool whole = a.aligned && begin + kVector <= a.count;
+    if (!whole || !update_group(a, keys, factors, begin, block, step)) update_singly(a, keys, shared, begin, block, step);
+  }
+}
+template <class G, class W>
+__device__ void update_groups(const Operands<G, W, Code>& a, const Keys& keys, const Factors& factors, const Factors&,
+                              std::int64_t first, std::int64_t end, std::uint32_t step) {
+#pragma unroll 1
+  for (std::int64_t of_warp = first + threadIdx.x / 32 * 32; of_warp < end; of_warp += kThreads) {
+    update_codes(a, keys, factors, of_warp + threadIdx.x % 32, step);
+  }
+}
+
 template <class G, class W, class M>
 __global__ void __launch_bounds__(kThreads, kBlocks<G, W, M>)
     adamw_kernel(const __grid_constant__ Items items, const __grid_constant__ Rule rule) {
@@ -246,15 +358,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<G, W, M>)
     factors.keep_weight = shared.keep_weight;
     const std::int64_t first = chunk.number * AdamWItem::kChunkGroups;
     const std::int64_t end = min(a.groups, first + AdamWItem::kChunkGroups);
-#pragma unroll 1
-    for (std::int64_t group = first + threadIdx.x; group < end; group += kThreads) {
-      const std::int64_t begin = group * kVector - a.skip;
-      const std::uint64_t block = a.block(group);
-      const bool whole = a.aligned && begin + kVector <= a.count;
-      if (!whole || !update_group(a, rule.keys, factors, begin, block, step)) {
-        update_singly(a, rule.keys, shared, begin, block, step);
-      }
-    }
+    update_groups(a, rule.keys, factors, shared, first, end, step);
   }
 }
 
@@ -278,7 +382,7 @@ __global__ void prepare_step_kernel(const PrepareStep op) {
   s.updates = *op.updates;
 }
 
-// Calls f.template operator()<T>() with the type T of a gradient, weight or moment; a GPU supports F32 and BF16.
+// Calls f.template operator()<T>() with the type T of a gradient, weight or moment that is F32 or BF16.
 template <class F>
 void visit_state(const char* operand, DType dtype, F&& f) {
   if (dtype == DType::f32) return f.template operator()<float>();
@@ -290,12 +394,14 @@ void launch(Stream& stream, const AdamW& like, const Items& items) {
   if (items.count == 0) return;
   visit_state("grad", like.grad.dtype, [&]<class G>() {
     visit_state("weight", like.weight.dtype, [&]<class W>() {
-      visit_state("a moment", like.moment1.dtype, [&]<class M>() {
+      const auto run = [&]<class M>() {
         const auto blocks = static_cast<unsigned>(
             std::min(items.count, std::int64_t{kBlocks<G, W, M>} * octet::cuda::multiprocessors_of(stream)));
         adamw_kernel<G, W, M><<<blocks, kThreads, 0, native_stream(stream)>>>(items, Rule(like));
         check_launch("adamw");
-      });
+      };
+      if (like.moment1.dtype == DType::f8_e4m3) return run.template operator()<Code>();
+      visit_state("a moment", like.moment1.dtype, run);
     });
   });
 }
