@@ -69,6 +69,16 @@ TEST_F(Allow, WithoutTheNameAChangeIsRefused) {
   }
 }
 
+// Codes and scales become nothing else, whatever is allowed.
+TEST_F(Allow, MomentsInFp8AreNotConverted) {
+  for (const std::string allow : {"", "--checkpoint.allow=recipe "}) {
+    const ProgramResult result = go_on(allow + "--optimizer.state_dtype=fp8");
+    EXPECT_TRUE(refused(result, 2, "octet: out/checkpoints/step-00000010: ",
+                        "optimizer.state_dtype is \"fp32\" there and \"fp8\" here; moments in FP8 cannot become others"))
+        << result.err;
+  }
+}
+
 TEST_F(Allow, WhatChangesNoNumberNeedsNoName) {
   for (const std::string options : {"--training.micro_batch_size=1", "--precision.weight_transpose_cache=false",
                                     "--optimizer.lr=1e-3", "--precision.calibrate=false", "--precision.emulate=true"}) {

@@ -14,6 +14,7 @@ class Killed : public ::testing::TestWithParam<Variant> {};
 TEST_P(Killed, RunsEndAsIfNothingHadHappened) { expect_kills_to_change_nothing(GetParam().options, 5, name_id(GetParam().name)); }
 
 const std::string kSmallStates = "--optimizer.state_dtype=bf16 --optimizer.master_weights=false ";
+const std::string kFp8States = "--optimizer.state_dtype=fp8 ";
 const std::string kBest = "--evaluation.keep_best=true --evaluation.interval=3 ";
 const std::string kNow = "--checkpoint.async=false ";
 
@@ -25,6 +26,9 @@ INSTANTIATE_TEST_SUITE_P(Variants, Killed,
                                            Variant{"DelayedOffloaded", "--optimizer.offload=true --precision.recipe=fp8_delayed"},
                                            Variant{"KeepsBest", kBest + "--precision.recipe=bf16"},
                                            Variant{"KeepsBestWrittenAtOnce", kBest + kNow + "--precision.recipe=bf16"},
+                                           Variant{"Fp8States", kFp8States + "--precision.recipe=bf16"},
+                                           Variant{"DelayedFp8StatesOffloaded",
+                                                   kFp8States + "--optimizer.offload=true --precision.recipe=fp8_delayed"},
                                            Variant{"SmallStates", kSmallStates + "--precision.recipe=bf16"},
                                            Variant{"DelayedSmallStates", kNow + kSmallStates + "--precision.recipe=fp8_delayed"}),
                          [](const auto& param) { return param.param.name; });

@@ -42,19 +42,22 @@ INSTANTIATE_TEST_SUITE_P(Recipes, EveryRecipe, ::testing::ValuesIn(recipes::reci
 
 TEST_P(EveryRecipe, ThePlanOfADryRunIsWhatTheRunTakesToTheByte) {
   const TinyRun run;
-  for (const std::string options :
-       {"", "--activation_checkpoint.mode=full --optimizer.state_dtype=bf16 --optimizer.master_weights=false --run.threads=2"}) {
-    const std::string all = recipe() + "--training.steps=3 --run.output_dir=" + (options.empty() ? "a " : "b ") + options;
+  const std::pair<std::string, std::string> runs[] = {
+      {"a", ""},
+      {"b", "--activation_checkpoint.mode=full --optimizer.state_dtype=bf16 --optimizer.master_weights=false --run.threads=2"},
+      {"c", "--optimizer.state_dtype=fp8"}};
+  for (const auto& [folder, options] : runs) {
+    const std::string all = concat(recipe(), "--training.steps=3 --run.output_dir=", folder, " ", options);
     const ProgramResult dry = run.train(all + " --dry-run");
     ASSERT_EQ(dry.code, 0) << dry.err;
     EXPECT_EQ(dry.err, "");
-    EXPECT_FALSE(std::filesystem::exists(run / (options.empty() ? "a" : "b"))) << "a dry run leaves nothing";
+    EXPECT_FALSE(std::filesystem::exists(run / folder)) << "a dry run leaves nothing";
     const ProgramResult real = run.train(all);
     ASSERT_EQ(real.code, 0) << real.err;
     ASSERT_NE(plan_in(dry.out), "") << dry.out;
     EXPECT_EQ(plan_in(real.out), plan_in(dry.out));
     EXPECT_EQ(real.out.substr(0, real.out.find("memory plan")), dry.out.substr(0, dry.out.find("memory plan")));
-    for (const auto& [step, line] : metrics_of(run / (options.empty() ? "a" : "b"))) {
+    for (const auto& [step, line] : metrics_of(run / folder)) {
       EXPECT_EQ(line["memory_peak_gib"].get<double>() * 0x1p30, static_cast<double>(total_of(plan_in(dry.out)))) << step;
     }
   }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "gpu/twins.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/numerics/bounds.h"
 
 namespace octet::kernels {
@@ -189,6 +190,63 @@ TEST_F(AdamWOnGpu, PreparesTheStepAsTheCpuDoes) {
     EXPECT_NEAR(actual.bias_correction1, expected.bias_correction1, correction);
     EXPECT_NEAR(actual.bias_correction2, expected.bias_correction2, correction);
     expect_same_bytes(updates, "updates");
+  }
+}
+
+// Tensors of several sizes in one launch, among them an empty one and one that begins within a group.
+TEST_F(AdamWOnGpu, AListAgreesWithTheCpu) {
+  for (const auto& [weight, moment] :
+       {std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}, std::pair{DType::bf16, DType::bf16}}) {
+    const Twin scalars_at = zeros(DType::u8, {sizeof(StepScalars)});
+    set(scalars_at, scalars(2));
+    std::vector<State> states;
+    std::vector<AdamW> on_cpu, on_gpu;
+    for (const std::int64_t count : {40000, 0, 1, 17000, 8}) {
+      states.push_back(state(count, DType::bf16, weight, moment));
+      on_cpu.push_back(op(states.back(), scalars_at, &Twin::cpu));
+      on_gpu.push_back(op(states.back(), scalars_at, &Twin::gpu));
+      for (AdamW* op : {&on_cpu.back(), &on_gpu.back()}) {
+        op->subject = static_cast<std::uint32_t>(count);
+        op->weight_decay = count == 8 ? 0.0 : 0.1;
+        op->elements.first = count == 17000 ? 13 : 16;
+      }
+    }
+    for (const AdamW& single : on_cpu) adamw(*cpu_stream, single);
+    const AdamWList list(*gpu, on_gpu);
+    adamw(*gpu_stream, list);
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      expect_same_bytes(states[i].weight, concat("weight ", i));
+      expect_same_bytes(states[i].moment1, concat("moment1 ", i));
+      expect_same_bytes(states[i].moment2, concat("moment2 ", i));
+    }
+  }
+}
+
+// Three steps from moments of zero. The counts end within a group of moments, and within a vector.
+TEST_F(AdamWOnGpu, MomentsInFp8AgreeWithTheCpu) {
+  for (const DType weight : {DType::f32, DType::bf16}) {
+    for (const std::int64_t count : {1, 128, 300, 8192 + 128, 20001}) {
+      const State s = state(count, DType::f32, weight, DType::f32);
+      const Twin codes1 = zeros(DType::f8_e4m3, {count}), codes2 = zeros(DType::f8_e4m3, {count});
+      const Twin scale1 = zeros(DType::f32, {moment_scales(count)}), scale2 = zeros(DType::f32, {moment_scales(count)});
+      const Twin scalars_at = zeros(DType::u8, {sizeof(StepScalars)});
+      for (std::uint32_t step = 1; step <= 3; ++step) {
+        set(scalars_at, scalars(step));
+        for (Tensor Twin::*side : {&Twin::cpu, &Twin::gpu}) {
+          AdamW one = op(s, scalars_at, side);
+          one.moment1 = codes1.*side, one.moment2 = codes2.*side;
+          one.moment1_scale = scale1.*side, one.moment2_scale = scale2.*side;
+          one.elements.first = 3 * kMomentGroup;
+          adamw(side == &Twin::cpu ? *cpu_stream : *gpu_stream, one);
+        }
+        const std::string what = concat(name_of(weight), " ", count, " step ", step);
+        expect_same_bytes(codes1, what + " moment1");
+        expect_same_bytes(codes2, what + " moment2");
+        expect_same_bytes(scale1, what + " moment1_scale");
+        expect_same_bytes(scale2, what + " moment2_scale");
+        expect_same_bytes(s.weight, what + " weight");
+      }
+    }
   }
 }
 

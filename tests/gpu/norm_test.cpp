@@ -20,8 +20,8 @@ class SumSquaresOnGpu : public testing::TwinTest {
   };
   Sums sums(const Twin& x) {
     const Twin total = filled(DType::f64, {1}, [](std::int64_t) { return 0.5; });
-    sum_squares(*cpu_stream, cpu_scratch, {.x = {&x.cpu, 1}, .total = total.cpu.as<double>()});
-    sum_squares(*gpu_stream, gpu_scratch, {.x = {&x.gpu, 1}, .total = total.gpu.as<double>()});
+    sum_squares(*cpu_stream, cpu_scratch, {.x = {*this->cpu, {x.cpu}}, .total = total.cpu.as<double>()});
+    sum_squares(*gpu_stream, gpu_scratch, {.x = {*this->gpu, {x.gpu}}, .total = total.gpu.as<double>()});
     return {total.cpu.as<double>()[0], testing::values_of(fetch(total.gpu).view())[0]};
   }
 };
@@ -41,7 +41,7 @@ TEST_F(SumSquaresOnGpu, AgreesWithTheCpu) {
   }
 }
 
-// Sums more tensors than fit into one launch. They have both dtypes, and some are empty or not aligned.
+// Sums many tensors in one launch. They have both dtypes, and some are empty or not aligned.
 TEST_F(SumSquaresOnGpu, OfManyTensorsAgreesWithTheCpu) {
   std::vector<Tensor> cpu, gpu;
   double elements = 0;
@@ -54,8 +54,8 @@ TEST_F(SumSquaresOnGpu, OfManyTensorsAgreesWithTheCpu) {
     elements += static_cast<double>(count);
   }
   const Twin total = filled(DType::f64, {1}, [](std::int64_t) { return 0.5; });
-  sum_squares(*cpu_stream, cpu_scratch, {.x = cpu, .total = total.cpu.as<double>()});
-  sum_squares(*gpu_stream, gpu_scratch, {.x = gpu, .total = total.gpu.as<double>()});
+  sum_squares(*cpu_stream, cpu_scratch, {.x = {*this->cpu, cpu}, .total = total.cpu.as<double>()});
+  sum_squares(*gpu_stream, gpu_scratch, {.x = {*this->gpu, gpu}, .total = total.gpu.as<double>()});
   const double expected = total.cpu.as<double>()[0];
   EXPECT_NEAR(testing::values_of(fetch(total.gpu).view())[0], expected, 2 * gamma(elements, kUnitRoundoffF64) * expected);
 }

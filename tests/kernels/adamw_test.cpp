@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "kernels/op_fixture.h"
+#include "octet/checkpoint/safetensors.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/adamw/stochastic_rounding.h"
 #include "octet/numerics/bounds.h"
+#include "support/paths.h"
 
 namespace octet::kernels {
 namespace {
@@ -201,6 +204,44 @@ TEST_F(AdamWTest, ColumnsHaveTheBitsOfTheWhole) {
   }
 }
 
+// Tensors of several sizes, an empty one and columns of a matrix among them.
+TEST_F(AdamWTest, AListHasTheBitsOfItsOps) {
+  const StepScalars s = scalars();
+  for (const DType weight : {DType::f32, DType::bf16}) {
+    std::vector<AdamW> singles, list;
+    std::vector<Operands> expected, actual;
+    for (const std::int64_t count : {40000, 0, 1, 17000, 8, 1600}) {
+      expected.push_back(operands(count, DType::bf16, weight, DType::bf16));
+      actual.push_back(copy_of(expected.back()));
+      for (auto* ops : {&singles, &list}) {
+        ops->push_back(op(ops == &list ? actual.back() : expected.back(), s));
+        ops->back().subject = static_cast<std::uint32_t>(ops->size());
+        ops->back().weight_decay = count % 2 == 0 ? 0.1 : 0.0;
+        ops->back().elements.first = count == 17000 ? 13 : 16;
+        if (count == 1600) ops->back().elements = {.first = 24, .run = 40, .stride = 72, .skip = 8};
+      }
+    }
+    for (const AdamW& single : singles) adamw(*stream, single);
+    const AdamWList together(*device, list);
+    stream->reset_work();
+    adamw(*stream, together);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(same_bytes(actual[i].weight, expected[i].weight)) << i;
+      EXPECT_TRUE(same_bytes(actual[i].moment1, expected[i].moment1)) << i;
+      EXPECT_TRUE(same_bytes(actual[i].moment2, expected[i].moment2)) << i;
+      if (actual[i].value) {
+        EXPECT_TRUE(same_bytes(actual[i].value, expected[i].value)) << i;
+      }
+    }
+    const double bytes = stream->work().bytes;
+    stream->reset_work();
+    for (const AdamW& single : singles) adamw(*stream, single);
+    EXPECT_EQ(bytes, stream->work().bytes);
+    list.back().beta1 = 0.5;
+    expect_refusal([&] { AdamWList(*device, list); }, "a list with several rules");
+  }
+}
+
 TEST_F(AdamWTest, BitsDoNotDependOnThreads) {
   for (const DType state : {DType::f32, DType::bf16}) {
     const Operands o = operands(70001, DType::f32, state, state);
@@ -237,6 +278,183 @@ TEST_F(AdamWTest, RefusesWhatItCannotUpdate) {
   wrong = o;
   wrong.weight = zeros(DType::f64, {8});
   expect_refusal([&] { adamw(*stream, op(wrong, s)); }, "weights of F64 with moments of F32");
+}
+
+// tools/make_fp8_moments_golden.py computed the step in numpy and ml_dtypes, with random numbers of its own.
+TEST_F(AdamWTest, Fp8MomentsHaveTheCodesAndScalesOfNumpy) {
+  const auto golden = checkpoint::SafetensorsFile::open(testing::golden_dir() + "/adamw/fp8_moments.safetensors");
+  const auto before = [&](const char* name) { return copy(golden.get(concat("before.", name))); };
+  const Operands o{.grad = before("grad"),
+                   .weight = before("weight"),
+                   .moment1 = before("moment1"),
+                   .moment2 = before("moment2"),
+                   .value = {}};
+  const Tensor scale1 = before("moment1_scale"), scale2 = before("moment2_scale");
+  const StepScalars s = scalars();
+  AdamW step = op(o, s);
+  step.moment1_scale = scale1, step.moment2_scale = scale2;
+  step.elements.first = 128 * 5;
+  adamw(*stream, step);
+  const auto after = [&](const char* name) { return golden.get(concat("after.", name)); };
+  EXPECT_TRUE(same_bytes(o.moment1, after("moment1")));
+  EXPECT_TRUE(same_bytes(o.moment2, after("moment2")));
+  EXPECT_TRUE(same_bytes(scale1, after("moment1_scale")));
+  EXPECT_TRUE(same_bytes(scale2, after("moment2_scale")));
+  EXPECT_TRUE(same_bytes(o.weight, after("weight")));
+}
+
+struct Fp8MomentsTest : AdamWTest {
+  struct State {
+    Operands operands;
+    Tensor scale1, scale2;
+  };
+  State state(std::int64_t count, DType grad, DType weight) {
+    State result{operands(count, grad, weight, DType::f32), zeros(DType::f32, {moment_scales(count)}),
+                 zeros(DType::f32, {moment_scales(count)})};
+    result.operands.moment1 = zeros(DType::f8_e4m3, {count});
+    result.operands.moment2 = zeros(DType::f8_e4m3, {count});
+    return result;
+  }
+  State copy_of_state(const State& s) { return {copy_of(s.operands), copy(s.scale1), copy(s.scale2)}; }
+  AdamW op_of(const State& state, const StepScalars& s) {
+    AdamW result = op(state.operands, s);
+    result.moment1_scale = state.scale1, result.moment2_scale = state.scale2;
+    return result;
+  }
+  static double decoded(const Tensor& codes, const Tensor& scales, std::int64_t i) {
+    return static_cast<double>(decode_fp8(Fp8Format::e4m3, codes.as_bytes()[i])) *
+           static_cast<double>(scales.as<float>()[i / kMomentGroup]);
+  }
+};
+
+// An interval that contains a number, whichever way it was rounded.
+struct Interval {
+  double low = 0, high = 0;
+  double magnitude() const { return std::max(std::abs(low), std::abs(high)); }
+  Interval widened(double by) const { return {low - by, high + by}; }
+};
+
+// Each rounding moves a number to a neighbour in its group: by at most an eighth of it, the distance of normal codes, or by the
+// distance of subnormal codes, 2^-9 / 448 of the largest magnitude in the group. A second moment that is not zero may be raised
+// by that, too. The intervals carry these errors through ten steps, and both states must stay in them.
+TEST_F(Fp8MomentsTest, TenStepsStayWithinTheErrorsOfTheirCodes) {
+  const std::int64_t count = 10 * kMomentGroup + 9;
+  const State fp8 = state(count, DType::f32, DType::f32);
+  Operands exact = copy_of(fp8.operands);
+  exact.moment1 = zeros(DType::f32, {count}), exact.moment2 = zeros(DType::f32, {count});
+  const auto n = static_cast<std::size_t>(count);
+  std::vector<Interval> m(n), root(n), weight(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto w = static_cast<double>(exact.weight.as<float>()[i]);
+    weight[i] = {w, w};
+  }
+  const double slack = gamma(32, kUnitRoundoffF32);
+  for (std::uint32_t number = 1; number <= 10; ++number) {
+    const Tensor grad = random(DType::f32, {count}, 100.0);
+    for (std::int64_t i = 0; i < count; ++i) {  // groups differ in magnitude, and so do elements of a group
+      grad.as<float>()[i] *= std::ldexp(1.0f, static_cast<int>(i / kMomentGroup) - 5 - (i % 7 == 0 ? 9 : 0));
+      fp8.operands.grad.as<float>()[i] = exact.grad.as<float>()[i] = grad.as<float>()[i];
+    }
+    StepScalars s = scalars();
+    s.step = number;
+    s.bias_correction1 = 1 - std::pow(0.9, number), s.bias_correction2 = 1 - std::pow(0.95, number);
+    adamw(*stream, op_of(fp8, s));
+    adamw(*stream, op(exact, s));
+    for (std::size_t i = 0; i < n; ++i) {
+      const double g = static_cast<double>(grad.as<float>()[i]) * s.grad_scale;
+      m[i] = Interval{0.9 * m[i].low + 0.1 * g, 0.9 * m[i].high + 0.1 * g}.widened(slack * (m[i].magnitude() + std::abs(g)));
+      root[i].low = std::sqrt(0.95 * root[i].low * root[i].low + 0.05 * g * g) * (1 - slack);
+      root[i].high = std::sqrt(0.95 * root[i].high * root[i].high + 0.05 * g * g) * (1 + slack);
+      const double correction = std::sqrt(s.bias_correction2), rate = s.learning_rate / s.bias_correction1;
+      const double least = rate / (root[i].high / correction + 1e-8), most = rate / (root[i].low / correction + 1e-8);
+      const double keep = 1 - s.learning_rate * 0.1;
+      weight[i] = Interval{keep * weight[i].low - std::max(m[i].high * least, m[i].high * most),
+                           keep * weight[i].high - std::min(m[i].low * least, m[i].low * most)};
+      weight[i] = weight[i].widened(slack * (weight[i].magnitude() + m[i].magnitude() * most));
+    }
+    for (std::size_t first = 0; first < n; first += kMomentGroup) {
+      const std::size_t end = std::min(n, first + kMomentGroup);
+      double largest1 = 0, largest2 = 0;
+      for (std::size_t i = first; i < end; ++i) {
+        largest1 = std::max(largest1, m[i].magnitude());
+        largest2 = std::max(largest2, root[i].high);
+      }
+      for (std::size_t i = first; i < end; ++i) {
+        m[i] = m[i].widened(std::max(m[i].magnitude() / 8, largest1 * 0x1p-9 / 448) * (1 + slack));
+        const double up = std::max(root[i].high / 8, largest2 * 0x1p-9 / 448) * (1 + slack);
+        root[i] = {std::max(0.0, root[i].low - std::max(root[i].low / 8, largest2 * 0x1p-9 / 448) * (1 + slack)),
+                   root[i].high + up};
+      }
+    }
+    const auto inside = [](double value, const Interval& interval) { return interval.low <= value && value <= interval.high; };
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      ASSERT_TRUE(inside(decoded(fp8.operands.moment1, fp8.scale1, at), m[i])) << "moment1 " << i << " step " << number;
+      ASSERT_TRUE(inside(decoded(fp8.operands.moment2, fp8.scale2, at), root[i])) << "moment2 " << i << " step " << number;
+      ASSERT_TRUE(inside(static_cast<double>(fp8.operands.weight.as<float>()[i]), weight[i]))
+          << "weight " << i << " step " << number;
+      ASSERT_TRUE(inside(static_cast<double>(exact.moment1.as<float>()[i]), m[i])) << i;
+      ASSERT_TRUE(inside(static_cast<double>(exact.weight.as<float>()[i]), weight[i])) << i;
+      ASSERT_NE(fp8.operands.moment2.as_bytes()[i], 0) << "the root of " << i << " became zero";
+    }
+  }
+  EXPECT_FALSE(same_bytes(fp8.operands.weight, exact.weight)) << "nothing was rounded";
+}
+
+TEST_F(Fp8MomentsTest, AnyCutInGroupsGivesTheSameBits) {
+  const std::int64_t count = 9 * kMomentGroup + 50, first = 3 * kMomentGroup;
+  for (const DType weight : {DType::f32, DType::bf16}) {
+    const State whole = state(count, DType::bf16, weight), cut = copy_of_state(whole);
+    for (std::uint32_t number = 1; number <= 3; ++number) {
+      StepScalars s = scalars();
+      s.step = number;
+      AdamW all = op_of(whole, s);
+      all.elements.first = first;
+      adamw(*stream, all);
+      std::vector<AdamW> pieces;
+      const std::vector<std::int64_t> cuts = {0, 1, 4, 4, 7, moment_scales(count)};
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const std::int64_t begin = cuts[i] * kMomentGroup, end = std::min(count, cuts[i + 1] * kMomentGroup);
+        const auto part = [&](const Tensor& tensor) { return tensor ? tensor.slice_rows(begin, end) : tensor; };
+        const Operands& o = cut.operands;
+        pieces.push_back(op({part(o.grad), part(o.weight), part(o.moment1), part(o.moment2), part(o.value)}, s));
+        pieces.back().elements.first = first + begin;
+        if (begin == end) continue;
+        pieces.back().moment1_scale = cut.scale1.slice_rows(cuts[i], cuts[i + 1]);
+        pieces.back().moment2_scale = cut.scale2.slice_rows(cuts[i], cuts[i + 1]);
+      }
+      adamw(*stream, AdamWList(*device, pieces));
+    }
+    EXPECT_TRUE(same_bytes(cut.operands.weight, whole.operands.weight));
+    EXPECT_TRUE(same_bytes(cut.operands.moment1, whole.operands.moment1));
+    EXPECT_TRUE(same_bytes(cut.operands.moment2, whole.operands.moment2));
+    EXPECT_TRUE(same_bytes(cut.scale1, whole.scale1));
+    EXPECT_TRUE(same_bytes(cut.scale2, whole.scale2));
+  }
+}
+
+TEST_F(Fp8MomentsTest, BitsDoNotDependOnThreads) {
+  const State o = state(70001, DType::f32, DType::f32);
+  const StepScalars s = scalars();
+  expect_same_for_any_threads([&] {
+    const State fresh = copy_of_state(o);
+    adamw(*stream, op_of(fresh, s));
+    return std::vector<Tensor>{fresh.operands.weight, fresh.operands.moment1, fresh.operands.moment2, fresh.scale1, fresh.scale2};
+  });
+}
+
+TEST_F(Fp8MomentsTest, RefusesWhatIsNoWholeGroup) {
+  const StepScalars s = scalars();
+  const State o = state(300, DType::f32, DType::f32);
+  AdamW wrong = op_of(o, s);
+  wrong.elements.first = 64;
+  expect_refusal([&] { adamw(*stream, wrong); }, "begin and end at multiples of 128");
+  wrong = op_of(o, s);
+  wrong.moment2_scale = {};
+  expect_refusal([&] { adamw(*stream, wrong); }, "moments in E4M3 have scales");
+  wrong = op_of(o, s);
+  wrong.moment1_scale = zeros(DType::f32, {2});
+  expect_refusal([&] { adamw(*stream, wrong); }, "scales must be F32 [3], got F32 [2]");
 }
 
 TEST(StochasticRounding, RunsAreTheSingleNumbers) {

@@ -54,5 +54,21 @@ TEST_F(FillTest, RefusesGaps) {
   expect_refusal([&] { fill_normal(*stream, {.x = x, .elements = {.first = -1}}); }, "index -1");
 }
 
+TEST_F(FillTest, ZeroesTensorsOfAListAndNothingElse) {
+  std::vector<Tensor> all, parts;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const std::int64_t count : {1, 0, 32768, 40000}) {
+      all.push_back(filled(dtype, {count + 2}, [](std::int64_t) { return 1.0; }));
+      parts.push_back(all.back().slice_rows(1, count + 1));
+    }
+  }
+  zero(*stream, {.x = {*device, parts}});
+  for (const Tensor& x : all) {
+    std::vector<double> expected(static_cast<std::size_t>(x.elements()), 0.0);
+    expected.front() = expected.back() = 1.0;
+    EXPECT_EQ(testing::values_of(x), expected);
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

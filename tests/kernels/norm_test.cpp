@@ -20,7 +20,7 @@ TEST_F(NormTest, SumsSquaresInF64AndAdds) {
     for (const std::int64_t count : {1, 31, 1000, 100001}) {
       const Tensor x = random(dtype, {count}), total = zeros(DType::f64, {1});
       total.as<double>()[0] = 3;
-      sum_squares(*stream, scratch, {.x = {&x, 1}, .total = total.as<double>()});
+      sum_squares(*stream, scratch, {.x = {*device, {x}}, .total = total.as<double>()});
       long double expected = 3;
       for (const double value : values_of(x)) expected += static_cast<long double>(value) * static_cast<long double>(value);
       const double bound = gamma(static_cast<double>(count) + 2, kUnitRoundoffF64) * static_cast<double>(expected);
@@ -40,10 +40,10 @@ TEST_F(NormTest, SumsManyTensors) {
     }
   }
   const Tensor total = zeros(DType::f64, {1});
-  sum_squares(*stream, scratch, {.x = all, .total = total.as<double>()});
+  sum_squares(*stream, scratch, {.x = {*device, all}, .total = total.as<double>()});
   EXPECT_NEAR(total.as<double>()[0], static_cast<double>(expected),
               gamma(150000, kUnitRoundoffF64) * static_cast<double>(expected));
-  sum_squares(*stream, scratch, {.x = {}, .total = total.as<double>()});
+  sum_squares(*stream, scratch, {.x = {*device, {}}, .total = total.as<double>()});
   EXPECT_NEAR(total.as<double>()[0], static_cast<double>(expected),
               gamma(150000, kUnitRoundoffF64) * static_cast<double>(expected));
 }
@@ -51,7 +51,7 @@ TEST_F(NormTest, SumsManyTensors) {
 TEST_F(NormTest, SquaresBeyondFp32AreFine) {
   const Tensor x = filled(DType::f32, {2, 2}, [](std::int64_t i) { return i == 0 ? 3e38 : 1e-38; });
   const Tensor total = zeros(DType::f64, {1});
-  sum_squares(*stream, scratch, {.x = {&x, 1}, .total = total.as<double>()});
+  sum_squares(*stream, scratch, {.x = {*device, {x}}, .total = total.as<double>()});
   EXPECT_EQ(total.as<double>()[0], static_cast<double>(3e38f) * static_cast<double>(3e38f));
 }
 
@@ -59,7 +59,7 @@ TEST_F(NormTest, NanAndInfinityShow) {
   for (const double bad : {std::nan(""), HUGE_VAL}) {
     const Tensor x = filled(DType::bf16, {5000}, [bad](std::int64_t i) { return i == 4999 ? bad : 0.0; });
     const Tensor total = zeros(DType::f64, {1});
-    sum_squares(*stream, scratch, {.x = {&x, 1}, .total = total.as<double>()});
+    sum_squares(*stream, scratch, {.x = {*device, {x}}, .total = total.as<double>()});
     EXPECT_FALSE(std::isfinite(total.as<double>()[0]));
   }
 }
@@ -68,15 +68,15 @@ TEST_F(NormTest, BitsDoNotDependOnThreads) {
   const Tensor x = random(DType::f32, {3, 70001});
   expect_same_for_any_threads([&] {
     const Tensor total = zeros(DType::f64, {1});
-    sum_squares(*stream, scratch, {.x = {&x, 1}, .total = total.as<double>()});
+    sum_squares(*stream, scratch, {.x = {*device, {x}}, .total = total.as<double>()});
     return std::vector<Tensor>{total};
   });
 }
 
 TEST_F(NormTest, MetaAllocatesWhatCpuDoes) {
   const Tensor x = random(DType::f32, {40000}), total = zeros(DType::f64, {1});
-  sum_squares(*stream, scratch, {.x = {&x, 1}, .total = total.as<double>()});
-  sum_squares(*meta_stream, meta_scratch, {.x = {&x, 1}, .total = total.as<double>()});
+  sum_squares(*stream, scratch, {.x = {*device, {x}}, .total = total.as<double>()});
+  sum_squares(*meta_stream, meta_scratch, {.x = {*device, {x}}, .total = total.as<double>()});
   EXPECT_GT(meta_scratch.high_water(), 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
 }

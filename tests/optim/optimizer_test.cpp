@@ -57,7 +57,7 @@ struct OptimizerTest : ::testing::Test {
     optimizer->loss_total()[1] = tokens;
     optimizer->add_squares(*stream, scratch, store.all_units());
     optimizer->prepare(*stream, {.learning_rate = 0.01, .step = number});
-    optimizer->update(*stream, store.states(store.all_units()));
+    optimizer->update(*stream);
   }
   // Returns everything that a step may change.
   std::vector<std::byte> state() const {
@@ -105,7 +105,7 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
     EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch computes each rate from the previous one
     optimizer->add_squares(*stream, scratch, store.all_units());
     optimizer->prepare(*stream, {.learning_rate = lr, .step = number});
-    optimizer->update(*stream, store.states(store.all_units()));
+    optimizer->update(*stream);
     const kernels::StepScalars scalars = optimizer->read(*stream);
     EXPECT_NEAR(scalars.grad_norm, golden.get("grad_norm").as<double>()[number - 1], limit * scalars.grad_norm);
     EXPECT_EQ(scalars.updates, static_cast<std::int32_t>(number));
@@ -174,7 +174,7 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
   first->loss_total()[1] = 4;
   first->add_squares(*stream, scratch, store.all_units());
   first->prepare(*stream, {.learning_rate = 0.01, .step = 4});
-  first->update(*stream, store.states(store.all_units()));
+  first->update(*stream);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(same_bytes(store.parameters()[i].value, other.parameters()[i].value));
     EXPECT_TRUE(same_bytes(store.parameters()[i].moment1, other.parameters()[i].moment1));
@@ -224,7 +224,7 @@ TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   planned.reset_sums(*meta_stream);
   planned.add_squares(*meta_stream, meta_scratch, described.all_units());
   planned.prepare(*meta_stream, {.learning_rate = 0.01, .step = 1});
-  planned.update(*meta_stream, described.states(described.all_units()));
+  planned.update(*meta_stream);
   EXPECT_EQ(planned.read(*meta_stream).step, 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
   const auto state_bytes = static_cast<std::size_t>(MemoryCategory::state);

@@ -77,7 +77,8 @@ class ExpertParts {
     units_ = std::make_unique<parallel::Units>(*stream_, store_, groups, options.layout, shape_);
     scales_.materialise(*stream_);
     for (const auto& l : linears_) l->bind();
-    optimizer_ = std::make_unique<optim::Optimizer>(device, store_, options.optimizer);
+    units_->prepare_casts();
+    optimizer_ = std::make_unique<optim::Optimizer>(device, store_, options.optimizer, units_->update_work());
   }
 
   parallel::ParameterStore& store() { return store_; }
@@ -118,7 +119,7 @@ class ExpertParts {
           optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
           return scales_.update(*stream_, optimizer_->found_inf());
         case parallel::Kind::update:
-          return optimizer_->update(*stream_, units_->states_of(task));
+          return optimizer_->update(*stream_, units_->pieces_of(task));
         default:
           return units_->run(scratch_, task);
       }

@@ -30,6 +30,21 @@ const std::vector<Layout> kOffloaded = {
     {.mesh = Mesh({1, 1, 1, 2})},
     {.mesh = Mesh({1, 2, 2, 1}), .weights = Weights::kept, .gradients = Gradients::sharded}};
 
+// The tensor axis would cut through groups of moments in FP8, because the model is small.
+TEST_F(OffloadTest, GivesTheSameBitsWithMomentsInFp8) {
+  train::EngineOptions options = tensor_options("fp8_delayed");
+  options.moments_dtype = DType::f8_e4m3;
+  for (const bool master : {true, false}) {
+    options.master_weights = master;
+    for (const Layout& layout : kOffloaded) {
+      if (layout.mesh.size(Axis::tensor) > 1) continue;
+      SCOPED_TRACE(concat(master ? "masters, " : "", text(layout)));
+      const Steps steps{.count = 2, .micro_batches = layout.mesh.data_coordinates()};
+      expect_same_bits(run_mesh(offloaded(options), layout, steps), run_mesh(options, layout, steps));
+    }
+  }
+}
+
 // With master weights, moments in two types and without master weights, whose rounding is stochastic.
 TEST_F(OffloadTest, GivesTheSameBits) {
   for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"}) {
@@ -51,7 +66,8 @@ TEST_F(OffloadTest, GivesTheSameBitsWithExpertsAndStages) {
   train::EngineOptions deep = context_options("fp8_delayed");
   deep.model.layers = 4;
   const std::pair<train::EngineOptions, Layout> cases[] = {
-      {mixture_options("fp8_delayed"), {.mesh = Mesh({1, 4, 1, 1}, 2), .weights = Weights::resharded, .gradients = Gradients::sharded}},
+      {mixture_options("fp8_delayed"),
+       {.mesh = Mesh({1, 4, 1, 1}, 2), .weights = Weights::resharded, .gradients = Gradients::sharded}},
       {deep, {.mesh = Mesh({1, 2, 1, 1}, 1, {.count = 2})}},
       {deep, {.mesh = Mesh({1, 1, 1, 1}, 1, {.count = 2, .chunks = 2})}}};
   for (const auto& [options, layout] : cases) {

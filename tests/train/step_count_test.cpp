@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
 
 #include "octet/numerics/bounds.h"
 #include "support/shard_traffic.h"
+#include "support/step_record.h"
 #include "support/tiny_model.h"
 
 namespace octet::testing {
@@ -297,6 +301,74 @@ TEST(StepCount, ExchangesHideBehindTheComputationUntilTheyAreTooSlow) {
   EXPECT_GT(params, 200) << "exchanges";
   const auto waits = [](const OpTime& op) { return std::string_view(op.op) == "wait for ranks"; };
   EXPECT_TRUE(std::any_of(slow.count.compute.begin(), slow.count.compute.end(), waits)) << "what a profile says of them";
+}
+
+train::EngineOptions mixture_of(std::int64_t experts, std::int64_t layers, const std::string& recipe, const Layout& layout) {
+  train::EngineOptions options = tiny_options(recipe);
+  options.model.dim = options.model.ffn = 128;
+  options.model.layers = layers;
+  options.model.experts = experts;
+  options.model.experts_per_token = 2;
+  options.layout = layout;
+  return options;
+}
+
+// Returns how often the second step of rank 0 enqueues each op outside of its micro-batch.
+std::map<std::string, int> launches(const train::EngineOptions& options) {
+  StepRecord record;
+  const auto device = make_recording_device(record);
+  const parallel::Groups groups = parallel::silent_groups(options.layout.mesh, 0);
+  train::Engine engine(options, *device, groups);
+  const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
+  engine.refresh();
+  for (std::uint32_t step = 1; step <= 2; ++step) {
+    record.heading(step == 2 ? "counted" : "begin");
+    engine.zero_gradients();
+    record.heading("micro-batch");
+    engine.forward_backward(tokens.batch(), nullptr);
+    record.heading(step == 2 ? "counted" : "update");
+    engine.apply(1e-3, step);
+  }
+  record.heading("end");
+  std::map<std::string, int> result;
+  std::istringstream lines(record.text());
+  bool counted = false;
+  for (std::string line, number, op; std::getline(lines, line);) {
+    std::istringstream words(line);
+    words >> number >> op;
+    if (number == "stream") counted = false;
+    if (number == "--") counted = op == "counted";
+    if (counted && number != "--") ++result[op];
+  }
+  return result;
+}
+
+TEST(Launches, OfAnOptimizerStepDoNotDependOnTheNumberOfExpertsOrLayers) {
+  for (const std::string& recipe : all_recipes()) {
+    if (recipe == "fp32") continue;  // only the CPU computes it
+    const std::map<std::string, int> few = launches(mixture_of(2, 2, recipe, {}));
+    EXPECT_EQ(few, launches(mixture_of(64, 2, recipe, {}))) << recipe << ": experts";
+    EXPECT_EQ(few, launches(mixture_of(2, 6, recipe, {}))) << recipe << ": layers";
+    EXPECT_EQ(few.at("adamw"), 1) << recipe;
+    EXPECT_EQ(few.at("sum_squares"), 1) << recipe;
+    EXPECT_LE(few.at("zero"), 4) << recipe << ": sums, losses of routers, gradients, amaxes of weights";
+  }
+}
+
+// What ranks exchange is one message for each tensor, which NCCL sends in a batch, and codes are transposed where they arrive.
+// Everything else is as often as on one rank.
+TEST(Launches, OfRanksThatHoldShardsDependOnNothingButTheExchange) {
+  for (const std::string& recipe : all_recipes()) {
+    if (recipe == "fp32") continue;
+    for (const parallel::Gradients gradients : {parallel::Gradients::whole, parallel::Gradients::sharded}) {
+      const Layout layout{.mesh = Mesh({1, 2, 1, 1}), .weights = parallel::Weights::resharded, .gradients = gradients};
+      std::map<std::string, int> few = launches(mixture_of(2, 2, recipe, layout)),
+                                 many = launches(mixture_of(64, 2, recipe, layout));
+      for (const char* op : {"all_gather", "reduce_scatter", "transpose_codes", "cast", "add"}) few.erase(op), many.erase(op);
+      EXPECT_EQ(few, many) << recipe;
+      EXPECT_EQ(few.at("adamw"), 2) << recipe << ": the first units, and the others";
+    }
+  }
 }
 
 }  // namespace

@@ -266,9 +266,9 @@ class KernelBench {
                                   .moment2 = v,
                                   .scalars = static_cast<const kernels::StepScalars*>(scalars.data)});
       });
-      time("sum of squares, " + state, static_cast<double>(g.bytes()), [&] {
-        kernels::sum_squares(*stream_, scratch_, {.x = {&g, 1}, .total = total.as<double>()});
-      });
+      const kernels::TensorList gradients(stream_->device(), {g});
+      time("sum of squares, " + state, static_cast<double>(g.bytes()),
+           [&] { kernels::sum_squares(*stream_, scratch_, {.x = gradients, .total = total.as<double>()}); });
     }
   }
 

@@ -1,8 +1,11 @@
 #include "octet/optim/optimizer.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "octet/base/rng.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/norm/norm.h"
 
 namespace octet::optim {
@@ -21,12 +24,60 @@ State* state_of(const Buffer& buffer) { return static_cast<State*>(buffer.data()
 
 }  // namespace
 
-Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
+Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options,
+                     const parallel::UpdateWork& work)
     : store_(store), options_(options), state_(device.allocate(sizeof(State), MemoryCategory::state)) {
   for (const parallel::Parameter& p : store_.parameters()) {
     require(!p.held || p.spec.frozen || (p.grad_shard && p.moment1 && p.moment2), "optimizer: ", p.spec.name,
             " has no gradient or no moments");
   }
+  for (const parallel::UnitRange units : work.units) squares_.push_back(squares_of(device, units));
+  for (const std::vector<parallel::StatePiece>& pieces : work.pieces) updates_.push_back(lists_of(device, pieces));
+}
+
+Optimizer::Squares Optimizer::squares_of(Device& device, parallel::UnitRange units) const {
+  std::vector<Tensor> gradients;
+  for (const parallel::Parameter& p : store_.parameters()) {
+    if (!units.contains(p.unit) || p.spec.frozen) continue;
+    for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_shard(p.grad_shard, piece));
+  }
+  return {units, {device, std::move(gradients)}};
+}
+
+std::vector<kernels::AdamWList> Optimizer::lists_of(Device& device, const std::vector<parallel::StatePiece>& pieces) const {
+  std::vector<std::vector<kernels::AdamW>> lists;
+  for (const parallel::StatePiece& state : pieces) {
+    const parallel::Parameter& p = *state.parameter;
+    for (const parallel::TensorPiece& piece : p.cut.pieces(state.first, state.elements)) {
+      const bool copies = p.master && p.value_shard;
+      const std::int64_t begin = piece.local - state.first, end = begin + piece.elements();
+      const auto scales = [&](const Tensor& of) {
+        return of ? of.slice_rows(begin / kernels::kMomentGroup, kernels::moment_scales(end)) : of;
+      };
+      const kernels::AdamW op{.grad = p.of_shard(p.grad_shard, piece),
+                              .weight = state.weight.slice_rows(begin, end),
+                              .moment1 = state.moment1.slice_rows(begin, end),
+                              .moment2 = state.moment2.slice_rows(begin, end),
+                              .value = copies ? p.of_shard(p.value_shard, piece) : Tensor{},
+                              .moment1_scale = scales(state.moment1_scale),
+                              .moment2_scale = scales(state.moment2_scale),
+                              .beta1 = options_.beta1,
+                              .beta2 = options_.beta2,
+                              .epsilon = options_.epsilon,
+                              .weight_decay = p.spec.decay ? options_.weight_decay : 0.0,
+                              .seed = options_.seed,
+                              .subject = name_id(p.spec.name),
+                              .elements = piece.global_elements(p.cut.global()),
+                              .scalars = scalars()};
+      const auto same = std::find_if(lists.begin(), lists.end(), [&](const std::vector<kernels::AdamW>& list) {
+        return list.front().grad.dtype == op.grad.dtype && list.front().weight.dtype == op.weight.dtype;
+      });
+      (same == lists.end() ? lists.emplace_back() : *same).push_back(op);
+    }
+  }
+  std::vector<kernels::AdamWList> result;
+  for (std::vector<kernels::AdamW>& list : lists) result.emplace_back(device, std::move(list));
+  return result;
 }
 
 double* Optimizer::loss_total() const { return state_of(state_)->loss_total; }
@@ -45,12 +96,9 @@ void Optimizer::ask_to_stop(Stream& stream) {
 
 void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units) {
   const TraceRange range(stream, concat("squares of units ", units.begin, " to ", units.end - 1));
-  std::vector<Tensor> gradients;
-  for (const parallel::Parameter& p : store_.parameters()) {
-    if (!units.contains(p.unit) || p.spec.frozen) continue;
-    for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_shard(p.grad_shard, piece));
-  }
-  kernels::sum_squares(stream, scratch, {.x = gradients, .total = &state_of(state_)->sum_squares});
+  const auto squares = std::find_if(squares_.begin(), squares_.end(), [&](const Squares& known) { return known.units == units; });
+  require(squares != squares_.end(), "optimizer: units ", units.begin, " to ", units.end, " are not added up together");
+  kernels::sum_squares(stream, scratch, {.x = squares->gradients, .total = &state_of(state_)->sum_squares});
 }
 
 void Optimizer::prepare(Stream& stream, const StepInput& input) {
@@ -66,27 +114,8 @@ void Optimizer::prepare(Stream& stream, const StepInput& input) {
                                  .scalars = &state->scalars});
 }
 
-void Optimizer::update(Stream& stream, std::span<const parallel::StatePiece> pieces) {
-  for (const parallel::StatePiece& state : pieces) {
-    const parallel::Parameter& p = *state.parameter;
-    for (const parallel::TensorPiece& piece : p.cut.pieces(state.first, state.elements)) {
-      const bool copies = p.master && p.value_shard;
-      const std::int64_t begin = piece.local - state.first, end = begin + piece.elements();
-      kernels::adamw(stream, {.grad = p.of_shard(p.grad_shard, piece),
-                              .weight = state.weight.slice_rows(begin, end),
-                              .moment1 = state.moment1.slice_rows(begin, end),
-                              .moment2 = state.moment2.slice_rows(begin, end),
-                              .value = copies ? p.of_shard(p.value_shard, piece) : Tensor{},
-                              .beta1 = options_.beta1,
-                              .beta2 = options_.beta2,
-                              .epsilon = options_.epsilon,
-                              .weight_decay = p.spec.decay ? options_.weight_decay : 0.0,
-                              .seed = options_.seed,
-                              .subject = name_id(p.spec.name),
-                              .elements = piece.global_elements(p.cut.global()),
-                              .scalars = scalars()});
-    }
-  }
+void Optimizer::update(Stream& stream, std::size_t number) {
+  for (const kernels::AdamWList& list : updates_.at(number)) kernels::adamw(stream, list);
 }
 
 void Optimizer::read(Stream& stream, kernels::StepScalars& host) const { stream.copy_to_host(&host, scalars(), sizeof host); }

@@ -6,16 +6,17 @@
 //     ... all-reduce sums() over the ranks ...
 //     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
-//     optimizer.update(stream, pieces);                  // of all parameters' shards
+//     optimizer.update(stream, number);                  // of all parameters' shards
 // Only read() and stop_asked() wait for the device where noted below. No function allocates memory after construction.
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <vector>
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/kernels/adamw/adamw.h"
+#include "octet/kernels/tensor_list.h"
 #include "octet/parallel/parameter.h"
 #include "octet/tensor/tensor.h"
 
@@ -38,8 +39,11 @@ struct StepInput {
 class Optimizer {
  public:
   // The store must be materialised with gradients and moments, and must outlive the optimizer. Allocates a few hundred bytes of
-  // MemoryCategory::state.
-  Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options);
+  // MemoryCategory::state, and on a GPU tables of all tensors. `work`: what one call of add_squares() and of update() works on.
+  Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options, const parallel::UpdateWork& work);
+  // The same if each call works on all units.
+  Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
+      : Optimizer(device, store, options, {.units = {store.all_units()}, .pieces = {store.states(store.all_units())}}) {}
 
   // [2] F64, device: the sum of losses and the number of tokens of the step. kernels::loss_sum adds to both.
   double* loss_total() const;
@@ -55,12 +59,13 @@ class Optimizer {
   // Records in sums() that this rank asks to stop after this step.
   void ask_to_stop(Stream& stream);
   // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
+  // `units` are one of the ranges that the constructor was given. The number of launches does not depend on how many there are.
   void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
   // Computes scalars() from sums().
   void prepare(Stream& stream, const StepInput& input);
-  // Updates these pieces with AdamW and the scalars of prepare(). Values and codes are then stale, except BF16 copies
-  // of master weights, which this function also writes.
-  void update(Stream& stream, std::span<const parallel::StatePiece> pieces);
+  // Updates pieces[number] of UpdateWork with AdamW and the scalars of prepare(), in one launch for each combination of dtypes.
+  // Values and codes are then stale, except BF16 copies of master weights, which this function also writes.
+  void update(Stream& stream, std::size_t number = 0);
 
   // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;
@@ -77,9 +82,18 @@ class Optimizer {
   Tensor updates() const;
 
  private:
+  struct Squares {
+    parallel::UnitRange units;
+    kernels::TensorList gradients;
+  };
+  std::vector<kernels::AdamWList> lists_of(Device& device, const std::vector<parallel::StatePiece>& pieces) const;
+  Squares squares_of(Device& device, parallel::UnitRange units) const;
+
   parallel::ParameterStore& store_;
   OptimizerOptions options_;
   Buffer state_;
+  std::vector<Squares> squares_;
+  std::vector<std::vector<kernels::AdamWList>> updates_;  // of each set of pieces, a list for each combination of dtypes
 };
 
 }  // namespace octet::optim

@@ -13,6 +13,7 @@ namespace octet::parallel {
 struct UnitRange {
   int begin = 0, end = 0;
   bool contains(int unit) const { return begin <= unit && unit < end; }
+  bool operator==(const UnitRange&) const = default;
 };
 
 // How much ranks of shard x context keep of the weights that they do not update.

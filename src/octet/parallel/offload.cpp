@@ -4,6 +4,7 @@
 
 #include "octet/base/math.h"
 #include "octet/base/require.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 
 namespace octet::parallel {
 namespace {
@@ -27,36 +28,46 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
   pieces_.clear();
   for (const Parameter& p : store.parameters()) {
     if (p.spec.frozen) continue;
-    const Tensor* const states[] = {&p.master, &p.moment1, &p.moment2};
-    std::size_t bytes = 0, alignment = 0;  // of an element in all its states, and what aligning them can add
-    for (const Tensor* state : states) {
+    std::size_t bytes = 0, alignment = 0;  // of kShardMultiple elements in all their states, and what aligning them can add
+    for (const Tensor* state : {&p.master, &p.moment1, &p.moment2}) {
       if (!*state) continue;
-      bytes += size_of(state->dtype);
+      bytes += kShardMultiple * size_of(state->dtype);
       alignment += Device::kAlignment;
     }
-    require(room >= alignment + kShardMultiple * bytes, "slots of ", room, " bytes for optimizer states");
+    for (const Tensor* scale : {&p.moment1_scale, &p.moment2_scale}) {
+      if (!*scale) continue;
+      bytes += static_cast<std::size_t>(kernels::moment_scales(kShardMultiple)) * size_of(scale->dtype);
+      alignment += Device::kAlignment;
+    }
+    require(room >= alignment + bytes, "slots of ", room, " bytes for optimizer states");
     for (std::int64_t begin = 0; begin < p.shard_elements;) {
-      if (pieces_.empty() || pieces_.back().unit != p.unit || room - used < alignment + kShardMultiple * bytes) {
+      if (pieces_.empty() || pieces_.back().unit != p.unit || room - used < alignment + bytes) {
         pieces_.push_back({.unit = p.unit, .states = {}, .copies = {}});
         used = 0;
       }
-      const std::int64_t most = round_down(static_cast<std::int64_t>((room - used - alignment) / bytes), kShardMultiple);
+      const std::int64_t most = static_cast<std::int64_t>((room - used - alignment) / bytes) * kShardMultiple;
       const std::int64_t end = std::min(p.shard_elements, begin + most);
       Piece& piece = pieces_.back();
       void* const slot = slots_.empty() ? nullptr : slots_[(pieces_.size() - 1) % kSlots].data();
       const auto stretch = [&](const Tensor& x) { return x.reshape({p.shard_elements}).slice_rows(begin, end); };
-      const auto fetched = [&](const Tensor& state) {
-        const Tensor in_slot(behind(slot, used), state.dtype, {end - begin});
-        piece.copies.push_back({stretch(state), in_slot});
+      const auto fetch = [&](const Tensor& host) {
+        const Tensor in_slot(behind(slot, used), host.dtype, host.shape);
+        piece.copies.push_back({host, in_slot});
         used += round_up(in_slot.bytes(), Device::kAlignment);
         return in_slot;
+      };
+      const auto fetched = [&](const Tensor& state) { return fetch(stretch(state)); };
+      const auto fetched_scales = [&](const Tensor& scales) {
+        return scales ? fetch(scales.slice_rows(begin / kernels::kMomentGroup, kernels::moment_scales(end))) : Tensor();
       };
       piece.states.push_back({.parameter = &p,
                               .first = p.first_element + begin,
                               .elements = end - begin,
                               .weight = p.master ? fetched(p.master) : stretch(p.primary()),
                               .moment1 = fetched(p.moment1),
-                              .moment2 = fetched(p.moment2)});
+                              .moment2 = fetched(p.moment2),
+                              .moment1_scale = fetched_scales(p.moment1_scale),
+                              .moment2_scale = fetched_scales(p.moment2_scale)});
       largest = std::max(largest, used);
       begin = end;
     }

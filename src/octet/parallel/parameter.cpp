@@ -5,6 +5,7 @@
 
 #include "octet/base/math.h"
 #include "octet/base/rng.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/fill/fill.h"
 
@@ -101,6 +102,17 @@ void ParameterStore::allocate_scales(Device& device, Parameter& p) {
   q.columnwise_scale_inv = q.tile == ScaleTile::tensor ? q.rowwise_scale_inv : scales(cols, rows);
 }
 
+// Moments in FP8 have their scales beside them.
+void ParameterStore::allocate_moment_scales(Device& device, Parameter& p) {
+  const Place place = p.copy(Copy::moment1).place;
+  if (storage_.moments != DType::f8_e4m3 || place == Place::absent) return;
+  static_assert(kShardMultiple % kernels::kMomentGroup == 0);
+  for (Tensor* scales : {&p.moment1_scale, &p.moment2_scale}) {
+    *scales = allocate(device, category_of(Copy::moment1, place), DType::f32, {kernels::moment_scales(p.stride)})
+                  .slice_rows(0, kernels::moment_scales(p.shard_elements));
+  }
+}
+
 // Gives the shards that are gathered again and again their places, in memory that may be there only later.
 void ParameterStore::place_gathered_shards() {
   for (Gathered& gathered : gathered_) gathered.used = 0;
@@ -116,6 +128,13 @@ void ParameterStore::place_gathered_shards() {
 }
 
 void ParameterStore::place(Parameter& p) const {
+  if (storage_.moments == DType::f8_e4m3 && storage_.training && !p.spec.frozen) {
+    const auto cut = cut_in_runs(p.cut.global(), p.spec.cut, place_, kernels::kMomentGroup);
+    demand(cut.has_value(), ExitCode::config, "optimizer.state_dtype = \"fp8\" with a tensor axis of ", place_.size,
+           " ranks: of ", p.spec.name, " ", p.cut.global(), ", which they share, a group of ", kernels::kMomentGroup,
+           " elements with one scale would belong to two ranks; use \"bf16\", or a smaller parallel.tensor");
+    p.scale_cut = *cut;
+  }
   comm::Group* const ranks = groups_ ? &groups_->shards_of(p.spec.expert) : nullptr;
   comm::Group* const group = p.spec.tracked ? nullptr : ranks;
   p.replica = p.spec.tracked && ranks && ranks->rank() > 0;
@@ -148,11 +167,13 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       if (storage.training) {
         p.grad_shard = {nullptr, storage.grad, {0}};
         p.moment1 = p.moment2 = {nullptr, storage.moments, {0}};
+        p.moment1_scale = p.moment2_scale = {nullptr, DType::f32, {0}};
       }
       continue;
     }
     if (p.spec.quant) allocate_scales(device, p);
     for (const Copy copy : kAllCopies) allocate(device, p, copy);
+    allocate_moment_scales(device, p);
   }
   place_gathered_shards();
   for (Gathered& gathered : gathered_) {
@@ -160,6 +181,11 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   }
   place_gathered_shards();
   cast_.emplace(device, parameters_, groups);
+  std::vector<Tensor> zeroed;
+  for (const Parameter& p : parameters_) {
+    if (p.copy(Copy::gradient).place == Place::whole && !p.spec.grad_from_product) zeroed.push_back(p.grad);
+  }
+  zeroed_ = {device, std::move(zeroed)};
 }
 
 void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
@@ -206,16 +232,11 @@ std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
                       .elements = p.shard_elements,
                       .weight = flat(p.primary()),
                       .moment1 = flat(p.moment1),
-                      .moment2 = flat(p.moment2)});
+                      .moment2 = flat(p.moment2),
+                      .moment1_scale = p.moment1_scale,
+                      .moment2_scale = p.moment2_scale});
   }
   return result;
-}
-
-void ParameterStore::zero_gradients(Stream& stream) {
-  for (Parameter& p : parameters_) {
-    const bool whole = p.copy(Copy::gradient).place == Place::whole;
-    if (whole && !p.spec.grad_from_product) stream.zero(p.grad.data, p.grad.bytes());
-  }
 }
 
 }  // namespace octet::parallel

@@ -21,6 +21,8 @@
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/kernels/fill/fill.h"
+#include "octet/kernels/tensor_list.h"
 #include "octet/numerics/recipe.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/layout.h"
@@ -60,7 +62,7 @@ struct Storage {
   bool master_weights = true;   // FP32 primary copy beside BF16 values; without it BF16 values are primary
   bool training = true;         // gradients and moments
   DType grad = DType::f32;
-  DType moments = DType::f32;
+  DType moments = DType::f32;    // F32, BF16 or E4M3 (kernels/adamw/fp8_moments.h); F64 for tests
   std::size_t offload_slot = 0;  // not 0: masters and moments lie in host memory, and slots of so many bytes on the device
 };
 
@@ -69,7 +71,8 @@ struct Storage {
 // elements.
 struct Parameter {
   ParameterSpec spec;
-  TensorCut cut;  // where the elements of spec.shape belong in the global tensor
+  TensorCut cut;        // where the elements of spec.shape belong in the global tensor
+  TensorCut scale_cut;  // the same for the scales of moments in FP8
   int unit = 0;
   int stage = 0;                          // the pipeline stage that holds it
   bool held = true;                       // false: it belongs to another stage, or to an expert of other ranks
@@ -85,6 +88,7 @@ struct Parameter {
   Tensor rowwise_shard;     // codes of a quantized parameter
   Tensor columnwise_shard;  // this rank's shard of Copy::row_order
   Tensor grad_shard, moment1, moment2;
+  Tensor moment1_scale, moment2_scale;  // F32, of moments in FP8: one for each kMomentGroup elements of the shard
 
   // The whole, [spec.shape]. In a slot it always has the same memory, which belongs to it while its unit is open.
   Tensor value;
@@ -134,6 +138,13 @@ struct StatePiece {
   const Parameter* parameter = nullptr;
   std::int64_t first = 0, elements = 0;  // in the row-major order of spec.shape
   Tensor weight, moment1, moment2;       // [elements]
+  Tensor moment1_scale, moment2_scale;   // [ceil(elements / kMomentGroup)] of moments in FP8, otherwise absent
+};
+
+// What the optimizer works on together.
+struct UpdateWork {
+  std::vector<UnitRange> units;                 // whose squares one task adds up
+  std::vector<std::vector<StatePiece>> pieces;  // which one task updates
 };
 
 // Owns the memory of all parameters of a model. References to parameters stay valid.
@@ -187,16 +198,18 @@ class ParameterStore {
   // together, with each weight's present scale.
   void refresh(Stream& stream, Arena& scratch) {
     refresh_values(stream);
-    refresh_codes(stream, scratch, all_units());
+    cast_->run(stream, scratch);
   }
   void refresh_values(Stream& stream);
+  // Makes the lists of refresh_codes() for these units, when the scale slots of their weights are known.
+  void prepare_codes(Device& device, UnitRange units) { cast_->prepare(device, units); }
   void refresh_codes(Stream& stream, Arena& scratch, UnitRange units) { cast_->run(stream, scratch, units); }
 
   // Returns the shards of these units' trained parameters, each as one stretch.
   std::vector<StatePiece> states(UnitRange units) const;
 
   // Begins a step: zeroes the gradients that exist whole, unless products begin them.
-  void zero_gradients(Stream& stream);
+  void zero_gradients(Stream& stream) { kernels::zero(stream, {.x = zeroed_}); }
 
  private:
   // The group of dense parameters, and the other one that some experts have.
@@ -209,6 +222,7 @@ class ParameterStore {
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
   void allocate(Device& device, Parameter& p, Copy copy);
   void allocate_scales(Device& device, Parameter& p);
+  void allocate_moment_scales(Device& device, Parameter& p);
   void place_gathered_shards();
 
   TensorPlace place_;
@@ -227,6 +241,7 @@ class ParameterStore {
   };
   std::array<Gathered, kGroups> gathered_;
   std::optional<WeightCast> cast_;
+  kernels::TensorList zeroed_;  // by zero_gradients
 };
 
 // Returns the shard of a rank, [p.shard_elements], in the memory of the whole, [ranks x p.stride].

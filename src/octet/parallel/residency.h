@@ -14,7 +14,7 @@
 // F32.
 //
 // With optimizer.offload, masters and moments lie in the host. The values of a quantized parameter then exist on the device,
-// because casts read them.
+// because casts read them. Moments in FP8 have scales, one for 128 elements, which lie where the moments lie.
 //
 // Only quantized parameters have rowwise, columnwise and row_order, and only tiles that are not square have row_order. Ranks that
 // do not hold an expert have no copy of its parameters. Without training there are no gradients and no moments.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "octet/base/math.h"
 #include "octet/base/require.h"
 
 namespace octet::parallel {
@@ -79,6 +80,26 @@ std::vector<TensorPiece> TensorCut::pieces(std::int64_t first, std::int64_t coun
     if (piece.end > piece.begin || (last && result.empty())) result.push_back(piece);
   }
   return result;
+}
+
+std::optional<TensorCut> cut_in_runs(const Shape& global, const CutRule& rule, TensorPlace place, std::int64_t run) {
+  const bool is_cut = place.size > 1 && rule.along != Cut::none;
+  if (global.rank() == 2 && global[1] % run == 0) {
+    if (is_cut && rule.along == Cut::columns && global[1] / run % place.size != 0) return {};
+    return TensorCut({global[0], global[1] / run}, rule, place);
+  }
+  if (!is_cut) return TensorCut({ceil_div(global.elements(), run)}, {}, place);
+  if (global.rank() == 2) return {};
+  // The shares of a vector, of which each must be a number of runs.
+  CutRule of_runs{.along = rule.along, .part_rows = {}, .least_rows = 1};
+  if (rule.least_rows % run == 0) of_runs.least_rows = rule.least_rows / run;
+  for (const std::int64_t rows : rule.part_rows.empty() ? std::vector<std::int64_t>{global[0]} : rule.part_rows) {
+    const std::int64_t shares = std::min<std::int64_t>(place.size, rows / rule.least_rows);
+    const bool every_rank_has_one = shares == place.size;
+    if (shares == 0 || rows % (shares * run) != 0 || (rule.least_rows % run != 0 && !every_rank_has_one)) return {};
+    of_runs.part_rows.push_back(rows / run);
+  }
+  return TensorCut({global[0] / run}, of_runs, place);
 }
 
 }  // namespace octet::parallel

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "octet/kernels/global_elements.h"
@@ -58,6 +59,11 @@ class TensorCut {
   Shape global_, local_;
   std::vector<TensorPiece> pieces_;  // of all that the rank holds: whole boxes
 };
+
+// The cut of a tensor that has one number for every `run` consecutive elements of a tensor of shape `global`: [R, C / run] for
+// [R, C] if run divides C, otherwise [ceil(elements / run)]. Element i of what a rank holds has number i / run. Returns nothing
+// if the elements of one number would belong to several ranks.
+std::optional<TensorCut> cut_in_runs(const Shape& global, const CutRule& rule, TensorPlace place, std::int64_t run);
 
 // Calls visit(index in the global tensor, index in the local one, count) for each run of consecutive elements of a piece.
 template <class Visit>

@@ -98,7 +98,16 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   constexpr Copy kWeights[] = {Copy::values, Copy::rowwise, Copy::row_order}, kGradients[] = {Copy::gradient};
   if (shape.resharded) weight_slots_ = make_slots(shape.weight_slot, kWeights, MemoryCategory::weights);
   if (!storage.training) return;
-  if (shape.sharded_gradients) gradient_slots_ = make_slots(shape.gradient_slot, kGradients, MemoryCategory::gradients);
+  if (shape.sharded_gradients) {
+    gradient_slots_ = make_slots(shape.gradient_slot, kGradients, MemoryCategory::gradients);
+    for (Unit& unit : units_) {
+      std::vector<Tensor> zeroed;
+      for (const Parameter* p : unit.cut_and_trained) {
+        if (!p->spec.grad_from_product) zeroed.push_back(p->grad);
+      }
+      unit.zeroed = {compute.device(), std::move(zeroed)};
+    }
+  }
   const std::size_t bytes = bytes_of_casts();
   if (bytes > 0) cast_ = compute.device().allocate(bytes, MemoryCategory::gradients);
 }
@@ -252,8 +261,34 @@ void Units::wait_for_states(Stream& stream) {
   if (offload_) stream.wait(*offload_stream_->record());
 }
 
-std::vector<StatePiece> Units::states_of(const Task& update) const {
-  return update.part < 0 ? store_.states(update.units) : offload_->piece(update.part);
+void Units::prepare_casts() {
+  std::vector<UnitRange> ranges = update_ranges();
+  if (ranges.size() > 1 || ranges.front() != store_.all_units()) ranges.push_back(store_.all_units());  // for refresh()
+  for (const UnitRange units : ranges) store_.prepare_codes(compute_.device(), units);
+}
+
+// Returns the units that the tasks of build_update() update and cast together.
+std::vector<UnitRange> Units::update_ranges() const {
+  std::vector<UnitRange> ranges = {shape_.first};
+  const UnitRange others{shape_.first.end, shape_.units()};
+  if (others.begin < others.end) ranges.push_back(others);
+  return ranges;
+}
+
+UpdateWork Units::update_work() const {
+  UpdateWork work{.units = update_ranges(), .pieces = {}};
+  for (const UnitRange units : work.units) {
+    if (!offload_) work.pieces.push_back(store_.states(units));
+  }
+  for (std::size_t piece = 0; piece < shape_.pieces.size(); ++piece) {
+    work.pieces.push_back(offload_->piece(static_cast<int>(piece)));
+  }
+  return work;
+}
+
+std::size_t Units::pieces_of(const Task& update) const {
+  if (update.part >= 0) return static_cast<std::size_t>(update.part);
+  return update.units == shape_.first ? 0 : 1;
 }
 
 // With shards on several ranks, casts run beside the computation, and a rank may fetch the codes when all ranks have theirs.
@@ -312,12 +347,9 @@ void Units::gather(Arena& scratch, const Task& task) {
   }
 }
 
-// Zeroes the gradients in a slot that no product will write.
 void Units::open(const Task& task) {
   if (!shape_.sharded_gradients || !writes_gradients(task.use)) return;
-  for (const Parameter* p : unit(task.index).cut_and_trained) {
-    if (!p->spec.grad_from_product) compute_.zero(p->grad.data, p->grad.bytes());
-  }
+  kernels::zero(compute_, {.x = unit(task.index).zeroed});
 }
 
 void Units::reduce(Arena& scratch, const Task& task) {

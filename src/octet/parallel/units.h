@@ -39,8 +39,11 @@ class Units {
   // Enqueues a task of a unit, a cast, or a copy of states; or runs a list of these.
   void run(Arena& scratch, const Task& task);
   void run(Arena& scratch, const std::vector<Task>& tasks);
-  // Returns what AdamW updates in a task that updates.
-  std::vector<StatePiece> states_of(const Task& update) const;
+  // Prepares the casts of weights. Call it once, when their scale slots are known.
+  void prepare_casts();
+  // Returns what the tasks of an optimizer step work on, and which of the pieces a task updates.
+  UpdateWork update_work() const;
+  std::size_t pieces_of(const Task& update) const;
   // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
   // Sums, over the ranks of the tensor axis that hold the same piece, the gradients of these units. They must be reduced.
@@ -84,6 +87,7 @@ class Units {
   struct Unit {
     std::vector<Parameter*> all, trained;              // in the order of the store
     std::vector<Parameter*> cut, cut_and_trained;      // those that are sharded, group by group
+    kernels::TensorList zeroed;                        // the gradients in a slot that no product will write
     bool has_rowwise = false, has_columnwise = false;  // frozen weights have been gathered, and stay if weights are kept
   };
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
@@ -91,6 +95,7 @@ class Units {
   // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
   std::size_t bytes_of_casts() const;
+  std::vector<UnitRange> update_ranges() const;
   void wait_for_params();
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);

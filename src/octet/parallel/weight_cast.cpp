@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <limits>
+#include <utility>
 
+#include "octet/base/require.h"
+#include "octet/kernels/fill/fill.h"
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/parallel/parameter.h"
 
@@ -23,6 +27,34 @@ Tensor flat_codes(const Tensor& x) { return x ? x.reshape({x.elements()}) : x; }
 Shard as_shard(const Parameter& p) {
   return {.x = p.cast_source().reshape({p.shard_elements}), .first = p.first_element, .whole = p.spec.shape};
 }
+
+// What the casts of one list have in common.
+struct CastKind {
+  DType dtype;
+  Fp8Format format;
+  ScaleTile tile;
+  ScaleSource source;
+  bool columns;
+  bool operator==(const CastKind&) const = default;
+};
+
+// Sorts ops by kind.
+template <class Op>
+class ByKind {
+ public:
+  std::vector<Op>& of(const CastKind& kind) {
+    const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& entry) { return entry.first == kind; });
+    return known == kinds_.end() ? kinds_.emplace_back(kind, std::vector<Op>{}).second : known->second;
+  }
+  std::vector<kernels::CastList<Op>> lists(Device& device) {
+    std::vector<kernels::CastList<Op>> result;
+    for (auto& [kind, ops] : kinds_) result.emplace_back(device, std::move(ops));
+    return result;
+  }
+
+ private:
+  std::vector<std::pair<CastKind, std::vector<Op>>> kinds_;
+};
 
 }  // namespace
 
@@ -94,62 +126,94 @@ void WeightCast::reduce_amaxes(Stream& stream, Arena& scratch, std::span<const W
   reduce(*groups_->tensor, {dense_across_tensor, experts_across_tensor});
 }
 
-void WeightCast::cast_shard(Stream& stream, const Weight& weight) const {
-  const Parameter& p = *weight.parameter;
-  const QuantSpec& spec = *p.spec.quant;
-  kernels::CastShard cast{.shard = as_shard(p), .spec = spec, .codes = flat_codes(p.rowwise_shard)};
-  if (spec.source == ScaleSource::history) {
-    cast.scale = p.scale_slot.scale;
-    cast.scale_inv = p.codes.rowwise_scale_inv;
-    cast.amax = p.scale_slot.amax;
-    return kernels::cast_shard(stream, cast);
+WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const {
+  ByKind<kernels::Quantize> whole;
+  ByKind<kernels::ShardAmax> amaxes;
+  ByKind<kernels::ScalesFromAmax> scales;
+  ByKind<kernels::CastShard> shards;
+  std::vector<Tensor> recorded;
+  for (const auto& [parameter, rows, columns] : weights) {
+    const Parameter& p = *parameter;
+    const QuantSpec& spec = *p.spec.quant;
+    const ScaleSlot& slot = p.scale_slot;
+    const bool history = spec.source == ScaleSource::history;
+    const CastKind kind{p.cast_source().dtype, spec.format, spec.tile, spec.source, static_cast<bool>(columns)};
+    if (slot.amax) recorded.emplace_back(slot.amax, DType::f32, Shape{1});
+    if (!groups_) {
+      whole.of(kind).push_back({.x = p.cast_source(), .spec = spec, .out = p.codes, .scale = slot.scale, .amax = slot.amax});
+      continue;
+    }
+    if (rows) amaxes.of(kind).push_back({.shard = as_shard(p), .tile = spec.tile, .rows = rows, .columns = columns});
+    const auto add_scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
+      scales.of(kind).push_back(
+          {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
+    };
+    if (!history) add_scales(rows, Along::rows, p.codes.rowwise_scale_inv);
+    if (!history && columns) add_scales(columns, Along::columns, p.codes.columnwise_scale_inv);
+    kernels::CastShard cast{.shard = as_shard(p), .spec = spec, .codes = flat_codes(p.rowwise_shard)};
+    if (history) {
+      cast.scale = slot.scale;
+      cast.scale_inv = p.codes.rowwise_scale_inv;
+      cast.amax = slot.amax;
+    } else {
+      cast.multipliers = rows;
+      cast.column_codes = flat_codes(p.columnwise_shard);
+      cast.column_multipliers = columns;
+    }
+    shards.of(kind).push_back(std::move(cast));
   }
-  const auto scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
-    kernels::scales_from_amax(
-        stream, {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
-  };
-  scales(weight.rows, Along::rows, p.codes.rowwise_scale_inv);
-  if (weight.columns) scales(weight.columns, Along::columns, p.codes.columnwise_scale_inv);
-  cast.multipliers = weight.rows;
-  cast.column_codes = flat_codes(p.columnwise_shard);
-  cast.column_multipliers = weight.columns;
-  kernels::cast_shard(stream, cast);
+  return {.units = units,
+          .weights = std::move(weights),
+          .recorded = {device, std::move(recorded)},
+          .whole = whole.lists(device),
+          .amaxes = amaxes.lists(device),
+          .scales = scales.lists(device),
+          .shards = shards.lists(device)};
 }
 
-void WeightCast::run(Stream& stream, Arena& scratch, UnitRange units) const {
-  std::vector<Weight> cast;
-  std::copy_if(weights_.begin(), weights_.end(), std::back_inserter(cast),
+std::vector<WeightCast::Weight> WeightCast::trained(UnitRange units) const {
+  std::vector<Weight> result;
+  std::copy_if(weights_.begin(), weights_.end(), std::back_inserter(result),
                [&](const Weight& weight) { return units.contains(weight.parameter->unit) && !weight.parameter->spec.frozen; });
-  run(stream, scratch, cast);
+  return result;
+}
+
+void WeightCast::prepare(Device& device, UnitRange units) { casts_.push_back(casts_of(device, units, trained(units))); }
+
+void WeightCast::run(Stream& stream, Arena& scratch, UnitRange units) const {
+  const auto casts = std::find_if(casts_.begin(), casts_.end(), [&](const Casts& known) { return known.units == units; });
+  require(casts != casts_.end(), "casts of units ", units.begin, " to ", units.end, " were not prepared");
+  run(stream, scratch, *casts);
+}
+
+void WeightCast::run(Stream& stream, Arena& scratch) const {
+  run_once(stream, scratch, trained({0, std::numeric_limits<int>::max()}));
 }
 
 void WeightCast::run(Stream& stream, Arena& scratch, const Parameter& parameter) const {
   const auto weight =
       std::find_if(weights_.begin(), weights_.end(), [&](const Weight& known) { return known.parameter == &parameter; });
-  run(stream, scratch, std::span(&*weight, 1));
+  run_once(stream, scratch, {*weight});
 }
 
-void WeightCast::run(Stream& stream, Arena& scratch, std::span<const Weight> cast) const {
-  for (const auto& [p, rows, columns] : cast) {
-    if (p->scale_slot.amax) stream.zero(p->scale_slot.amax, sizeof(float));
-  }
-  if (!groups_) {
-    for (const auto& [p, rows, columns] : cast) {
-      const ScaleSlot& slot = p->scale_slot;
-      kernels::quantize(stream, scratch,
-                        {.x = p->cast_source(), .spec = *p->spec.quant, .out = p->codes, .scale = slot.scale, .amax = slot.amax});
-    }
-    return;
-  }
+// Waits, because the lists are in use until the stream has read them.
+void WeightCast::run_once(Stream& stream, Arena& scratch, std::vector<Weight> weights) const {
+  const Casts casts = casts_of(stream.device(), {}, std::move(weights));
+  run(stream, scratch, casts);
+  stream.synchronize();
+}
+
+void WeightCast::run(Stream& stream, Arena& scratch, const Casts& casts) const {
+  kernels::zero(stream, {.x = casts.recorded});
+  for (const auto& list : casts.whole) kernels::quantize(stream, scratch, list);
+  if (!groups_) return;
   if (amaxes_) {
     stream.zero(amaxes_.data, amaxes_.bytes());
-    for (const auto& [p, rows, columns] : cast) {
-      if (rows)
-        kernels::shard_amax(stream, {.shard = as_shard(*p), .tile = p->spec.quant->tile, .rows = rows, .columns = columns});
-    }
-    reduce_amaxes(stream, scratch, cast);
+    for (const auto& list : casts.amaxes) kernels::shard_amax(stream, list);
+    reduce_amaxes(stream, scratch, casts.weights);
   }
-  for (const Weight& weight : cast) cast_shard(stream, weight);
+  for (const auto& list : casts.scales) kernels::scales_from_amax(stream, list);
+  for (const auto& list : casts.shards) kernels::cast_shard(stream, list);
 }
 
 }  // namespace octet::parallel

@@ -1,5 +1,6 @@
 // Makes the FP8 codes of weights from their primaries. On several ranks each rank finds the amaxes of its shards, an exchange
-// makes them those of the whole weights, and each rank casts its shards.
+// makes them those of the whole weights, and each rank casts its shards. The number of launches does not depend on the number of
+// weights, in any recipe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
-#include "octet/kernels/quantize/shard.h"
+#include "octet/kernels/quantize/cast_list.h"
+#include "octet/kernels/tensor_list.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/layout.h"
 #include "octet/tensor/tensor.h"
@@ -24,10 +26,14 @@ class WeightCast {
   // Takes memory for the amaxes. The parameters are materialised over `groups` (null: one rank), and both outlive this.
   WeightCast(Device& device, const std::deque<Parameter>& parameters, const Groups* groups);
 
+  // Makes the lists of the trained weights of these units, for run(). Call it when the scale slots of the weights are known.
+  void prepare(Device& device, UnitRange units);
   // Casts the trained weights of these units with the present scale of each weight. All ranks call it together, with the same
-  // units.
+  // units. They have been prepared.
   void run(Stream& stream, Arena& scratch, UnitRange units) const;
-  // Casts one weight. The ranks that hold it call this together.
+  // Casts all trained weights, prepared or not, outside of a step.
+  void run(Stream& stream, Arena& scratch) const;
+  // Casts one weight, outside of a step. The ranks that hold it call this together.
   void run(Stream& stream, Arena& scratch, const Parameter& parameter) const;
 
  private:
@@ -36,17 +42,31 @@ class WeightCast {
     Tensor rows = {}, columns = {};  // the amaxes of its tiles, F32 kernels::amax_shape; absent where nobody reads them
   };
 
+  // The casts of some weights. Weights that differ in kind (recipe, dtype) are in different lists.
+  struct Casts {
+    UnitRange units;
+    std::vector<Weight> weights;
+    kernels::TensorList recorded;                             // amaxes that a cast records, which begin as zero
+    std::vector<kernels::CastList<kernels::Quantize>> whole;  // on one rank
+    std::vector<kernels::CastList<kernels::ShardAmax>> amaxes;
+    std::vector<kernels::CastList<kernels::ScalesFromAmax>> scales;
+    std::vector<kernels::CastList<kernels::CastShard>> shards;
+  };
+
+  void run_once(Stream& stream, Arena& scratch, std::vector<Weight> weights) const;
+  std::vector<Weight> trained(UnitRange units) const;
+  Casts casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const;
   std::optional<int> section_of(const Parameter& p, kernels::Along along) const;
   std::int64_t lay_out();
   Tensor stretch(int section, std::span<const Weight> weights) const;
   void reduce_amaxes(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
-  void run(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
-  void cast_shard(Stream& stream, const Weight& weight) const;
+  void run(Stream& stream, Arena& scratch, const Casts& casts) const;
 
   const Groups* groups_;         // null if one rank has all of every weight
   std::vector<Weight> weights_;  // in the order of the parameters
   Buffer memory_;
   Tensor amaxes_;  // [n] F32, of all weights; absent if their scales come from histories
+  std::vector<Casts> casts_;
 };
 
 }  // namespace octet::parallel

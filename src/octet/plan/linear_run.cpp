@@ -57,6 +57,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
     parameters_.fill(stream, scratch_, p, [&] { parameters_.initialise(stream, p, 1); });
   scales_.materialise(stream);
   linear_.bind();
+  parameters_.prepare_codes(stream.device(), parameters_.all_units());
   parameters_.refresh(stream, scratch_);
 
   Sources& s = sources_;

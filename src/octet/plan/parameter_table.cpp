@@ -8,6 +8,8 @@
 #include <set>
 
 #include "octet/base/math.h"
+#include "octet/kernels/adamw/fp8_moments.h"
+#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::plan {
@@ -37,6 +39,12 @@ std::size_t bytes_of_scales(const Parameter& p) {
   std::size_t bytes = rows ? rounded(rows.bytes()) : 0;
   if (columns && columns.data != rows.data) bytes += rounded(columns.bytes());
   return bytes;
+}
+
+// The scales of moments in FP8.
+std::size_t bytes_of_moment_scales(const Parameter& p) {
+  if (!p.moment1_scale) return 0;
+  return 2 * rounded(static_cast<std::size_t>(kernels::moment_scales(p.stride)) * size_of(DType::f32));
 }
 
 // A name without its numbers: "model.layers.*.mlp.down_proj" and {3}.
@@ -133,8 +141,9 @@ ParameterTable parameter_table(const parallel::ParameterStore& store, const para
       group->kind.bytes[i] += bytes;
       sum(category_of(static_cast<Copy>(i), p.copies[i].place)).copies += bytes;
     }
-    group->kind.scale_bytes += bytes_of_scales(p);
+    group->kind.scale_bytes += bytes_of_scales(p) + bytes_of_moment_scales(p);
     sum(MemoryCategory::weights).scales += bytes_of_scales(p);
+    sum(category_of(Copy::moment1, p.copy(Copy::moment1).place)).scales += bytes_of_moment_scales(p);
   }
   sum(MemoryCategory::weights).shared = units.shared_bytes().weights;
   sum(MemoryCategory::gradients).shared = units.shared_bytes().gradients;

@@ -20,7 +20,7 @@ struct ParameterKind {
   int shards = 1;  // the number of ranks that hold its shards
   std::array<parallel::Held, parallel::kCopies> copies = {};
   std::array<std::size_t, parallel::kCopies> bytes = {};  // of each copy, of all `count` parameters: what stays on this rank
-  std::size_t scale_bytes = 0;                            // of the scales of their codes
+  std::size_t scale_bytes = 0;                            // of the scales of their codes, and of moments in FP8
   std::size_t total() const;
 };
 

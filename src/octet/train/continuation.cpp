@@ -75,6 +75,18 @@ void check_same_adapters(const nlohmann::json& meta, const Config& config, const
   }
 }
 
+// Moments in FP8 are codes that have scales, and no other type becomes them.
+void check_same_moments(const std::vector<Change>& all, const std::string& checkpoint) {
+  for (const auto& [name, d] : all) {
+    const bool fp8 = d.before.find("fp8") != std::string::npos || d.now.find("fp8") != std::string::npos;
+    demand(
+        d.key != "optimizer.state_dtype" || !fp8, ExitCode::config, checkpoint, ": ", d.key, " is ", in_words(d.before),
+        " there and ", in_words(d.now),
+        " here; moments in FP8 cannot become others, and others cannot become them. Keep the value, or export the weights with "
+        "`octet export` and begin a new run with model.init_from");
+  }
+}
+
 std::vector<data::Stretch> stretches_of(const nlohmann::json& meta) {
   std::vector<data::Stretch> result;
   for (const nlohmann::json& stretch : meta.value("stretches", nlohmann::json::array())) {
@@ -123,6 +135,7 @@ Continuation continue_from(const checkpoint::Reader& reader, const Config& confi
   const bool allows_data =
       std::find(config.checkpoint.allow.begin(), config.checkpoint.allow.end(), "data") != config.checkpoint.allow.end();
   if (!allows_data) check_sources(dataset, meta.value("sources", nlohmann::json()), where);
+  check_same_moments(result.changes, where);
   check_allowed(result.changes, config.checkpoint.allow, where);
   check_same_adapters(meta, config, where);
   check_split(reader, config);

@@ -135,7 +135,8 @@ class CheckpointSource : public Source {
     for (const Parameter& p : model.model->parameters().parameters()) {
       entries.push_back(checkpoint::Entry::whole(p.spec.name, Tensor(nullptr, dtype_of(p), p.cut.global())));
     }
-    reader_.load(*stream, entries, {"*.moment1", "*.moment2", "optimizer.updates", "fp8.*"});
+    reader_.load(*stream, entries,
+                 {"*.moment1", "*.moment2", "*.moment1_scale", "*.moment2_scale", "optimizer.updates", "fp8.*"});
   }
   DType dtype_of(const Parameter& p) const {
     const auto stored = reader_.manifest().tensors.find(p.spec.name);

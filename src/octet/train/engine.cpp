@@ -85,7 +85,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
                                              options_.layout.mesh.stages(), groups_.stages->rank(), options_.adapters);
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*stream_, storage_of(options_), options_.seq_len, groups_, options_.layout);
-  if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
+  if (options_.training) {
+    optimizer_ =
+        std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer, model_->units().update_work());
+  }
   // The most passes that a stage ever has under way: more micro-batches than these do not change it.
   const parallel::Stages stages = options_.layout.mesh.stages();
   in_flight_ = parallel::in_flight(parallel::visits_of(stages, groups_.stages->rank(), 4 * stages.count, options_.layout.lanes));
@@ -351,7 +354,7 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
 void Engine::update(const parallel::Task& task) {
   const TraceRange range(*stream_, task.part < 0 ? concat("update units ", task.units.begin, " to ", task.units.end - 1)
                                                  : concat("update states ", task.part));
-  optimizer_->update(*stream_, model_->units().states_of(task));
+  optimizer_->update(*stream_, model_->units().pieces_of(task));
 }
 
 // Adds up what the step counted, and takes the largest of the ranks' amaxes.

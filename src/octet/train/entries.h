@@ -1,5 +1,6 @@
 // Lists the tensors of a checkpoint and the slices of them that this rank holds: trained parameters and moments ("NAME",
-// "NAME.moment1", "NAME.moment2"), delayed scales with their histories ("fp8.*"), and "optimizer.updates".
+// "NAME.moment1", "NAME.moment2", in FP8 also "NAME.moment1_scale" and "NAME.moment2_scale"), delayed scales with their histories
+// ("fp8.*"), and "optimizer.updates".
 #pragma once
 
 #include <vector>
@@ -11,8 +12,8 @@
 
 namespace octet::train {
 
-// The entries for checkpoint::Reader::load(): all slices that this rank holds, and an empty slice of each tensor of which it holds
-// nothing. Without an optimizer (nullptr), only weights and scales.
+// The entries for checkpoint::Reader::load(): all slices that this rank holds, and an empty slice of each tensor of which it
+// holds nothing. Without an optimizer (nullptr), only weights and scales.
 std::vector<checkpoint::Entry> read_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                             const optim::Optimizer* optimizer);
 

@@ -31,7 +31,7 @@ std::int64_t load_weights(Engine& engine, const Config& config, const checkpoint
     begin_model(engine, config);
   }
   reader.load(engine.stream(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),
-              {"*.moment1", "*.moment2", "optimizer.updates"});
+              {"*.moment1", "*.moment2", "*.moment1_scale", "*.moment2_scale", "optimizer.updates"});
   engine.refresh();
   return reader.step();
 }

@@ -18,7 +18,9 @@
 namespace octet::train {
 namespace {
 
-DType dtype_of_name(const std::string& name) { return name == "bf16" ? DType::bf16 : DType::f32; }
+DType dtype_of_name(const std::string& name) {
+  return name == "bf16" ? DType::bf16 : name == "fp8" ? DType::f8_e4m3 : DType::f32;
+}
 
 nn::Checkpointing checkpointing_of(const std::string& mode) {
   return mode == "full" ? nn::Checkpointing::full : mode == "selective" ? nn::Checkpointing::selective : nn::Checkpointing::none;

@@ -6,6 +6,7 @@
 namespace octet::kernels::cuda {
 
 void adamw(Stream& stream, const AdamW& op);
+void adamw(Stream& stream, const AdamWList& list);
 void prepare_step(Stream& stream, const PrepareStep& op);
 
 }  // namespace octet::kernels::cuda

@@ -16,4 +16,13 @@ void fill_normal(Stream& stream, const FillNormal& op) {
   }
 }
 
+void zero(Stream& stream, const Zero& op) {
+  if (op.x.table().chunks() == 0) return;
+  stream.count("zero", {.bytes = op.x.bytes()});
+  if (stream.kind() == DeviceKind::cpu) cpu::zero(op);
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::zero(stream, op);
+  }
+}
+
 }  // namespace octet::kernels

@@ -1,10 +1,11 @@
-// Initialisation of parameters with random values.
+// Initialisation of parameters with random values, and of gradients with zeros.
 #pragma once
 
 #include <cstdint>
 
 #include "octet/device/device.h"
 #include "octet/kernels/global_elements.h"
+#include "octet/kernels/tensor_list.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
@@ -19,5 +20,11 @@ struct FillNormal {
   GlobalElements elements = {};
 };
 void fill_normal(Stream& stream, const FillNormal& op);
+
+// Sets all elements of all tensors of `x` to zero, in one launch.
+struct Zero {
+  const TensorList& x;
+};
+void zero(Stream& stream, const Zero& op);
 
 }  // namespace octet::kernels

@@ -1,5 +1,7 @@
 #include "octet/kernels/fill/fill_cpu.h"
 
+#include <cstring>
+
 #include "octet/base/rng.h"
 #include "octet/base/threads.h"
 
@@ -21,6 +23,17 @@ void fill_normal(const FillNormal& op) {
       }
     });
   });
+}
+
+void zero(const Zero& op) {
+  const std::vector<Tensor>& tensors = op.x.tensors();
+  parallel_chunks(
+      tensors, [](const Tensor& x) { return x.elements(); }, TensorList::kChunk,
+      [&](std::size_t number, std::int64_t, std::int64_t begin, std::int64_t end) {
+        const Tensor& x = tensors[number];
+        const std::size_t size = size_of(x.dtype);
+        std::memset(x.as_bytes() + static_cast<std::size_t>(begin) * size, 0, static_cast<std::size_t>(end - begin) * size);
+      });
 }
 
 }  // namespace octet::kernels::cpu

@@ -4,4 +4,5 @@
 
 namespace octet::kernels::cpu {
 void fill_normal(const FillNormal& op);
+void zero(const Zero& op);
 }  // namespace octet::kernels::cpu

@@ -6,5 +6,6 @@
 namespace octet::kernels::cuda {
 
 void fill_normal(Stream& stream, const FillNormal& op);
+void zero(Stream& stream, const Zero& op);
 
 }  // namespace octet::kernels::cuda

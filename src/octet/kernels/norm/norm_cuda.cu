@@ -2,7 +2,6 @@
 
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/block_sum_cuda.cuh"
-#include "octet/kernels/norm/norm_cpu.h"
 #include "octet/kernels/norm/norm_cuda.h"
 #include "octet/kernels/vector_cuda.cuh"
 
@@ -21,16 +20,6 @@ __device__ void add_square(double& sum, float value) {
   sum = fma(wide, wide, sum);
 }
 
-// The tensors of a launch. They are passed as a kernel parameter.
-constexpr std::size_t kMostTensors = 96;  // must be less than 2 * 64, see piece_kernel
-struct Tensors {
-  const void* x[kMostTensors];
-  std::int64_t count[kMostTensors];
-  int first_piece[kMostTensors];  // within the launch
-  bool narrow[kMostTensors];      // true: BF16; false: F32
-  int tensors;
-};
-
 template <class T>
 __device__ double thread_sum(const T* piece, int size) {
   const int vectors = are_aligned(piece) ? size / kVector : 0;
@@ -46,18 +35,15 @@ __device__ double thread_sum(const T* piece, int size) {
   return sum;
 }
 
-// One block sums one piece.
-__global__ void __launch_bounds__(kThreads) piece_kernel(const __grid_constant__ Tensors tensors, double* partials) {
-  const int piece = static_cast<int>(blockIdx.x);
-  int tensor = 0;
-  for (int step = 64; step > 0; step /= 2) {  // binary search for the last tensor that begins at or before `piece`
-    if (tensor + step < tensors.tensors && tensors.first_piece[tensor + step] <= piece) tensor += step;
-  }
-  const std::int64_t first = std::int64_t{piece - tensors.first_piece[tensor]} * cpu::kSumSquaresPiece;
-  const int size = static_cast<int>(min(cpu::kSumSquaresPiece, tensors.count[tensor] - first));
-  const double sum = block_sum(tensors.narrow[tensor] ? thread_sum(static_cast<const BFloat16*>(tensors.x[tensor]) + first, size)
-                                                      : thread_sum(static_cast<const float*>(tensors.x[tensor]) + first, size));
-  if (threadIdx.x == 0) partials[piece] = sum;
+// One block sums one chunk.
+__global__ void __launch_bounds__(kThreads) chunk_kernel(const TensorList::Item* items, const Chunk* chunks, double* partials) {
+  const Chunk chunk = chunks[blockIdx.x];
+  const TensorList::Item x = items[chunk.item];
+  const std::int64_t first = chunk.number * TensorList::kChunk;
+  const int size = static_cast<int>(min(TensorList::kChunk, x.count - first));
+  const double sum = block_sum(x.dtype == DType::bf16 ? thread_sum(static_cast<const BFloat16*>(x.data) + first, size)
+                                                      : thread_sum(static_cast<const float*>(x.data) + first, size));
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(kAddThreads) add_kernel(const double* partials, std::int64_t count, double* total) {
@@ -71,32 +57,15 @@ __global__ void __launch_bounds__(kAddThreads) add_kernel(const double* partials
 
 void sum_squares(Stream& stream, const SumSquares& op, double* partials) {
   const cudaStream_t native = native_stream(stream);
-  std::int64_t pieces = 0;  // over all launches
-  Tensors launch{};
-  std::int64_t of_launch = 0;
-  const auto flush = [&] {
-    if (of_launch == 0) return;
-    piece_kernel<<<static_cast<unsigned>(of_launch), kThreads, 0, native>>>(launch, partials + pieces);
-    check_launch("sum_squares");
-    pieces += of_launch;
-    of_launch = 0;
-    launch.tensors = 0;
-  };
-  for (const Tensor& x : op.x) {
+  for (const Tensor& x : op.x.tensors()) {
     require(x.dtype == DType::f32 || x.dtype == DType::bf16, "sum_squares on CUDA: x is ", name_of(x.dtype), ", not F32 or BF16");
-    const std::int64_t of_tensor = cpu::sum_squares_pieces(x);
-    if (of_tensor == 0) continue;
-    if (launch.tensors == static_cast<int>(kMostTensors)) flush();
-    const auto at = static_cast<std::size_t>(launch.tensors++);
-    launch.x[at] = x.data;
-    launch.count[at] = x.elements();
-    launch.first_piece[at] = static_cast<int>(of_launch);
-    launch.narrow[at] = x.dtype == DType::bf16;
-    of_launch += of_tensor;
   }
-  flush();
-  if (pieces == 0) return;
-  add_kernel<<<1, kAddThreads, 0, native>>>(partials, pieces, op.total);
+  const OpTable<TensorList::Item>& table = op.x.table();
+  if (table.chunks() == 0) return;
+  chunk_kernel<<<static_cast<unsigned>(table.chunks()), kThreads, 0, native>>>(table.items_of_device(), table.chunks_of_device(),
+                                                                               partials);
+  check_launch("sum_squares");
+  add_kernel<<<1, kAddThreads, 0, native>>>(partials, table.chunks(), op.total);
   check_launch("sum_squares");
 }
 

@@ -5,7 +5,7 @@
 
 namespace octet::kernels::cuda {
 
-// `partials` has room for cpu::sum_squares_pieces of all tensors, in device memory.
+// `partials` has room for one sum for each chunk, in device memory.
 void sum_squares(Stream& stream, const SumSquares& op, double* partials);
 
 }  // namespace octet::kernels::cuda

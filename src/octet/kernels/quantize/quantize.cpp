@@ -1,7 +1,12 @@
 #include "octet/kernels/quantize/quantize.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/quantize/cast_list.h"
+#include "octet/kernels/quantize/cast_list_cuda.h"
 #include "octet/kernels/quantize/quantize_cpu.h"
 #include "octet/kernels/quantize/quantize_cuda.h"
 #include "octet/numerics/scale.h"
@@ -119,6 +124,47 @@ void quantize(Stream& stream, Arena& scratch, const Quantize& op) {
   if (stream.kind() == DeviceKind::cpu) run_cpu(op, amaxes);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::quantize(stream, op, amaxes);
+  }
+}
+
+template <>
+CastList<Quantize>::CastList(Device& device, std::vector<Quantize> ops) : ops_(std::move(ops)) {
+  std::vector<CastItem> items;
+  std::vector<std::int64_t> chunks;
+  for (const Quantize& op : ops_) {
+    check(op);
+    const QuantSpec &spec = op.spec, &first = ops_.front().spec;
+    require(op.x.dtype == ops_.front().x.dtype && spec.format == first.format && spec.tile == first.tile &&
+                spec.source == first.source && !op.groups,
+            "quantize: a list with several kinds of casts");
+    const std::int64_t rows = op.x.rows(), cols = op.x.shape[1];
+    items.emplace_back();
+    if constexpr (kCudaBackend) {
+      if (device.kind() == DeviceKind::cuda) items.back() = cuda::item_of(op, amaxes_);
+    }
+    const bool nothing = op.x.elements() == 0 && spec.tile != ScaleTile::tensor && spec.tile != ScaleTile::row;
+    constexpr std::int64_t kTile = 128;  // a chunk is a tile
+    chunks.push_back(
+        nothing ? 0 : std::max<std::int64_t>(1, ceil_div(rows, kTile)) * std::max<std::int64_t>(1, ceil_div(cols, kTile)));
+    amaxes_ += cuda::count_amaxes(spec, rows, cols, 0);
+    work_ += work_of(op);
+  }
+  table_ = OpTable<CastItem>(device, items, chunks);
+}
+
+void quantize(Stream& stream, Arena& scratch, const CastList<Quantize>& list) {
+  if (list.ops().empty()) return;
+  stream.count("quantize", list.work());
+  const ArenaScope scope(scratch);
+  if (stream.kind() == DeviceKind::cpu) {
+    float* const current = static_cast<float*>(scratch.allocate(sizeof(float)));
+    for (const Quantize& op : list.ops()) run_cpu(op, current);
+    return;
+  }
+  const bool ahead = stream.target() == DeviceKind::cuda;
+  auto* const amaxes = static_cast<float*>(scratch.allocate(static_cast<std::size_t>(ahead ? list.amaxes() : 1) * sizeof(float)));
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::quantize(stream, list, amaxes);
   }
 }
 

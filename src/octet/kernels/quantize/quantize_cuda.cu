@@ -1,3 +1,7 @@
+#include <cstring>
+
+#include "octet/kernels/quantize/cast_list_cuda.h"
+#include "octet/kernels/quantize/items_cuda.cuh"
 #include "octet/kernels/quantize/quantize_cuda.h"
 #include "octet/kernels/quantize/quantize_epilogue_cuda.cuh"
 
@@ -79,19 +83,96 @@ void with_source(const Tensor& x, const RowGroups& groups, F f) {
   f(F32Source{extent, x.as<float>(), x.row_stride});
 }
 
+MxEpilogue mx_epilogue(const Quantized& out, int cols) {
+  return {.codes = {out, cols},
+          .rowwise_scale_inv = out.rowwise_scale_inv.as_bytes(),
+          .rowwise_scale_stride = out.rowwise_scale_inv.row_stride,
+          .columnwise_scale_inv = out.columnwise_scale_inv.as_bytes(),
+          .columnwise_scale_stride = out.columnwise_scale_inv.row_stride,
+          .columnwise_scales = out.columnwise ? static_cast<int>(out.columnwise_scale_inv.shape[1]) : 0};
+}
+
 template <class Source>
 void write_mx_codes(Stream& stream, const Source& source, const Quantized& out) {
   if (source.rows == 0 || source.cols == 0) return;
-  launch_tiles(stream, source,
-               MxEpilogue{.codes = {out, source.cols},
-                          .rowwise_scale_inv = out.rowwise_scale_inv.as_bytes(),
-                          .rowwise_scale_stride = out.rowwise_scale_inv.row_stride,
-                          .columnwise_scale_inv = out.columnwise_scale_inv.as_bytes(),
-                          .columnwise_scale_stride = out.columnwise_scale_inv.row_stride,
-                          .columnwise_scales = out.columnwise ? static_cast<int>(out.columnwise_scale_inv.shape[1]) : 0});
+  launch_tiles(stream, source, mx_epilogue(out, source.cols));
+}
+
+// What one op of a list reads and writes. The amaxes of a list lie in scratch memory, whose address differs from call to call, so
+// an item knows only where its own begin in it.
+template <class Source, class Epilogue>
+struct QuantizeItem {
+  Source source;
+  Epilogue codes;
+  std::int64_t first_amax;
+};
+
+// The pass that computes the amaxes of whole tensors, or of rows and columns.
+struct AmaxPass {
+  template <class Source, class Epilogue>
+  static __device__ AmaxEpilogue epilogue(const QuantizeItem<Source, Epilogue>& item, float* amaxes) {
+    float* const own = amaxes + item.first_amax;
+    if constexpr (requires { item.codes.row_amax; }) {
+      return {.rows = item.codes.codes.rowwise ? own : nullptr,
+              .columns = item.codes.codes.columnwise ? own + item.source.rows : nullptr,
+              .group_columns = item.source.cols};
+    } else {
+      return {.whole = own};
+    }
+  }
+};
+// The pass that writes the codes.
+struct CodesPass {
+  template <class Source, class Epilogue>
+  static __device__ Epilogue epilogue(const QuantizeItem<Source, Epilogue>& item, float* amaxes) {
+    Epilogue result = item.codes;
+    if constexpr (requires { result.row_amax; }) {
+      result.row_amax = amaxes + item.first_amax;
+      result.column_amax = result.row_amax + item.source.rows;
+    } else if constexpr (requires { result.current_amax; }) {
+      result.current_amax = amaxes + item.first_amax;
+    }
+    return result;
+  }
+};
+
+// Calls f(source, epilogue) with the types, and with the operands, of an op without groups.
+template <class F>
+void with_item(const Quantize& op, F f) {
+  const QuantizeEpilogue to{.spec = op.spec, .out = op.out, .scale = op.scale, .amax = op.amax};
+  with_source(op.x, {}, [&](const auto& source) {
+    if (op.spec.tile == ScaleTile::mx_1x32) return f(source, mx_epilogue(op.out, source.cols));
+    visit_format(op.spec.format, [&]<Fp8Format kFormat>() {
+      if (op.spec.tile == ScaleTile::tensor) return f(source, tensor_epilogue<kFormat>(to, source.cols, nullptr));
+      if (op.spec.tile == ScaleTile::block_128x128) return f(source, block_epilogue<kFormat>(to, source.cols));
+      require(op.spec.tile == ScaleTile::row, "a list of weights has no 1x128 tiles");
+      f(source, line_epilogue<kFormat>(to, source.cols, nullptr, nullptr));
+    });
+  });
 }
 
 }  // namespace
+
+CastItem item_of(const Quantize& op, std::int64_t first_amax) {
+  CastItem result;
+  with_item(op, [&]<class Source, class Epilogue>(const Source& source, const Epilogue& epilogue) {
+    result = as_item(QuantizeItem<Source, Epilogue>{source, epilogue, first_amax});
+  });
+  return result;
+}
+
+void quantize(Stream& stream, const CastList<Quantize>& list, float* amaxes) {
+  if (list.table().chunks() == 0) return;
+  const Quantize& first = list.ops().front();
+  with_item(first, [&]<class Source, class Epilogue>(const Source&, const Epilogue&) {
+    using Item = QuantizeItem<Source, Epilogue>;
+    if (list.amaxes() > 0) {
+      zero(stream, amaxes, list.amaxes());
+      launch_items<Item, AmaxPass, AmaxEpilogue>(stream, list.table(), amaxes);
+    }
+    launch_items<Item, CodesPass, Epilogue>(stream, list.table(), amaxes);
+  });
+}
 
 void amax(Stream& stream, const Amax& op) {
   zero(stream, op.amax, 1);

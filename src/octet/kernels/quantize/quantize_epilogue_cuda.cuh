@@ -158,21 +158,48 @@ struct LineEpilogue {
   }
 };
 
+// These make the epilogues of a source of `cols` columns.
+template <Fp8Format kFormat>
+TensorEpilogue<kFormat> tensor_epilogue(const QuantizeEpilogue& to, int cols, const float* current_amax) {
+  return {.codes = {to.out, cols},
+          .spec = to.spec,
+          .scale = to.scale,
+          .current_amax = current_amax,
+          .amax = to.amax,
+          .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
+          .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
+          .first = to.groups ? to.groups.first.as<std::int32_t>() : nullptr,
+          .scale_stride = to.scale_stride,
+          .amax_stride = to.amax_stride};
+}
+template <Fp8Format kFormat>
+LineEpilogue<kFormat> line_epilogue(const QuantizeEpilogue& to, int cols, const float* row_amax, const float* column_amax) {
+  const bool blocks = to.spec.tile == ScaleTile::block_1x128;
+  return {.codes = {to.out, cols},
+          .spec = to.spec,
+          .row_amax = row_amax,
+          .column_amax = column_amax,
+          .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
+          .rowwise_scale_stride = blocks ? to.out.rowwise_scale_inv.row_stride : 0,
+          .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
+          .columnwise_scale_stride = blocks ? to.out.columnwise_scale_inv.row_stride : 0,
+          .group_columns = blocks ? 0 : to.out.columnwise_scale_inv.cols()};
+}
+template <Fp8Format kFormat>
+BlockEpilogue<kFormat> block_epilogue(const QuantizeEpilogue& to, int cols) {
+  return {.codes = {to.out, cols},
+          .spec = to.spec,
+          .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
+          .rowwise_scale_stride = to.out.rowwise_scale_inv.row_stride,
+          .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
+          .columnwise_scale_stride = to.out.columnwise_scale_inv.row_stride};
+}
+
 // Uses to.scale, or the scale of `current_amax` if to.scale is null.
 template <class Source>
 void write_tensor_codes(Stream& stream, const Source& source, const QuantizeEpilogue& to, const float* current_amax) {
   visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
-    launch_tiles(stream, source,
-                 TensorEpilogue<kFormat>{.codes = {to.out, source.cols},
-                                         .spec = to.spec,
-                                         .scale = to.scale,
-                                         .current_amax = current_amax,
-                                         .amax = to.amax,
-                                         .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
-                                         .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
-                                         .first = to.groups ? to.groups.first.as<std::int32_t>() : nullptr,
-                                         .scale_stride = to.scale_stride,
-                                         .amax_stride = to.amax_stride});
+    launch_tiles(stream, source, tensor_epilogue<kFormat>(to, source.cols, current_amax));
   });
 }
 
@@ -183,31 +210,15 @@ void write_line_codes(Stream& stream, const Source& source, const QuantizeEpilog
   const bool blocks = to.spec.tile == ScaleTile::block_1x128;
   if (blocks && (source.rows == 0 || source.cols == 0)) return;
   visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
-    launch_tiles(stream, source,
-                 LineEpilogue<kFormat>{.codes = {to.out, source.cols},
-                                       .spec = to.spec,
-                                       .row_amax = row_amax,
-                                       .column_amax = column_amax,
-                                       .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
-                                       .rowwise_scale_stride = blocks ? to.out.rowwise_scale_inv.row_stride : 0,
-                                       .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
-                                       .columnwise_scale_stride = blocks ? to.out.columnwise_scale_inv.row_stride : 0,
-                                       .group_columns = blocks ? 0 : to.out.columnwise_scale_inv.cols()});
+    launch_tiles(stream, source, line_epilogue<kFormat>(to, source.cols, row_amax, column_amax));
   });
 }
 
 template <class Source>
 void write_block_codes(Stream& stream, const Source& source, const QuantizeEpilogue& to) {
   if (source.rows == 0 || source.cols == 0) return;
-  visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
-    launch_tiles(stream, source,
-                 BlockEpilogue<kFormat>{.codes = {to.out, source.cols},
-                                        .spec = to.spec,
-                                        .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
-                                        .rowwise_scale_stride = to.out.rowwise_scale_inv.row_stride,
-                                        .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
-                                        .columnwise_scale_stride = to.out.columnwise_scale_inv.row_stride});
-  });
+  visit_format(to.spec.format,
+               [&]<Fp8Format kFormat>() { launch_tiles(stream, source, block_epilogue<kFormat>(to, source.cols)); });
 }
 
 // Writes the codes of a source. If amaxes are needed first, `first` computes them and `second`, which gives the same values, the

@@ -1,9 +1,12 @@
 #include "octet/kernels/quantize/shard.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/quantize/cast_list.h"
+#include "octet/kernels/quantize/cast_list_cuda.h"
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/kernels/quantize/shard_cpu.h"
 #include "octet/kernels/quantize/shard_cuda.h"
@@ -78,6 +81,40 @@ void check(const CastShard& op) {
   }
 }
 
+Work work_of(const ShardAmax& op) { return {.bytes = static_cast<double>(op.shard.x.bytes())}; }
+Work work_of(const ScalesFromAmax& op) { return {.bytes = static_cast<double>(2 * op.amax.bytes() + op.scale_inv.bytes())}; }
+Work work_of(const CastShard& op) {
+  double bytes = static_cast<double>(op.shard.x.bytes());
+  for (const Tensor* codes : {&op.codes, &op.column_codes}) {
+    if (*codes) bytes += static_cast<double>(codes->bytes());
+  }
+  return {.bytes = bytes};
+}
+
+// The tiles of W that hold elements of the shard, in whole rows of tiles.
+std::int64_t chunks_of(const ShardAmax& op) {
+  const Shard& shard = op.shard;
+  if (shard.x.elements() == 0) return 0;
+  constexpr std::int64_t kTile = 128;
+  const std::int64_t width = shard.whole[1];
+  return (ceil_div(ceil_div(shard.first + shard.x.elements(), width), kTile) - shard.first / width / kTile) *
+         ceil_div(width, kTile);
+}
+std::int64_t chunks_of(const ScalesFromAmax& op) { return ceil_div(op.scale_inv.elements(), cuda::kScalesOfChunk); }
+std::int64_t chunks_of(const CastShard& op) {
+  const std::int64_t count = op.shard.x.elements();
+  if (count == 0) return op.scale ? 1 : 0;
+  return ceil_div(count, 8 * cuda::kCastThreads * cuda::cast_ahead(size_of(op.shard.x.dtype)));
+}
+
+bool are_alike(const ShardAmax& a, const ShardAmax& b) {
+  return a.shard.x.dtype == b.shard.x.dtype && a.tile == b.tile && static_cast<bool>(a.columns) == static_cast<bool>(b.columns);
+}
+bool are_alike(const ScalesFromAmax& a, const ScalesFromAmax& b) { return a.spec.tile == b.spec.tile; }
+bool are_alike(const CastShard& a, const CastShard& b) {
+  return a.shard.x.dtype == b.shard.x.dtype && a.spec.format == b.spec.format && a.spec.tile == b.spec.tile;
+}
+
 }  // namespace
 
 Shape amax_shape(ScaleTile tile, Along along, const Shape& whole) {
@@ -90,7 +127,7 @@ Shape amax_shape(ScaleTile tile, Along along, const Shape& whole) {
 
 void shard_amax(Stream& stream, const ShardAmax& op) {
   check(op);
-  stream.count("shard_amax", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.shard.x.bytes())});
+  stream.count("shard_amax", work_of(op));
   if (op.shard.x.elements() == 0) return;
   if (stream.kind() == DeviceKind::cpu) cpu::shard_amax(op);
   if constexpr (kCudaBackend) {
@@ -100,8 +137,7 @@ void shard_amax(Stream& stream, const ShardAmax& op) {
 
 void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
   check(op);
-  stream.count("scales_from_amax",
-               {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(2 * op.amax.bytes() + op.scale_inv.bytes())});
+  stream.count("scales_from_amax", work_of(op));
   if (op.scale_inv.elements() == 0) return;
   if (stream.kind() == DeviceKind::cpu) cpu::scales_from_amax(op);
   if constexpr (kCudaBackend) {
@@ -111,14 +147,65 @@ void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
 
 void cast_shard(Stream& stream, const CastShard& op) {
   check(op);
-  double bytes = static_cast<double>(op.shard.x.bytes());
-  for (const Tensor* codes : {&op.codes, &op.column_codes}) {
-    if (*codes) bytes += static_cast<double>(codes->bytes());
-  }
-  stream.count("cast_shard", {.flops = 0, .fp8_flops = 0, .bytes = bytes});
+  stream.count("cast_shard", work_of(op));
   if (stream.kind() == DeviceKind::cpu) cpu::cast_shard(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::cast_shard(stream, op);
+  }
+}
+
+template <class Op>
+CastList<Op>::CastList(Device& device, std::vector<Op> ops) : ops_(std::move(ops)) {
+  std::vector<CastItem> items;
+  std::vector<std::int64_t> chunks;
+  for (const Op& op : ops_) {
+    check(op);
+    require(are_alike(op, ops_.front()), "shards: a list with several kinds of casts");
+    items.emplace_back();
+    if constexpr (kCudaBackend) {
+      if (device.kind() == DeviceKind::cuda) items.back() = cuda::item_of(op);
+    }
+    chunks.push_back(chunks_of(op));
+    work_ += work_of(op);
+  }
+  table_ = OpTable<CastItem>(device, items, chunks);
+}
+template class CastList<ShardAmax>;
+template class CastList<ScalesFromAmax>;
+template class CastList<CastShard>;
+
+void shard_amax(Stream& stream, const CastList<ShardAmax>& list) {
+  if (list.table().chunks() == 0) return;
+  stream.count("shard_amax", list.work());
+  if (stream.kind() == DeviceKind::cpu) {
+    for (const ShardAmax& op : list.ops()) {
+      if (op.shard.x.elements() > 0) cpu::shard_amax(op);
+    }
+  }
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::shard_amax(stream, list);
+  }
+}
+
+void scales_from_amax(Stream& stream, const CastList<ScalesFromAmax>& list) {
+  if (list.table().chunks() == 0) return;
+  stream.count("scales_from_amax", list.work());
+  if (stream.kind() == DeviceKind::cpu) {
+    for (const ScalesFromAmax& op : list.ops()) cpu::scales_from_amax(op);
+  }
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::scales_from_amax(stream, list);
+  }
+}
+
+void cast_shard(Stream& stream, const CastList<CastShard>& list) {
+  if (list.table().chunks() == 0) return;
+  stream.count("cast_shard", list.work());
+  if (stream.kind() == DeviceKind::cpu) {
+    for (const CastShard& op : list.ops()) cpu::cast_shard(op);
+  }
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::cast_shard(stream, list);
   }
 }
 

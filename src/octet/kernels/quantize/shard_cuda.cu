@@ -1,7 +1,9 @@
 #include <limits>
 
 #include "octet/kernels/quantize/amax_epilogue_cuda.cuh"
+#include "octet/kernels/quantize/cast_list_cuda.h"
 #include "octet/kernels/quantize/codes_cuda.cuh"
+#include "octet/kernels/quantize/items_cuda.cuh"
 #include "octet/kernels/quantize/magnitudes_cuda.cuh"
 #include "octet/kernels/quantize/shard_cuda.h"
 
@@ -10,6 +12,7 @@ namespace {
 
 constexpr int kBlock = 128, kMx = 32;
 constexpr int kThreads = 256;
+static_assert(kThreads == kCastThreads && kThreads == kScalesOfChunk);
 
 // The values in BF16, rounded as on the CPU.
 __device__ inline Bf16Vector rounded(const Bf16Vector& values) { return values; }
@@ -116,9 +119,9 @@ struct Scales {
   std::int64_t down;
 };
 
-__global__ void __launch_bounds__(kThreads) scales_kernel(const Scales op) {
+__device__ void compute_scales(const Scales& op, std::int64_t chunk) {
   constexpr std::uint8_t kOne = 127;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int64_t i = chunk * kThreads + threadIdx.x;
   if (i >= op.rows * op.cols) return;
   const std::int64_t row = i / op.cols, k = i % op.cols, at = row * op.stride + k;
   const bool padding = op.transposed && k >= op.down;
@@ -134,11 +137,17 @@ __global__ void __launch_bounds__(kThreads) scales_kernel(const Scales op) {
   op.multipliers[from] = scale;
 }
 
+__global__ void __launch_bounds__(kThreads) scales_kernel(const Scales op) { compute_scales(op, blockIdx.x); }
+__global__ void __launch_bounds__(kThreads) scales_of_items_kernel(const CastItem* items, const Chunk* chunks) {
+  const Chunk chunk = chunks[blockIdx.x];
+  compute_scales(item_at<Scales>(items, chunk.item), chunk.number);
+}
+
 // Each thread casts vectors that are kThreads apart. If `wide`, vectors
 // are whole, aligned to 16 bytes, and do not cross rows of W.
 template <class T>
 struct Cast {
-  static constexpr int kAhead = sizeof(T) == 2 ? 4 : 2;  // vectors per thread, all of whose loads are in flight at once
+  static constexpr int kAhead = cast_ahead(sizeof(T));  // vectors per thread, all of whose loads are in flight at once
   const T* x;
   std::int64_t first, count, cols;
   ScaleTile tile;
@@ -198,11 +207,11 @@ __device__ unsigned cast_element(const Cast<T>& op, std::int64_t at) {
 }
 
 template <Fp8Format kFormat, class T>
-__global__ void __launch_bounds__(kThreads, 4) cast_kernel(const Cast<T> op) {
+__device__ __forceinline__ void cast_chunk(const Cast<T>& op, std::int64_t chunk) {
   constexpr int kAhead = Cast<T>::kAhead;
-  if (op.scale_inv && blockIdx.x == 0 && threadIdx.x == 0) *op.scale_inv = 1.0f / *op.multipliers;
+  if (op.scale_inv && chunk == 0 && threadIdx.x == 0) *op.scale_inv = 1.0f / *op.multipliers;
   const unsigned so_far = op.amax ? __float_as_uint(*op.amax) : 0u;  // avoids atomic operations by warps that cannot raise it
-  const std::int64_t begin = (std::int64_t{blockIdx.x} * kAhead * kThreads + threadIdx.x) * kVector;
+  const std::int64_t begin = (chunk * kAhead * kThreads + threadIdx.x) * kVector;
   unsigned largest = 0;
   if (op.wide) {
     Vector<T> raw[kAhead] = {};
@@ -233,9 +242,20 @@ __global__ void __launch_bounds__(kThreads, 4) cast_kernel(const Cast<T> op) {
   if (threadIdx.x % 32 == 0 && largest > so_far) raise(op.amax, __uint_as_float(largest));
 }
 
-}  // namespace
+template <Fp8Format kFormat, class T>
+__global__ void __launch_bounds__(kThreads, 4) cast_kernel(const Cast<T> op) {
+  cast_chunk<kFormat>(op, blockIdx.x);
+}
+template <Fp8Format kFormat, class T>
+__global__ void __launch_bounds__(kThreads, 4) cast_items_kernel(const CastItem* items, const Chunk* chunks) {
+  const Chunk chunk = chunks[blockIdx.x];
+  const Cast<T> op = item_at<Cast<T>>(items, chunk.item);
+  cast_chunk<kFormat>(op, chunk.number);
+}
 
-void shard_amax(Stream& stream, const ShardAmax& op) {
+// Calls f(source, epilogue).
+template <class F>
+void with_amax(const ShardAmax& op, F f) {
   visit_source(op.shard.x.dtype, [&]<class T>() {
     const ShardSource<T> source(op.shard);
     float* const rows = scales_of(op.rows);
@@ -243,33 +263,82 @@ void shard_amax(Stream& stream, const ShardAmax& op) {
     const std::int64_t stride = op.rows ? op.rows.cols() : 0, cols = op.shard.whole[1];
     switch (op.tile) {
       case ScaleTile::tensor:
-        return launch_tiles(stream, source, AmaxEpilogue{.whole = rows});
+        return f(source, AmaxEpilogue{.whole = rows});
       case ScaleTile::row:
-        return launch_tiles(stream, source, AmaxEpilogue{.rows = rows ? rows + source.first_row : nullptr, .columns = columns});
+        return f(source, AmaxEpilogue{.rows = rows ? rows + source.first_row : nullptr, .columns = columns});
       case ScaleTile::block_128x128:
-        return launch_tiles(stream, source,
-                            BlockAmaxEpilogue{.amax = rows + source.first_row / kBlock * stride, .stride = stride});
+        return f(source, BlockAmaxEpilogue{.amax = rows + source.first_row / kBlock * stride, .stride = stride});
       default:  // MX
-        launch_tiles(stream, source,
-                     MxAmaxEpilogue{.rows = rows ? rows + source.first_row * stride : nullptr,
-                                    .rows_stride = stride,
-                                    .columns = columns ? columns + source.first_row / kMx * cols : nullptr,
-                                    .columns_stride = cols});
+        f(source, MxAmaxEpilogue{.rows = rows ? rows + source.first_row * stride : nullptr,
+                                 .rows_stride = stride,
+                                 .columns = columns ? columns + source.first_row / kMx * cols : nullptr,
+                                 .columns_stride = cols});
     }
   });
 }
 
-void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
+template <class Source, class Epilogue>
+struct AmaxItem {
+  Source source;
+  Epilogue amax;
+};
+struct AmaxOfItem {
+  template <class Item>
+  static __device__ auto epilogue(const Item& item, float*) {
+    return item.amax;
+  }
+};
+
+Scales arguments_of(const ScalesFromAmax& op) {
   const Tensor& scales = op.scale_inv;
-  const Scales all{.amax = op.amax.as<float>(),
-                   .spec = op.spec,
-                   .multipliers = op.multipliers.as<float>(),
-                   .scale_inv = scales.data,
-                   .rows = scales.rows(),
-                   .cols = scales.cols(),
-                   .stride = scales.row_stride,
-                   .transposed = op.along == Along::columns && op.spec.tile == ScaleTile::mx_1x32,
-                   .down = op.amax.rows()};
+  return {.amax = op.amax.as<float>(),
+          .spec = op.spec,
+          .multipliers = op.multipliers.as<float>(),
+          .scale_inv = scales.data,
+          .rows = scales.rows(),
+          .cols = scales.cols(),
+          .stride = scales.row_stride,
+          .transposed = op.along == Along::columns && op.spec.tile == ScaleTile::mx_1x32,
+          .down = op.amax.rows()};
+}
+
+template <class T>
+Cast<T> cast_of(const CastShard& op) {
+  const std::int64_t cols = op.shard.whole[1];
+  const bool rows_are_vectors = op.spec.tile == ScaleTile::tensor || cols % kVector == 0;
+  const bool countable = op.shard.whole.elements() / kVector <= std::numeric_limits<unsigned>::max();
+  return {.x = op.shard.x.as<T>(),
+          .first = op.shard.first,
+          .count = op.shard.x.elements(),
+          .cols = cols,
+          .tile = op.spec.tile,
+          .codes = op.codes.as_bytes(),
+          .multipliers = op.scale ? op.scale : scales_of(op.multipliers),
+          .stride = op.multipliers ? op.multipliers.cols() : 0,
+          .column_codes = op.column_codes.as_bytes(),
+          .column_multipliers = scales_of(op.column_multipliers),
+          .scale_inv = scales_of(op.scale_inv),
+          .amax = op.amax,
+          .wide = rows_are_vectors && countable && on_multiple(op.shard.x.data, 16) && on_multiple(op.codes.data, kVector) &&
+                  on_multiple(op.column_codes.data, kVector) && on_multiple(op.column_multipliers.data, 16)};
+}
+
+// Calls f.template operator()<kFormat, T>() for the format and the dtype of an op.
+template <class F>
+void visit_cast(const CastShard& op, F f) {
+  visit_source(op.shard.x.dtype, [&]<class T>() {
+    visit_format(op.spec.format, [&]<Fp8Format kFormat>() { f.template operator()<kFormat, T>(); });
+  });
+}
+
+}  // namespace
+
+void shard_amax(Stream& stream, const ShardAmax& op) {
+  with_amax(op, [&](const auto& source, const auto& epilogue) { launch_tiles(stream, source, epilogue); });
+}
+
+void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
+  const Scales all = arguments_of(op);
   const auto blocks = static_cast<unsigned>(ceil_div(all.rows * all.cols, kThreads));
   scales_kernel<<<blocks, kThreads, 0, octet::cuda::native_stream(stream)>>>(all);
   octet::cuda::check_launch("scales_from_amax");
@@ -278,29 +347,44 @@ void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
 void cast_shard(Stream& stream, const CastShard& op) {
   const std::int64_t count = op.shard.x.elements();
   if (count == 0 && !op.scale) return;
-  visit_source(op.shard.x.dtype, [&]<class T>() {
-    const std::int64_t cols = op.shard.whole[1];
-    const bool rows_are_vectors = op.spec.tile == ScaleTile::tensor || cols % kVector == 0;
-    const bool countable = op.shard.whole.elements() / kVector <= std::numeric_limits<unsigned>::max();
-    const Cast<T> all{.x = op.shard.x.as<T>(),
-                      .first = op.shard.first,
-                      .count = count,
-                      .cols = cols,
-                      .tile = op.spec.tile,
-                      .codes = op.codes.as_bytes(),
-                      .multipliers = op.scale ? op.scale : scales_of(op.multipliers),
-                      .stride = op.multipliers ? op.multipliers.cols() : 0,
-                      .column_codes = op.column_codes.as_bytes(),
-                      .column_multipliers = scales_of(op.column_multipliers),
-                      .scale_inv = scales_of(op.scale_inv),
-                      .amax = op.amax,
-                      .wide = rows_are_vectors && countable && on_multiple(op.shard.x.data, 16) &&
-                              on_multiple(op.codes.data, kVector) && on_multiple(op.column_codes.data, kVector) &&
-                              on_multiple(op.column_multipliers.data, 16)};
+  visit_cast(op, [&]<Fp8Format kFormat, class T>() {
     const auto blocks = static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(count, Cast<T>::kAhead * kThreads * kVector)));
-    visit_format(op.spec.format, [&]<Fp8Format kFormat>() {
-      cast_kernel<kFormat><<<blocks, kThreads, 0, octet::cuda::native_stream(stream)>>>(all);
-    });
+    cast_kernel<kFormat><<<blocks, kThreads, 0, octet::cuda::native_stream(stream)>>>(cast_of<T>(op));
+    octet::cuda::check_launch("cast_shard");
+  });
+}
+
+CastItem item_of(const ShardAmax& op) {
+  CastItem result;
+  with_amax(op, [&]<class Source, class Epilogue>(const Source& source, const Epilogue& epilogue) {
+    result = as_item(AmaxItem<Source, Epilogue>{source, epilogue});
+  });
+  return result;
+}
+CastItem item_of(const ScalesFromAmax& op) { return as_item(arguments_of(op)); }
+CastItem item_of(const CastShard& op) {
+  CastItem result;
+  visit_source(op.shard.x.dtype, [&]<class T>() { result = as_item(cast_of<T>(op)); });
+  return result;
+}
+
+void shard_amax(Stream& stream, const CastList<ShardAmax>& list) {
+  with_amax(list.ops().front(), [&]<class Source, class Epilogue>(const Source&, const Epilogue&) {
+    launch_items<AmaxItem<Source, Epilogue>, AmaxOfItem, Epilogue>(stream, list.table(), nullptr);
+  });
+}
+
+void scales_from_amax(Stream& stream, const CastList<ScalesFromAmax>& list) {
+  scales_of_items_kernel<<<static_cast<unsigned>(list.table().chunks()), kThreads, 0, octet::cuda::native_stream(stream)>>>(
+      list.table().items_of_device(), list.table().chunks_of_device());
+  octet::cuda::check_launch("scales_from_amax");
+}
+
+void cast_shard(Stream& stream, const CastList<CastShard>& list) {
+  visit_cast(list.ops().front(), [&]<Fp8Format kFormat, class T>() {
+    cast_items_kernel<kFormat, T>
+        <<<static_cast<unsigned>(list.table().chunks()), kThreads, 0, octet::cuda::native_stream(stream)>>>(
+            list.table().items_of_device(), list.table().chunks_of_device());
     octet::cuda::check_launch("cast_shard");
   });
 }

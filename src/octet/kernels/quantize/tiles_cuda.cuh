@@ -41,7 +41,7 @@ constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 // The matrix that a source covers.
 struct Extent {
   int rows = 0, cols = 0;
-  bool wide = false;  // all vectors are whole and aligned
+  bool wide = false;                     // all vectors are whole and aligned
   const std::int32_t* groups = nullptr;  // the group of each row of tiles, or -1 for none (tensor/row_groups.h); null: one tensor
 };
 
@@ -126,17 +126,17 @@ __device__ void gather(const Source& source, const Tile& tile, Bf16Vector (&made
 //     State begin(int group) const;
 //     void finish(const Tile&, const Bf16Vector (&values)[kTileRows], const State&, Shared&) const;
 //   };
+// Produces kAcross tiles of row `down` of tiles, from column `first` of blocks of tiles on.
 template <class Source, class Epilogue>
-__global__ void __launch_bounds__(kTileThreads, Source::kBlocks) produce_tiles(const Source source, const Epilogue epilogue) {
-  __shared__ typename Epilogue::Shared shared;
-  // Starts with the last rows, which the previous kernel left in the cache.
-  const int down = static_cast<int>(gridDim.y - 1 - blockIdx.y), group = source.groups ? source.groups[down] : 0;
+__device__ __forceinline__ void produce(const Source& source, const Epilogue& epilogue, int down, int first,
+                                        typename Epilogue::Shared& shared) {
+  const int group = source.groups ? source.groups[down] : 0;
   if (group < 0) return;
   const typename Epilogue::State state = epilogue.begin(group);
 #pragma unroll 1
   for (int across = 0; across < Source::kAcross; ++across) {
     Tile tile{.row0 = down * kTile,
-              .col0 = (static_cast<int>(blockIdx.x) * Source::kAcross + across) * kTile,
+              .col0 = (first * Source::kAcross + across) * kTile,
               .rows = source.rows,
               .cols = source.cols,
               .group = group};
@@ -155,6 +155,13 @@ __global__ void __launch_bounds__(kTileThreads, Source::kBlocks) produce_tiles(c
       tile.cols += source.cols;
     }
   }
+}
+
+template <class Source, class Epilogue>
+__global__ void __launch_bounds__(kTileThreads, Source::kBlocks) produce_tiles(const Source source, const Epilogue epilogue) {
+  __shared__ typename Epilogue::Shared shared;
+  // Starts with the last rows, which the previous kernel left in the cache.
+  produce(source, epilogue, static_cast<int>(gridDim.y - 1 - blockIdx.y), static_cast<int>(blockIdx.x), shared);
 }
 
 template <class Source, class Epilogue>

@@ -177,6 +177,7 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   for (nn::Linear* linear : linears()) {
     if (linear->weight().held) linear->bind();
   }
+  units_->prepare_casts();
   const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
   const Shape table_shape{max_seq_len, rotary_dim}, positions_shape{max_seq_len};
   rope_buffer_ = stream.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
