@@ -15,6 +15,7 @@ TEST(HealthSheet, RowsColumnsAndValues) {
   report::Run run;
   add_health(run, 11, {1, 100, 200});
   run.health.push_back({.step = 200, .tensor = "lm_head.w", .amax = 9});
+  run.health.push_back({.step = 200, .tensor = "model.norm.n", .edge_pct = 3.5});  // a norm is no linear
   const HealthSheet sheet = health_sheet(run);
   ASSERT_EQ(sheet.rows.size(), 23u);
   EXPECT_EQ(sheet.rows[0].label, "q_proj");

@@ -107,6 +107,21 @@ TEST(HealthVerdict, WatchesChannelsWhoseGateAndUpRowsAlign) {
             "weight, cosine of a channel's gate and up rows: 0.970, the limit is 0.9 (Fishman et al., 2024)");
 }
 
+TEST(HealthVerdict, WatchesNormsAtTheEdgeOfTheirBinade) {
+  const auto norms = [](double edge_pct) {
+    return std::vector<HealthSample>{{.step = 1, .tensor = "a.x", .saturated_pct = 0, .flushed_pct = 0, .sqnr_db = 31},
+                                     {.step = 1, .tensor = "b.input_layernorm.n", .edge_pct = 0.0},
+                                     {.step = 1, .tensor = "a.input_layernorm.n", .edge_pct = edge_pct}};
+  };
+  EXPECT_TRUE(find_unhealthy(norms(30)).empty());
+  const std::vector<HealthFinding> found = find_unhealthy(norms(62.5));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].layer, "a.input_layernorm");
+  EXPECT_EQ(found[0].concern, Concern::watch);
+  EXPECT_EQ(sentence_of(found[0]), "weights of the norm, at the edge of their binade: 62.5%, the limit is 30% (Su et al., 2025)");
+  EXPECT_TRUE(layers_of(found).empty()) << "a norm is no linear";
+}
+
 TEST(HealthVerdict, JudgesTheLogitsOfAttention) {
   const auto attention = [](double lse) {
     return std::vector<AttentionSample>{{.step = 1, .layer = "b", .lse_min = 0, .lse_max = 5},

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "octet/telemetry/health_verdict.h"
 #include "octet/tensor/host_tensor.h"
 #include "support/mesh_ranks.h"
 #include "support/near.h"
@@ -149,6 +150,85 @@ TEST(HealthOfGatedLayers, FindsTheChannelThatAligns) {
   EXPECT_NEAR(found[1], 1, 1e-5);
 }
 
+// The oracle casts each block with the scale of the MX specification, 2^(8 - e), and counts the largest code.
+TEST(HealthOfNorms, CountsTheLargestCodesOfTheSpecification) {
+  const Rng rng(5, RngStream::test);
+  std::uint64_t next = 0;
+  double largest = 0;
+  for (const std::size_t count : {1u, 31u, 64u, 100u, 4096u}) {
+    for (const double deviation : {0.0, 0.01, 0.1, 1.0, 100.0}) {
+      for (const double mean : {1e-3, 0.86, 0.99, 1.0, 1.6, 1.9, 3e5}) {
+        std::vector<double> weights(count);
+        for (double& w : weights)
+          w = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(mean * (1 + deviation * rng.normal(next++))))));
+        std::size_t at_edge = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          double amax = 0;
+          for (std::size_t j = i / 32 * 32; j < std::min(count, (i / 32 + 1) * 32); ++j)
+            amax = std::max(amax, std::abs(weights[j]));
+          int exponent = 0;  // amax = m 2^exponent with m in [0.5, 1)
+          std::frexp(amax, &exponent);
+          const auto scaled = static_cast<float>(std::ldexp(weights[i], 8 - (exponent - 1)));
+          at_edge += (encode_fp8(Fp8Format::e4m3, scaled) & 0x7F) == fp8_layout(Fp8Format::e4m3).max_code;
+        }
+        const double expected = 100.0 * static_cast<double>(at_edge) / static_cast<double>(count);
+        EXPECT_DOUBLE_EQ(train::edge_pct(weights), expected) << count << " weights of " << mean << ", deviation " << deviation;
+        largest = std::max(largest, expected);
+      }
+    }
+  }
+  EXPECT_EQ(largest, 100.0);
+  double most = 0;  // of weights that are spread out, wherever in its binade their mean lies
+  for (int i = 0; i < 32; ++i) {
+    std::vector<double> weights(8192);
+    for (double& w : weights) w = std::exp2(i / 32.0) * (1 + 0.1 * rng.normal(next++));
+    most = std::max(most, train::edge_pct(weights));
+  }
+  EXPECT_GT(most, 22);
+  EXPECT_LT(most, telemetry::kMaxEdgePct);
+  EXPECT_EQ(train::edge_pct(std::vector<double>(64, 1.0)), 0.0) << "a new norm";
+  EXPECT_EQ(train::edge_pct(std::vector<double>(64, 0.99)), 100.0);
+  EXPECT_EQ(train::edge_pct(std::vector<double>(64, 0.0)), 0.0);
+  EXPECT_EQ(train::edge_pct({}), 0.0);
+}
+
+// Each norm gives one sample, whatever is recomputed, and none if nobody asks.
+TEST(HealthOfNorms, SamplesEveryNormOnce) {
+  for (const models::DecoderConfig& config : {tiny_config(), tiny_qwen3_config(), tiny_gpt_neox_config(true)}) {
+    for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+      train::EngineOptions options = tiny_options("mxfp8");
+      options.model = config;
+      options.model.head_dim = 16;
+      options.checkpointing = mode;
+      train::HealthWatch health;
+      options.watch = &health;
+      const auto engine = make_engine(options);
+      std::map<std::string, double> expected, actual;
+      for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
+        if (p.spec.init != parallel::Init::ones) continue;
+        const auto count = static_cast<std::size_t>(p.elements()), at_edge = expected.size() % count;
+        for (std::size_t i = 0; i < count; ++i) p.primary().as<float>()[i] = i < at_edge ? 0.97f : 0.8f;
+        expected[p.spec.name.substr(0, p.spec.name.rfind('.')) + ".n"] =
+            100.0 * static_cast<double>(at_edge) / static_cast<double>(count);
+      }
+      engine->refresh();
+      const auto samples = [&] {
+        engine->zero_gradients();
+        engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
+        engine->stream().synchronize();
+        return health.take(3);
+      };
+      for (const telemetry::HealthSample& s : samples()) EXPECT_TRUE(s.of_linear() && !s.edge_pct) << s.tensor;
+      health.watch_norms();
+      for (const telemetry::HealthSample& s : samples()) {
+        EXPECT_EQ(s.of_linear(), !s.edge_pct) << s.tensor;
+        if (s.edge_pct) EXPECT_TRUE(actual.emplace(s.tensor, *s.edge_pct).second) << s.tensor << " twice";
+      }
+      EXPECT_EQ(actual, expected);
+    }
+  }
+}
+
 // With queries and keys of zero every logit is 0. The token at position t sees t + 1 keys, so its log-sum-exp is log(t + 1).
 TEST(AttentionHealth, IsTheRangeOfTheLogSumExp) {
   for (const nn::Checkpointing checkpointing : {nn::Checkpointing::none, nn::Checkpointing::full}) {
@@ -188,9 +268,17 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
   train::EngineOptions options = tiny_options(GetParam());
   const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
   const auto samples_of = [&](train::Engine& engine, train::HealthWatch& health) {
-    engine.model().parameters().initialise(engine.stream(), 7);
+    parallel::ParameterStore& store = engine.model().parameters();
+    store.initialise(engine.stream(), 7);
+    for (parallel::Parameter& p : store.parameters()) {
+      if (p.spec.init != parallel::Init::ones) continue;
+      p.spec.init = parallel::Init::normal;  // norms that differ
+      p.spec.init_std = 0.3;
+      store.initialise(engine.stream(), p, 7);
+    }
     engine.refresh();
     health.take(0);
+    health.watch_norms();
     for (std::uint32_t step = 1; step <= 2; ++step) {
       engine.zero_gradients(2);
       engine.forward_backward(tokens.batch(), &health);
@@ -223,8 +311,13 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
       const std::vector<telemetry::HealthSample> samples = samples_of(engine, own);
       EXPECT_EQ(engine.device().memory().total_peak, train::measure(part, DeviceKind::cpu).total());
       ASSERT_EQ(samples.size(), expected.size()) << "each operand once a step";
-      std::size_t of_weights = 0;
+      std::size_t of_weights = 0, of_norms = 0;
       for (const telemetry::HealthSample& s : samples) {
+        if (!s.of_linear()) {
+          ++of_norms;
+          const auto equal = [&](const telemetry::HealthSample& e) { return e.tensor == s.tensor && e.edge_pct == s.edge_pct; };
+          EXPECT_TRUE(std::any_of(expected.begin(), expected.end(), equal)) << s.tensor << " " << *s.edge_pct;
+        }
         if (!s.tensor.ends_with(".w")) continue;
         const auto same = [&](const telemetry::HealthSample& e) {
           return e.tensor == s.tensor && e.amax == s.amax && e.scale == s.scale && e.saturated_pct == s.saturated_pct &&
@@ -235,6 +328,7 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
         EXPECT_EQ(s.alignment.has_value(), s.tensor.ends_with(".gate_proj.fused.w")) << s.tensor;
       }
       EXPECT_GT(of_weights, 0u);
+      EXPECT_EQ(of_norms, 2u * 5) << "two steps";
     });
   }
 }

@@ -81,6 +81,10 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved
   }
   saved.qkv_in = linear_forward(scope, qkv_, h, forward_reads(scope), {}, saved.qkv);
   if (options_.head_norm) {
+    if (scope.watch) {
+      scope.watch->norm(scope, options_.name + ".q_norm", q_norm_->value);
+      scope.watch->norm(scope, options_.name + ".k_norm", k_norm_->value);
+    }
     kernels::head_norm_forward(scope.stream, {.norm = head_norm(),
                                               .x = saved.qkv.slice_cols(0, q_cols() + kv_cols()),
                                               .epsilon = *options_.head_norm,

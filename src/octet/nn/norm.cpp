@@ -11,7 +11,8 @@ Tensor row(const Tensor& statistics, std::int64_t i) { return statistics.slice_r
 }  // namespace
 
 Norm::Norm(NormKind kind, const std::string& name, std::int64_t dim, double epsilon, parallel::ParameterStore& store)
-    : kind_(kind),
+    : name_(name),
+      kind_(kind),
       epsilon_(epsilon),
       weight_(&store.add({.name = name + ".weight", .shape = {dim}, .init = parallel::Init::ones, .decay = false})) {
   if (kind == NormKind::layer) bias_ = &store.add({.name = name + ".bias", .shape = {dim}, .init_std = 0.0, .decay = false});
@@ -23,6 +24,7 @@ Tensor Norm::allocate_statistics(const Scope& scope, Arena& arena, std::int64_t 
 }
 
 void Norm::forward(const Scope& scope, const Tensor& x, const Operand& y, const Tensor& statistics) const {
+  if (scope.watch) scope.watch->norm(scope, name_, weight_->value);
   if (kind_ == NormKind::rms) {
     return kernels::rmsnorm_forward(
         scope.stream, scope.scratch,

@@ -34,6 +34,7 @@ class Norm {
   parallel::Parameter& bias() const { return *bias_; }  // only of a layer norm
 
  private:
+  std::string name_;
   NormKind kind_;
   double epsilon_;
   parallel::Parameter* weight_;

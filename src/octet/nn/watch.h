@@ -27,6 +27,8 @@ class Watch {
   virtual void product(const Scope& scope, std::string_view linear, std::string_view which, const kernels::Gemm& gemm) = 0;
   // `lse` [H, T] F32, or F64 on a device that computes in F64: the log-sum-exp of this rank's heads and tokens.
   virtual void attention(const Scope& scope, std::string_view layer, const Tensor& lse) = 0;
+  // The weight [D] of a norm, in each pass that applies it. `name` is that of the norm.
+  virtual void norm(const Scope&, std::string_view, const Tensor&) {}
 };
 
 // Runs a watched GEMM once more. Returns the product, in scope.scratch.

@@ -255,6 +255,7 @@ HealthSheet health_sheet(const Run& run) {
   std::array<bool, 4> occurs{};
   static const std::array<std::string, 4> kOperands{"x", "w", "g", ""};
   for (const HealthSample& sample : run.health) {
+    if (!sample.of_linear()) continue;
     if (steps.empty() || steps.back() < sample.step) steps.push_back(sample.step);
     const auto [name, operand] = split_operand(sample.tensor);
     if (row_of.emplace(name, sheet.rows.size()).second) sheet.rows.push_back(parse_row(name));
@@ -279,6 +280,7 @@ HealthSheet health_sheet(const Run& run) {
     by_operand.assign(sheet.operands.size(), std::vector<double>(sheet.rows.size() * sheet.columns, kUnknown));
   }
   for (const HealthSample& sample : run.health) {
+    if (!sample.of_linear()) continue;
     const auto [name, operand] = split_operand(sample.tensor);
     const auto step = static_cast<std::size_t>(std::lower_bound(steps.begin(), steps.end(), sample.step) - steps.begin());
     const std::size_t cell = row_of[name] * sheet.columns + step * sheet.columns / steps.size();

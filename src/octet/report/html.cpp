@@ -228,6 +228,18 @@ std::string attention_text(const Run& run) {
   return fmt::format("<p class=\"hint\">Log-sum-exp of attention's logits: from {} to {}.</p>", at(low.lse_min, low), at(high.lse_max, high));
 }
 
+// "Weights of norms at the edge of their binade: at most 3.1% (model.layers.3.input_layernorm, step 40)."
+std::string norms_text(const Run& run) {
+  const telemetry::HealthSample* most = nullptr;
+  for (const telemetry::HealthSample& s : run.health) {
+    if (s.edge_pct && (!most || *s.edge_pct > *most->edge_pct)) most = &s;
+  }
+  if (!most) return "";
+  return fmt::format("<p class=\"hint\">Weights of norms at the edge of their binade: at most {}% ({}, step {}).</p>",
+                     format_significant(*most->edge_pct, 3), escape(most->tensor.substr(0, most->tensor.size() - 2)),
+                     format_count(most->step));
+}
+
 // What the samples say about the run, in a sentence for each finding.
 std::string verdict_text(const Run& run) {
   const std::vector<telemetry::HealthFinding> findings = telemetry::find_unhealthy(run.health, run.attention);
@@ -251,7 +263,7 @@ std::string health_section(const std::vector<Shown>& shown) {
     put(sheets, "<details open><summary>{}{}<span>{} linear layers; each strip runs from step {} to {}</span></summary>", swatch(s), name,
         format_count(static_cast<std::int64_t>(sheet.rows.size())), format_count(sheet.first_step), format_count(sheet.last_step));
     put(sheets, "{}<figure>{}</figure>{}</details>", verdict_text(*s.run), draw(sheet, "FP8 health of " + s.row->label),
-        attention_text(*s.run));
+        attention_text(*s.run) + norms_text(*s.run));
   }
   if (rows.empty()) return "";
   return fmt::format("<section><h2>FP8 health</h2><p class=\"hint\">What the casts did to inputs, weights and output gradients of every linear layer. "

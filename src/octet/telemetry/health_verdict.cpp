@@ -45,7 +45,7 @@ class Values {
 struct TensorHealth {
   std::string layer;
   char operand;
-  Values saturated, flushed, sqnr, kurtosis, amax_to_rms, alignment;
+  Values saturated, flushed, sqnr, kurtosis, amax_to_rms, alignment, edge;
   double sqnr_db = 0;  // median of `sqnr`
 };
 
@@ -77,6 +77,7 @@ std::string sentence_of(const HealthFinding& f) {
   const std::string_view operand = f.operand == 'x'   ? "input"
                                    : f.operand == 'w' ? "weight"
                                    : f.operand == 'g' ? "gradient"
+                                   : f.operand == 'n' ? "weights of the norm"
                                                       : "logits";
   const bool spaced = f.unit == "dB";
   const auto value = [&](double x) { return concat(format_significant(x, 3), spaced ? " " : "", f.unit); };
@@ -99,7 +100,8 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
                          .sqnr = {},
                          .kurtosis = {},
                          .amax_to_rms = {},
-                         .alignment = {}});
+                         .alignment = {},
+                         .edge = {}});
     }
     TensorHealth& tensor = tensors[place->second];
     tensor.saturated.add(sample.saturated_pct);
@@ -108,6 +110,7 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
     tensor.kurtosis.add(sample.kurtosis);
     tensor.amax_to_rms.add(sample.amax_to_rms);
     if (sample.alignment) tensor.alignment.add(*sample.alignment);
+    if (sample.edge_pct) tensor.edge.add(*sample.edge_pct);
   }
   std::map<char, Values> peers;
   for (TensorHealth& tensor : tensors) {
@@ -138,6 +141,8 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
     };
     const double aligned = tensor.alignment.median();
     if (aligned > kAligned) watch("cosine of a channel's gate and up rows", "", aligned, kAligned, "Fishman et al., 2024");
+    const double edge = tensor.edge.median();
+    if (edge > kMaxEdgePct) watch("at the edge of their binade", "%", edge, kMaxEdgePct, "Su et al., 2025");
     if (tensor.operand != 'x') continue;
     const double massive = tensor.amax_to_rms.median();
     if (massive > kMassive) watch("largest against root mean square", "×", massive, kMassive, "Sun et al., 2024");

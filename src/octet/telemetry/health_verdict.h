@@ -40,6 +40,13 @@ inline constexpr double kAligned = 0.9;
 // Scaling Vision Transformers to 22 Billion Parameters, 2023).
 inline constexpr double kLargeLogit = 1000, kDivergingLogit = 10'000;
 
+// The percentage of a norm's weights that lie at the edge of their binade. Weights of a norm resemble each other. If those of a
+// block lie just below a power of two, the MX specification's scale clamps all of them to one code, and gradients are biased (Su
+// et al., Characterization and Mitigation of Training Instabilities in Microscaling Formats, 2025). Of normally distributed
+// weights with a standard deviation of a tenth of their mean at most 24% lie there, in a large norm, and of weights that are spread
+// more widely about 1%.
+inline constexpr double kMaxEdgePct = 30;
+
 enum class Concern : std::uint8_t {
   watch,   // often seen before trouble
   danger,  // FP8 loses this tensor, or the run is where others diverged
@@ -47,7 +54,7 @@ enum class Concern : std::uint8_t {
 
 struct HealthFinding {
   std::string layer;   // "model.layers.3.mlp.down_proj"
-  char operand = 'x';  // x, w or g; a: attention
+  char operand = 'x';  // x, w or g; a: attention; n: a norm, which `layer` names
   std::string figure;  // "flushed to zero", "saturated", "signal to noise", "largest against root mean square", ...
   std::string unit;    // "%", "dB", "×" or ""
   double value = 0;    // median of the samples
@@ -58,8 +65,8 @@ struct HealthFinding {
 // "input, flushed to zero: 12.0%, the limit is 10%"; without the layer.
 std::string sentence_of(const HealthFinding& finding);
 
-// Returns the findings for tensors named "LAYER.x", "LAYER.w" and "LAYER.g", in the order in which they first occur, then those
-// for attention.
+// Returns the findings for tensors named "LAYER.x", "LAYER.w", "LAYER.g" and "NORM.n", in the order in which they first occur,
+// then those for attention.
 std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples, std::span<const AttentionSample> attention = {});
 
 // Returns the linears of the dangerous findings, each once.

@@ -47,7 +47,8 @@ struct StepMetrics {
   NamedNumbers eval_losses{};
 };
 
-// One tensor of one sampled step. `tensor` is "<linear>.x" (input), "<linear>.w" (weight) or "<linear>.g" (output gradient).
+// One tensor of one sampled step. `tensor` is "<linear>.x" (input), "<linear>.w" (weight) or "<linear>.g" (output gradient), or
+// "<norm>.n", the weight of a norm, of which only `edge_pct` is known.
 struct HealthSample {
   std::int64_t step = 0;
   std::string tensor{};
@@ -59,6 +60,9 @@ struct HealthSample {
   double kurtosis = kUnknown;
   double amax_to_rms = kUnknown;
   std::optional<double> alignment{};
+  std::optional<double> edge_pct{};
+
+  bool of_linear() const { return !tensor.ends_with(".n"); }
 };
 
 // Attention of one layer in one sampled step. A log-sum-exp is the logarithm of the sum of exp(logit) over the keys that a token sees. Its
@@ -227,7 +231,10 @@ template <class Record, class Visitor>
   requires std::is_same_v<std::remove_const_t<Record>, HealthSample>
 void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "step", .help = "Step of the sample."}, r.step);
-  visit(FieldName{.json = "tensor", .help = "<linear>.x is an input, <linear>.w a weight and <linear>.g an output gradient."}, r.tensor);
+  visit(FieldName{.json = "tensor",
+                  .help = "<linear>.x is an input, <linear>.w a weight and <linear>.g an output gradient; <norm>.n is the weight "
+                          "of a norm, in mxfp8."},
+        r.tensor);
   visit(FieldName{.json = "amax", .help = "Largest absolute value."}, r.amax);
   visit(FieldName{.json = "scale", .help = "Codes are x * scale; the geometric mean if there are several scales."}, r.scale);
   visit(FieldName{.json = "saturated_pct", .help = "Per cent of all elements clamped to the largest code."}, r.saturated_pct);
@@ -239,6 +246,11 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .help = "Largest |cosine| between the gate's and the up projection's row of a channel; null of other tensors than weights of "
                           "gated layers."},
         r.alignment);
+  visit(FieldName{.json = "edge_pct",
+                  .help = "Per cent of a norm's weights that would get the largest code of their block of 32 as the MX "
+                          "specification scales it; "
+                          "null of other tensors, whose other fields are known instead."},
+        r.edge_pct);
 }
 
 template <class Record, class Visitor>

@@ -1,6 +1,7 @@
 #include "octet/train/health.h"
 
 #include <algorithm>
+#include <cmath>
 #include <regex>
 
 #include "octet/base/log.h"
@@ -32,6 +33,26 @@ void HealthWatch::attention(const nn::Scope& scope, std::string_view layer, cons
   scope.stream.copy_to_host(values.data(), lse.data, lse.bytes());
 }
 
+void HealthWatch::norm(const nn::Scope& scope, std::string_view name, const Tensor& weight) {
+  if (!watches_norms_ || scope.record == nn::Record::nothing || scope.stream.kind() == DeviceKind::meta) return;
+  auto& [of, values] = norms_.emplace_back(name, HostTensor(weight.dtype, weight.shape));
+  scope.stream.copy_to_host(values.data(), weight.data, weight.bytes());
+}
+
+double edge_pct(std::span<const double> weights) {
+  constexpr std::size_t kBlock = 32;
+  std::size_t at_edge = 0;
+  for (std::size_t begin = 0; begin < weights.size(); begin += kBlock) {
+    const std::span<const double> block = weights.subspan(begin, std::min(kBlock, weights.size() - begin));
+    double largest = 0;
+    for (const double w : block) largest = std::max(largest, std::abs(w));
+    if (!(largest > 0) || std::isinf(largest)) continue;
+    const double edge = 1.6875 * std::exp2(std::ilogb(largest));
+    for (const double w : block) at_edge += std::abs(w) >= edge;
+  }
+  return weights.empty() ? 0.0 : 100.0 * static_cast<double>(at_edge) / static_cast<double>(weights.size());
+}
+
 std::vector<telemetry::HealthSample> HealthWatch::take(std::int64_t step) {
   std::vector<telemetry::HealthSample> result;
   for (const Sample& s : samples_) {
@@ -47,6 +68,16 @@ std::vector<telemetry::HealthSample> HealthWatch::take(std::int64_t step) {
     if (!s.cosines.empty()) result.back().alignment = *std::max_element(s.cosines.begin(), s.cosines.end());
   }
   samples_.clear();
+  for (const auto& [name, weight] : norms_) {
+    std::vector<double> values;
+    visit_float(weight.dtype(), [&]<class T>() {
+      const T* const from = weight.view().as<T>();
+      for (std::int64_t i = 0; i < weight.shape().elements(); ++i)
+        values.push_back(static_cast<double>(static_cast<Real<T>>(from[i])));
+    });
+    result.push_back({.step = step, .tensor = name + ".n", .edge_pct = edge_pct(values)});
+  }
+  norms_.clear();
   return result;
 }
 

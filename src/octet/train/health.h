@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,9 @@ class HealthWatch final : public nn::Watch {
   void set_gated(std::set<std::string, std::less<>> linears) { gated_ = std::move(linears); }
   void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
   void attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) override;
+  // Also measures the weights of norms from now on.
+  void watch_norms() { watches_norms_ = true; }
+  void norm(const nn::Scope& scope, std::string_view name, const Tensor& weight) override;
 
   // Return the samples since the last call. The stream must be synchronised first.
   std::vector<telemetry::HealthSample> take(std::int64_t step);
@@ -42,7 +46,15 @@ class HealthWatch final : public nn::Watch {
   };
   std::deque<Sample> samples_;  // a deque, because copies to the samples may be running and their addresses must not change
   std::vector<std::pair<std::string, HostTensor>> lse_;  // by layer
+  bool watches_norms_ = false;
+  std::vector<std::pair<std::string, HostTensor>> norms_;  // weights, by norm
 };
+
+// Returns the percentage of weights that lie at the edge of the binade of their block: the largest of 32 weights one after
+// another has the binade [2^e, 2^(e+1)), and weights from 1.6875 · 2^e on become the largest code of E4M3, 1.75 · 2^e, if the
+// block is scaled by 2^(8 - e) as the MX specification says. Octet itself rounds scales the other way, so that nothing is
+// clamped, and keeps norms in BF16.
+double edge_pct(std::span<const double> weights);
 
 // The names of a model's linears whose weights are a gate and an up projection.
 std::set<std::string, std::less<>> gated_linears(const EngineOptions& options);

@@ -47,6 +47,7 @@ EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int 
   options.rank = rank;
   if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) {
     health.set_gated(gated_linears(options));
+    if (options.recipe.w.tile == ScaleTile::mx_1x32) health.watch_norms();
     options.watch = &health;
   }
   return options;

@@ -43,14 +43,16 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   m.eval_losses = held_out.by_name;
   if (sampled) {
     const std::vector<telemetry::HealthSample> samples = health_.take(step_);
-    double flushed = 0, saturated = 0;
+    double flushed = 0, saturated = 0, of_linears = 0;
     for (const telemetry::HealthSample& s : samples) {
+      if (!s.of_linear()) continue;
       flushed += s.flushed_pct;
       saturated += s.saturated_pct;
+      ++of_linears;
     }
-    if (!samples.empty()) {
-      m.fp8_underflow_pct = flushed / static_cast<double>(samples.size());
-      m.fp8_saturated_pct = saturated / static_cast<double>(samples.size());
+    if (of_linears > 0) {
+      m.fp8_underflow_pct = flushed / of_linears;
+      m.fp8_saturated_pct = saturated / of_linears;
     }
     recorder_->write(samples);
     in_danger_ = linears_to_demote(samples);

@@ -166,7 +166,8 @@ std::string files_page(const std::string& file) {
   const std::vector<RecordFile> files = {
       record_file<telemetry::StepMetrics>("metrics.jsonl", "One JSON object in each line, for each step that is logged."),
       record_file<telemetry::HealthSample>("fp8_health.jsonl",
-                                           "One JSON object in each line, for each quantised tensor of each sampled step."),
+                                           "One JSON object in each line, for each quantised tensor of each sampled step, "
+                                           "and in mxfp8 for each norm."),
       record_file<telemetry::AttentionSample>("attention_health.jsonl",
                                               "One JSON object in each line, for each attention layer of each sampled step."),
       record_file<telemetry::ExpertSample>("expert_loads.jsonl",
