@@ -4,7 +4,9 @@
 
 #include "octet/base/log.h"
 #include "octet/base/threads.h"
+#include "octet/comm/socket.h"
 #include "support/errors.h"
+#include "support/ranks.h"
 #include "support/tiny_model.h"
 #include "support/tiny_run.h"
 
@@ -162,31 +164,46 @@ TEST_F(Run, KeepsAsManyCheckpointsAsAskedAndTheLast) {
 // From step 30 on, FP8 loses the inputs of every down_proj: their scales are so small that all codes are zero.
 class Demote : public Run {
  protected:
-  static void spoil(train::Trainer& trainer, std::int64_t step) {
-    if (step < 30) return;
+  virtual void spoil(train::Trainer& trainer, std::int64_t step) const {
+    if (step >= 30) multiply_scales(trainer, 0x1p-80f);
+  }
+  static void multiply_scales(train::Trainer& trainer, float factor) {
     for (const recipes::ScaleState::Named& state : trainer.engine().model().scales().tensors()) {
       const bool of_expert = state.name.ends_with(".w2.x.scale");
-      if (state.name.ends_with("down_proj.x.scale") || of_expert) *state.tensor.as<float>() = 0x1p-60f;
+      if (state.name.ends_with("down_proj.x.scale") || of_expert) *state.tensor.as<float>() *= factor;
     }
   }
-  std::pair<ExitCode, std::string> run(const std::vector<std::string>& overrides, const std::string& resume = "none") {
+  // Runs this rank, and returns how it ends and which linears compute in BF16 then.
+  struct Ended {
+    ExitCode code = ExitCode::done;
+    std::vector<std::string> demoted;
+  };
+  Ended run_rank(const train::Config& config, const std::string& resume, train::World* world) const {
+    train::Trainer* running = nullptr;
+    const auto progress = [&](const train::StepProgress& at) { spoil(*running, at.step); };
+    train::Trainer trainer({.config = config, .resume = resume, .progress = progress, .world = world});
+    running = &trainer;
+    Ended ended;
+    try {
+      ended.code = trainer.run();
+    } catch (const Error& error) {
+      ended.code = error.code();
+    }
+    ended.demoted = trainer.engine().options().recipe.skip;
+    return ended;
+  }
+  train::Config config_with(const std::vector<std::string>& overrides) const {
     std::vector<std::string> all = {"precision.recipe=fp8_delayed", "training.steps=60",       "checkpoint.interval=10",
                                     "checkpoint.keep_latest_k=0",   "metrics.health_freq=1",   "metrics.log_freq=1",
                                     "anomaly.spike=1.03",           "anomaly.max_rollbacks=2", "optimizer.lr=0.01"};
     all.insert(all.end(), overrides.begin(), overrides.end());
-    train::Trainer* running = nullptr;
-    train::Trainer trainer(
-        {.config = config(all), .resume = resume, .progress = [&](const train::StepProgress& at) { spoil(*running, at.step); }});
-    running = &trainer;
+    return config(all);
+  }
+  std::pair<ExitCode, std::string> run(const std::vector<std::string>& overrides, const std::string& resume = "none") {
     ::testing::internal::CaptureStderr();
-    ExitCode code = ExitCode::done;
-    try {
-      code = trainer.run();
-    } catch (const Error& error) {
-      code = error.code();
-    }
-    demoted = trainer.engine().options().recipe.skip;
-    return {code, ::testing::internal::GetCapturedStderr()};
+    const Ended ended = run_rank(config_with(overrides), resume, nullptr);
+    demoted = ended.demoted;
+    return {ended.code, ::testing::internal::GetCapturedStderr()};
   }
   std::vector<std::string> demoted;
 };
@@ -203,6 +220,7 @@ TEST_F(Demote, TheLinearsThatFp8LosesGoToBf16AndTheRunGoesOn) {
   EXPECT_EQ(demoted, (std::vector<std::string>{"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}));
   const auto metrics = metrics_of(folder_ / "out");
   EXPECT_LT(metrics.at(60)["loss"], metrics.at(25)["loss"]);
+  EXPECT_EQ(read_lines(folder_ / "out/attention_health.jsonl").size(), 60u * 2) << "none of the step that was taken back";
 
   // The checkpoint remembers, so the run goes on to the same bits.
   const auto after = outcome_of(folder_ / "out");
@@ -242,6 +260,102 @@ TEST_F(Demote, ACheckpointKnowsTheLastSample) {
       folder_ / "out/checkpoints", [](std::string_view) {}, {}, 0);
   ASSERT_TRUE(reader);
   EXPECT_EQ(reader->meta().at("in_danger"), nlohmann::json({"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}));
+}
+
+// All ranks demote what one rank demotes, and a run goes on on another mesh with the same linears in BF16. From step 30 on, FP8
+// flushes many inputs of every down_proj to zero, which samples find and the loss hardly shows. After step 36 the final norm is
+// destroyed, so that on every mesh the run goes back after step 37.
+class DemoteOnRanks : public Demote {
+ protected:
+  void spoil(train::Trainer& trainer, std::int64_t step) const override {
+    if (step >= 30) multiply_scales(trainer, 0x1p-13f);
+    train::Engine& engine = trainer.engine();
+    if (step != 36 || !engine.options().recipe.skip.empty()) return;
+    for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+      if (p.spec.name != "model.norm.weight") continue;
+      for (std::int64_t i = 0; i < p.primary().elements(); ++i) p.primary().as<float>()[i] *= -9;
+    }
+    engine.refresh();
+  }
+  struct On {
+    const char* name;
+    int ranks;
+    std::vector<std::string> settings;
+  };
+  // Each rank is a thread that meets the others as a process would.
+  std::string run_on(const On& mesh, const std::vector<std::string>& overrides, const std::string& resume = "none") {
+    std::vector<std::string> all = overrides;
+    all.insert(all.end(), mesh.settings.begin(), mesh.settings.end());
+    // A smaller learning rate keeps meshes near each other, and a margin keeps other linears from saturating now and then.
+    for (const char* option : {"anomaly.remedy=demote", "anomaly.spike=1.5", "optimizer.lr=0.003", "precision.margin=1"})
+      all.emplace_back(option);
+    const train::Config config = config_with(all);
+    train::check_config(config, mesh.ranks);
+    const int port = comm::port_of(comm::listen_at("127.0.0.1", 0));
+    std::vector<Ended> ended(static_cast<std::size_t>(mesh.ranks));
+    ::testing::internal::CaptureStderr();
+    run_ranks(mesh.ranks, [&](int rank) {
+      const comm::RankEnvironment where{.rank = rank,
+                                        .size = mesh.ranks,
+                                        .local_rank = rank,
+                                        .local_size = mesh.ranks,
+                                        .host = mesh.ranks > 1 ? "127.0.0.1" : "",
+                                        .port = mesh.ranks > 1 ? port : 0,
+                                        .token = {},
+                                        .source = "a test"};
+      train::World world(where, config);
+      ended[static_cast<std::size_t>(rank)] = run_rank(config, resume, &world);
+    });
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    for (const Ended& rank : ended) {
+      EXPECT_EQ(rank.code, ExitCode::done) << mesh.name << ": " << said;
+      EXPECT_EQ(rank.demoted, ended.front().demoted) << mesh.name;
+    }
+    demoted = ended.front().demoted;
+    return said;
+  }
+  std::vector<double> losses(const std::string& out) const {
+    std::vector<double> result;
+    for (const auto& [step, line] : metrics_of(folder_ / out)) result.push_back(line["loss"]);
+    return result;
+  }
+};
+
+TEST_F(DemoteOnRanks, TheSameLinearsGoToBf16AndStayThereOnAnotherMesh) {
+  const std::vector<On> meshes = {
+      {"one", 1, {}},
+      {"shards", 2, {"parallel.shard=2", "parallel.reshard_after_forward=true", "parallel.gradients=sharded"}},
+      {"tensor", 2, {"parallel.tensor=2"}},
+      {"context", 2, {"parallel.context=2"}}};
+  const std::vector<std::string> expected = {"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"};
+  std::vector<double> of_one;
+  for (std::size_t i = 0; i < meshes.size(); ++i) {
+    const On &mesh = meshes[i], &next = meshes[(i + 1) % meshes.size()];
+    SCOPED_TRACE(mesh.name);
+    const std::string out = "run.output_dir=" + (folder_ / mesh.name).string();
+    const std::string said = run_on(mesh, {out});
+    EXPECT_TRUE(contains(said, "from now on in BF16: model.layers.0.mlp.down_proj, model.layers.1.mlp.down_proj")) << said;
+    EXPECT_EQ(demoted, expected);
+    const std::vector<double> before = losses(mesh.name);
+    ASSERT_EQ(before.size(), 60u);
+    if (of_one.empty()) of_one = before;
+    for (std::size_t step = 0; step < 60; ++step) EXPECT_NEAR(before[step], of_one[step], 0.02 * of_one[step]) << step + 1;
+    EXPECT_LT(before[59], before[29]) << "it learns on";
+
+    std::filesystem::remove_all(folder_ / mesh.name / "checkpoints/step-00000060");
+    std::filesystem::remove_all(folder_ / mesh.name / "model");
+    const std::string told = run_on(next, {out}, "auto");
+    EXPECT_FALSE(contains(told, "rollback")) << told;
+    EXPECT_EQ(demoted, expected) << "on " << next.name;
+    const std::vector<double> after = losses(mesh.name);
+    ASSERT_EQ(after.size(), 60u);
+    for (std::size_t step = 0; step < 50; ++step) EXPECT_EQ(after[step], before[step]) << step + 1;
+    for (std::size_t step = 50; step < 60; ++step) EXPECT_NEAR(after[step], before[step], 0.02 * before[step]) << step + 1;
+    for (const Json& line : read_lines(folder_ / mesh.name / "fp8_health.jsonl")) {
+      const std::string tensor = line["tensor"];
+      EXPECT_FALSE(line["step"] > 50 && contains(tensor, "down_proj")) << tensor << ", step " << line["step"];
+    }
+  }
 }
 
 TEST_F(Demote, IsRefusedWhereNothingWouldTell) {

@@ -465,6 +465,7 @@ ExitCode Trainer::run() {
       roll_back(verdict);
       if (step_ < next) {
         health_.take(step_);
+        health_.take_attention(step_);
         continue;
       }
     }
