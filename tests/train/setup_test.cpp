@@ -32,6 +32,15 @@ TEST(Setup, LayoutsAreThoseAllowedFromTheOneThatKeepsMost) {
   EXPECT_EQ(choices("true", "whole", 4), Choices({{"true", "whole"}}));
 }
 
+TEST(Setup, BiasesOfRoutersAreRefusedBesideAdapters) {
+  Config config;
+  config.lora.emplace();
+  EXPECT_NO_THROW(adapters_of(config));
+  config.model.router_bias_update_rate = 0.0;
+  const std::string message = testing::error_of(ExitCode::config, [&] { adapters_of(config); });
+  EXPECT_NE(message.find("model.router_bias_update_rate"), std::string::npos) << message;
+}
+
 TEST(Setup, OneMicroBatchGainsNothingByWholeGradients) {
   EXPECT_EQ(choices("auto", "auto", 4, 1),
             Choices({{"false", "sharded"}, {"true", "sharded"}, {"false", "whole"}, {"true", "whole"}}));
@@ -60,13 +69,23 @@ TEST(Setup, BlocksOfTokensThatNoGpuMultipliesAreRefused) {
     return engine_options(config, recipe_of(config, DeviceKind::cpu));
   };
   using octet::testing::error_of;
-  EXPECT_EQ(error_of(ExitCode::config, [&] { of({"training.seq_len=1021", "training.micro_batch_size=2"}); }),
+  EXPECT_EQ(error_of(ExitCode::config,
+                     [&] {
+                       of({"training.seq_len=1021", "training.micro_batch_size=2"});
+                     }),
             "run.toml: training.seq_len = 1021: fp8_block multiplies tokens by multiples of 4, but training.micro_batch_size x "
             "training.seq_len is 2 x 1021 = 2042: give --training.seq_len=1024");
-  EXPECT_EQ(error_of(ExitCode::config, [&] { of({"training.seq_len=132", "parallel.context=2", "training.micro_batch_size=1"}); }),
+  EXPECT_EQ(error_of(ExitCode::config,
+                     [&] {
+                       of({"training.seq_len=132", "parallel.context=2", "training.micro_batch_size=1"});
+                     }),
             "run.toml: training.seq_len = 132: fp8_block multiplies tokens by multiples of 4, but training.micro_batch_size x "
             "training.seq_len / parallel.context is 1 x 132 / 2 = 66: give --training.seq_len=136");
-  EXPECT_EQ(error_of(ExitCode::config, [&] { of({"training.seq_len=131071", "training.micro_batch_size=1"}); }).substr(0, 60),
+  EXPECT_EQ(error_of(ExitCode::config,
+                     [&] {
+                       of({"training.seq_len=131071", "training.micro_batch_size=1"});
+                     })
+                .substr(0, 60),
             "run.toml: training.seq_len = 131071: fp8_block multiplies to");
   EXPECT_EQ(of({"training.seq_len=1021", "training.micro_batch_size=4"}).seq_len, 1021);
   EXPECT_EQ(of({"training.seq_len=1021", "training.micro_batch_size=1", "precision.recipe=fp8_rowwise"}).seq_len, 1021);

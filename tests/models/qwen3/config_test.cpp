@@ -74,11 +74,13 @@ TEST(Qwen3MoeConfig, SomeLayersAreDense) {
   config["mlp_only_layers"] = {3};
   config["norm_topk_prob"] = true;
   config["moe_intermediate_size"] = 24;
+  config["router_bias_update_rate"] = 0.0;  // biases that stay as they are
   const DecoderConfig c = parse_config(config, "x");
   EXPECT_EQ(c.mixtures(), 1);
   const json written = written_and_read_back(c);
   EXPECT_EQ(written["mlp_only_layers"], (json{0, 2, 3}));
   EXPECT_EQ(written["norm_topk_prob"], true);
+  EXPECT_EQ(written["router_bias_update_rate"], 0.0);
 
   EXPECT_EQ(refusal(moe_with("mlp_only_layers", {4})), "mlp_only_layers has 4: must be below num_hidden_layers = 4");
   EXPECT_EQ(refusal(moe_with("mlp_only_layers", 1)), "mlp_only_layers = 1: must be a list");
