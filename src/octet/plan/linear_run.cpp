@@ -1,6 +1,8 @@
 #include "octet/plan/linear_run.h"
 
 #include <algorithm>
+#include <string_view>
+#include <vector>
 
 #include "octet/kernels/fill/fill.h"
 #include "octet/kernels/gelu/gelu.h"
@@ -179,6 +181,8 @@ LinearOps count_linear(const LinearKind& kind, const Recipe& recipe, const Linea
   stream->start_profile();
   run.cast_weight();
   ops.weight = stream->take_profile();
+  // One launch zeroes the recorded amaxes of all weights, so that its time is no linear's.
+  std::erase_if(ops.weight, [](const OpTime& op) { return std::string_view(op.op) == "zero"; });
   ops.capacity = run.used();
   return ops;
 }
