@@ -1,6 +1,6 @@
 // Makes the FP8 codes of weights from their primaries. On several ranks each rank finds the amaxes of its shards, an exchange
 // makes them those of the whole weights, and each rank casts its shards. The number of launches does not depend on the number of
-// weights, in any recipe.
+// weights, in any recipe. Only the transposes of codes behind a gather (units.h) take a launch for each weight.
 #pragma once
 
 #include <cstdint>

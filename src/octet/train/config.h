@@ -37,23 +37,21 @@ struct RunConfig {
 template <FieldsOf<RunConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "name", .help = "Name of the run in reports and logs."}, c.name);
-  visit(Field{.name = "output_dir", .help = "Folder of metrics, checkpoints, the exported model and the report.", .value = "DIR"},
+  visit(Field{.name = "output_dir",
+              .help = "Folder of metrics, checkpoints, the exported model and the report.", .value = "DIR"},
         c.output_dir);
   visit(Field{.name = "seed", .help = "Seed of the initial weights and of the order of the data."}, c.seed);
-  visit(
-      Field{.name = "device", .help = "Device that computes; auto takes a GPU if there is one.", .choices = "auto | cpu | cuda"},
-      c.device);
+  visit(Field{.name = "device",
+              .help = "Device that computes; auto takes a GPU if there is one.", .choices = "auto | cpu | cuda"},
+        c.device);
   visit(Field{.name = "deterministic",
               .help = "Repeats the same bits in every run on a GPU, more slowly; the CPU always repeats them."},
         c.deterministic);
   visit(Field{.name = "threads",
-              .help = "CPU threads, at most four per core; 0 takes one per core.",
-              .value = "threads",
-              .range = kNotNegative},
+              .help = "CPU threads, at most four per core; 0 takes one per core.", .value = "threads", .range = kNotNegative},
         c.threads);
   visit(Field{.name = "set_aside",
-              .help =
-                  "Moves an earlier run in output_dir that checkpoint.resume does not continue to history/; else it is refused."},
+              .help = "Moves an earlier run in output_dir that checkpoint.resume does not continue to history/; else it is refused."},
         c.set_aside);
 }
 
@@ -65,10 +63,9 @@ struct SourceConfig {
 template <FieldsOf<SourceConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "path", .help = "Prefix of a corpus that `octet data prepare` wrote.", .value = "PREFIX"}, c.path);
-  visit(
-      Field{
-          .name = "weight", .help = "Share of the samples, relative to the other sources for the same use.", .range = kPositive},
-      c.weight);
+  visit(Field{.name = "weight",
+              .help = "Share of the samples, relative to the other sources for the same use.", .range = kPositive},
+        c.weight);
   visit(Field{.name = "split",
               .help = "What the source is for; auto follows data.split, or trains if any source is for validation.",
               .choices = "auto | train | validation"},
@@ -94,16 +91,12 @@ void visit_fields(C& c, auto&& visit) {
               .choices = "stream | documents"},
         c.packing);
   visit(Field{.name = "split",
-              .help = "Shares of each corpus to train on and to hold out; unused if a source is for validation.",
-              .range = kFraction},
+              .help = "Shares of each corpus to train on and to hold out; unused if a source is for validation.", .range = kFraction},
         c.split);
-  visit(
-      Field{
-          .name = "split_by",
-          .help =
-              "What data.split holds out: whole documents, or windows of seq_len tokens that may share a document with training.",
-          .choices = "documents | windows"},
-      c.split_by);
+  visit(Field{.name = "split_by",
+              .help = "What data.split holds out: whole documents, or windows of seq_len tokens that may share a document with training.",
+              .choices = "documents | windows"},
+        c.split_by);
   visit(Field{.name = "source", .help = "One [[data.source]] table for each corpus, with path, weight and split."}, c.source);
 }
 
@@ -126,28 +119,22 @@ template <FieldsOf<TrainingConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "seq_len", .help = "Length of a sequence.", .value = "tokens", .range = kBatchRange}, c.seq_len);
   visit(Field{.name = "micro_batch_size",
-              .help = "Sequences that a data-parallel rank computes at once.",
-              .value = "sequences",
-              .range = kBatchRange},
+              .help = "Sequences that a data-parallel rank computes at once.", .value = "sequences", .range = kBatchRange},
         c.micro_batch_size);
   visit(Field{.name = "global_batch_size",
               .help = "Sequences in a step, all ranks together; the number of micro-batches follows.",
-              .value = "sequences",
-              .range = kBatchRange},
+              .value = "sequences", .range = kBatchRange},
         c.global_batch_size);
-  visit(Field{.name = "steps", .help = "Length of the run; 0 if training.epochs sets it.", .value = "steps", .range = kStepRange},
+  visit(Field{.name = "steps",
+              .help = "Length of the run; 0 if training.epochs sets it.", .value = "steps", .range = kStepRange},
         c.steps);
   visit(Field{.name = "epochs",
-              .help = "Length of the run in passes over the data; 0 if training.steps sets it.",
-              .value = "epochs",
-              .range = kNotNegative},
+              .help = "Length of the run in passes over the data; 0 if training.steps sets it.", .value = "epochs", .range = kNotNegative},
         c.epochs);
   visit(Field{.name = "grad_dtype",
-              .help = "Type in which weight gradients accumulate; sharded gradients have reduce_dtype.",
-              .choices = "fp32 | bf16"},
+              .help = "Type in which weight gradients accumulate; sharded gradients have reduce_dtype.", .choices = "fp32 | bf16"},
         c.grad_dtype);
-  visit(Field{.name = "reduce_dtype", .help = "Type in which gradients cross between ranks.", .choices = "fp32 | bf16"},
-        c.reduce_dtype);
+  visit(Field{.name = "reduce_dtype", .help = "Type in which gradients cross between ranks.", .choices = "fp32 | bf16"}, c.reduce_dtype);
   visit(
       Field{.name = "mask",
             .help =
@@ -168,20 +155,20 @@ struct OptimizerConfig {
 template <FieldsOf<OptimizerConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "lr", .help = "Peak learning rate of AdamW.", .range = kNotNegative}, c.lr);
-  visit(Field{.name = "betas", .help = "Decay rates of the two moments.", .range = {.min = 0, .max = 1, .below_max = true}},
-        c.betas);
+  visit(Field{.name = "betas", .help = "Decay rates of the two moments.", .range = {.min = 0, .max = 1, .below_max = true}}, c.betas);
   visit(Field{.name = "eps", .help = "Added to the root of the second moment.", .range = kPositive}, c.eps);
-  visit(Field{.name = "weight_decay", .help = "Decoupled weight decay of matrices; norms have none.", .range = kNotNegative},
+  visit(Field{.name = "weight_decay",
+              .help = "Decoupled weight decay of matrices; norms have none.", .range = kNotNegative},
         c.weight_decay);
-  visit(
-      Field{
-          .name = "max_grad_norm", .help = "Gradients are clipped to this global norm; 0 clips nothing.", .range = kNotNegative},
-      c.max_grad_norm);
+  visit(Field{.name = "max_grad_norm",
+              .help = "Gradients are clipped to this global norm; 0 clips nothing.", .range = kNotNegative},
+        c.max_grad_norm);
   visit(Field{.name = "state_dtype",
               .help = "Type of the two moments. fp8: E4M3 with a scale for each 128 elements.",
               .choices = "fp32 | bf16 | fp8"},
         c.state_dtype);
-  visit(Field{.name = "master_weights", .help = "Keeps FP32 weights; false keeps BF16 weights with stochastic rounding."},
+  visit(Field{.name = "master_weights",
+              .help = "Keeps FP32 weights; false keeps BF16 weights with stochastic rounding."},
         c.master_weights);
   visit(Field{.name = "offload",
               .help = "Keeps moments and master weights in host memory. An optimizer step fetches them and copies them back."},
@@ -196,12 +183,9 @@ struct LrSchedulerConfig {
 template <FieldsOf<LrSchedulerConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "warmup_steps",
-              .help = "Steps in which the learning rate rises linearly to its peak.",
-              .value = "steps",
-              .range = kNotNegative},
+              .help = "Steps in which the learning rate rises linearly to its peak.", .value = "steps", .range = kNotNegative},
         c.warmup_steps);
-  visit(Field{.name = "decay", .help = "Shape of the decay after warm-up.", .choices = "cosine | linear | wsd | constant"},
-        c.decay);
+  visit(Field{.name = "decay", .help = "Shape of the decay after warm-up.", .choices = "cosine | linear | wsd | constant"}, c.decay);
   visit(Field{.name = "min_lr_factor", .help = "Last learning rate divided by the peak.", .range = kFraction}, c.min_lr_factor);
 }
 
@@ -230,37 +214,28 @@ template <FieldsOf<PrecisionConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "recipe", .help = "Precision of the linear layers.", .choices = recipe_choices()}, c.recipe);
   visit(Field{.name = "format",
-              .help = "FP8 format of per-tensor recipes; hybrid is E4M3 forward and E5M2 for gradients.",
-              .choices = "hybrid | e4m3"},
+              .help = "FP8 format of per-tensor recipes; hybrid is E4M3 forward and E5M2 for gradients.", .choices = "hybrid | e4m3"},
         c.format);
   visit(Field{.name = "amax_history_len",
-              .help = "Steps that fp8_delayed looks back for the largest amax.",
-              .value = "steps",
-              .range = {.min = 1, .max = 1 << 20}},
+              .help = "Steps that fp8_delayed looks back for the largest amax.", .value = "steps", .range = {.min = 1, .max = 1 << 20}},
         c.amax_history_len);
   visit(Field{.name = "amax_compute_algo",
-              .help = "How fp8_delayed reads an amax out of its history.",
-              .choices = "max | most_recent"},
+              .help = "How fp8_delayed reads an amax out of its history.", .choices = "max | most_recent"},
         c.amax_compute_algo);
-  visit(Field{.name = "margin", .help = "Divides the scales of fp8_delayed by 2^margin.", .range = {.min = -32, .max = 32}},
-        c.margin);
-  visit(
-      Field{
-          .name = "calibrate",
-          .help =
-              "Sets the scales of fp8_delayed before step 1 from the weights and from step 1's batch; false begins at scale 1."},
-      c.calibrate);
-  visit(Field{.name = "reduce_amax", .help = "Takes each amax over all ranks; false is refused with more than one rank."},
-        c.reduce_amax);
+  visit(Field{.name = "margin", .help = "Divides the scales of fp8_delayed by 2^margin.", .range = {.min = -32, .max = 32}}, c.margin);
+  visit(Field{.name = "calibrate",
+              .help = "Sets the scales of fp8_delayed before step 1 from the weights and from step 1's batch; false begins at scale 1."},
+        c.calibrate);
+  visit(Field{.name = "reduce_amax", .help = "Takes each amax over all ranks; false is refused with more than one rank."}, c.reduce_amax);
   visit(Field{.name = "power_of_2",
               .help = "Rounds scales down to powers of 2; auto does so for fp8_block only; fp8_delayed ignores it.",
               .choices = "auto | true | false"},
         c.power_of_2);
-  visit(Field{.name = "amax_epsilon", .help = "Smallest amax that sets a scale; fp8_delayed ignores it.", .range = kNotNegative},
+  visit(Field{.name = "amax_epsilon",
+              .help = "Smallest amax that sets a scale; fp8_delayed ignores it.", .range = kNotNegative},
         c.amax_epsilon);
   visit(Field{.name = "accumulation",
-              .help = "How FP8 products accumulate on Hopper; auto leaves it to the recipe.",
-              .choices = "auto | fast | precise"},
+              .help = "How FP8 products accumulate on Hopper; auto leaves it to the recipe.", .choices = "auto | fast | precise"},
         c.accumulation);
   visit(Field{.name = "wgrad", .help = "Precision of the weight gradient of each linear.", .choices = "recipe | bf16"}, c.wgrad);
   visit(Field{.name = "head", .help = "Precision of the output head.", .choices = "bf16 | recipe"}, c.head);
@@ -269,8 +244,7 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Keeps transposed FP8 weights; false saves a byte per parameter and transposes in each micro-batch."},
         c.weight_transpose_cache);
   visit(Field{.name = "skip",
-              .help = "Patterns of layer names that stay in BF16; a pattern that matches nothing is an error.",
-              .value = "PATTERN"},
+              .help = "Patterns of layer names that stay in BF16; a pattern that matches nothing is an error.", .value = "PATTERN"},
         c.skip);
   visit(Field{.name = "emulate", .help = "Lets a recipe run slowly on a device that has no instructions for it."}, c.emulate);
 }
@@ -291,29 +265,23 @@ struct ParallelConfig {
 template <FieldsOf<ParallelConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "replicate",
-              .help = "Number of groups of ranks that each hold a whole copy of the weights.",
-              .value = "ranks",
-              .range = kAtLeastOne},
+              .help = "Number of groups of ranks that each hold a whole copy of the weights.", .value = "ranks", .range = kAtLeastOne},
         c.replicate);
   visit(Field{.name = "shard",
               .help = "Ranks that share the parameters and the batch; -1 takes the ranks that remain.",
-              .value = "ranks",
-              .range = {.min = -1}},
+              .value = "ranks", .range = {.min = -1}},
         c.shard);
   visit(Field{.name = "context",
               .help = "Ranks that share each sequence; seq_len must be a multiple of twice this number.",
-              .value = "ranks",
-              .range = kAtLeastOne},
+              .value = "ranks", .range = kAtLeastOne},
         c.context);
   visit(Field{.name = "tensor",
               .help = "Neighbouring ranks that share each layer; heads, vocabulary and tokens must divide by it.",
-              .value = "ranks",
-              .range = kAtLeastOne},
+              .value = "ranks", .range = kAtLeastOne},
         c.tensor);
   visit(Field{.name = "expert",
               .help = "Ranks of shard that share the experts of a layer; must divide shard and the number of experts.",
-              .value = "ranks",
-              .range = kAtLeastOne},
+              .value = "ranks", .range = kAtLeastOne},
         c.expert);
   visit(Field{.name = "expert_lanes",
               .help = "2 runs two micro-batches in turn: one computes while ranks exchange the tokens of the other for experts.",
@@ -331,8 +299,7 @@ void visit_fields(C& c, auto&& visit) {
         c.pipeline_schedule);
   visit(Field{.name = "pipeline_chunks",
               .help = "Runs of consecutive blocks on each stage: 1 with 1f1b, at least 2 with interleaved.",
-              .value = "chunks",
-              .range = kAtLeastOne},
+              .value = "chunks", .range = kAtLeastOne},
         c.pipeline_chunks);
   visit(Field{.name = "reshard_after_forward",
               .help = "Gathers weights for each use (true) or keeps them for a step (false); auto keeps them if they fit.",
@@ -350,8 +317,7 @@ struct ActivationCheckpointConfig {
 template <FieldsOf<ActivationCheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "mode",
-              .help = "Activations that backward computes again instead of keeping them.",
-              .choices = "none | selective | full"},
+              .help = "Activations that backward computes again instead of keeping them.", .choices = "none | selective | full"},
         c.mode);
 }
 
@@ -368,42 +334,32 @@ struct CheckpointConfig {
 template <FieldsOf<CheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "interval",
-              .help = "Steps between checkpoints; 0 saves at the end only.",
-              .value = "steps",
-              .range = kNotNegative},
+              .help = "Steps between checkpoints; 0 saves at the end only.", .value = "steps", .range = kNotNegative},
         c.interval);
   visit(Field{.name = "keep_latest_k",
-              .help = "Number of checkpoints to keep; 0 keeps all.",
-              .value = "checkpoints",
-              .range = kNotNegative},
+              .help = "Number of checkpoints to keep; 0 keeps all.", .value = "checkpoints", .range = kNotNegative},
         c.keep_latest_k);
   visit(Field{.name = "keep_every",
               .help = "Also keeps the checkpoints of steps that are multiples of this, for ever; 0 keeps none.",
-              .value = "steps",
-              .range = kNotNegative},
+              .value = "steps", .range = kNotNegative},
         c.keep_every);
   visit(Field{.name = "resume",
-              .help =
-                  "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint.",
+              .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint.",
               .value = "DIR"},
         c.resume);
-  visit(
-      Field{.name = "allow",
-            .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",
-            .choices = "recipe | seed | seq_len | batch | data"},
-      c.allow);
+  visit(Field{.name = "allow",
+              .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",
+              .choices = "recipe | seed | seq_len | batch | data"},
+        c.allow);
   visit(Field{.name = "async",
               .help = "Copies and writes a checkpoint while the next steps run; takes host memory for a copy of the state."},
         c.async);
   visit(Field{.name = "max_failed_saves",
-              .help = "This many failed saves in a row end the run with code 1.",
-              .value = "saves",
-              .range = kAtLeastOne},
+              .help = "This many failed saves in a row end the run with code 1.", .value = "saves", .range = kAtLeastOne},
         c.max_failed_saves);
   visit(Field{.name = "retry_s",
               .help = "How long reading checkpoints is tried again after an error that may pass, such as EIO.",
-              .value = "seconds",
-              .range = kNotNegative},
+              .value = "seconds", .range = kNotNegative},
         c.retry_s);
 }
 
@@ -415,8 +371,7 @@ struct AnomalyConfig {
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "spike",
-              .help = "What loss is a spike: auto judges by the spread of the last 100, off none, a number by so many times "
-                      "their median.",
+              .help = "What loss is a spike: auto judges by the spread of the last 100, off none, a number by so many times their median.",
               .value = "auto | off | NUMBER",
               .number = true},
         c.spike);
@@ -425,8 +380,7 @@ void visit_fields(C& c, auto&& visit) {
               .range = kNotNegative},
         c.max_rollbacks);
   visit(Field{.name = "remedy",
-              .help = "demote: after a rollback the linears whose input or weight the last health sample found in danger compute "
-                      "in BF16. "
+              .help = "demote: after a rollback the linears whose input or weight the last health sample found in danger compute in BF16. "
                       "Checkpoints remember them.",
               .choices = "none | demote"},
         c.remedy);
@@ -441,19 +395,13 @@ struct CommConfig {
 };
 template <FieldsOf<CommConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(
-      Field{
-          .name = "timeout_s",
-          .help =
-              "How long a rank waits for the others in a collective, or for a value that another rank sets. A rank that dies is "
-              "noticed at once.",
-          .value = "seconds",
-          .range = kPositive},
-      c.timeout_s);
+  visit(Field{.name = "timeout_s",
+              .help = "How long a rank waits for the others in a collective, or for a value that another rank sets. A rank that dies is "
+                      "noticed at once.",
+              .value = "seconds", .range = kPositive},
+        c.timeout_s);
   visit(Field{.name = "join_timeout_s",
-              .help = "How long the ranks wait at the start until all have come.",
-              .value = "seconds",
-              .range = kPositive},
+              .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kPositive},
         c.join_timeout_s);
   visit(Field{.name = "silence_s",
               .help = "A host whose supervisor (`octet launch --hosts`) says nothing for this long is lost.",
@@ -468,8 +416,7 @@ void visit_fields(C& c, auto&& visit) {
             .value = "NAME|CIDR"},
       c.interface);
   visit(Field{.name = "token",
-              .help = "\"none\" lets ranks on several hosts run without a token, so that whoever reaches rank 0 can join. The "
-                      "token itself "
+              .help = "\"none\" lets ranks on several hosts run without a token, so that whoever reaches rank 0 can join. The token itself "
                       "is in OCTET_TOKEN_FILE or OCTET_TOKEN."},
         c.token);
 }
@@ -482,15 +429,11 @@ struct MetricsConfig {
 template <FieldsOf<MetricsConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "log_freq",
-              .help = "Steps between lines on the console and in metrics.jsonl.",
-              .value = "steps",
-              .range = kAtLeastOne},
+              .help = "Steps between lines on the console and in metrics.jsonl.", .value = "steps", .range = kAtLeastOne},
         c.log_freq);
   visit(Field{.name = "tensorboard", .help = "Writes TensorBoard events."}, c.tensorboard);
   visit(Field{.name = "health_freq",
-              .help = "Steps between samples of FP8 health; 0 takes none.",
-              .value = "steps",
-              .range = kNotNegative},
+              .help = "Steps between samples of FP8 health; 0 takes none.", .value = "steps", .range = kNotNegative},
         c.health_freq);
 }
 
@@ -553,8 +496,8 @@ std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
 // Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
-// missing there, of an earlier version, had its default. checkpoint.resume, checkpoint.allow, run.set_aside and [comm] are never
-// among them, because they say how a process starts and waits. For messages on resuming.
+// missing there, of an earlier version, had its default. checkpoint.resume, checkpoint.allow, run.set_aside and [comm] are never among
+// them, because they say how a process starts and waits. For messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set

@@ -65,16 +65,16 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
 Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
   const PrecisionConfig& p = config.precision;
   Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
-                                                  .amax_history_len = p.amax_history_len,
-                                                  .amax_compute_algo = p.amax_compute_algo,
-                                                  .margin = p.margin,
-                                                  .power_of_2 = p.power_of_2,
-                                                  .amax_epsilon = p.amax_epsilon,
-                                                  .accumulation = p.accumulation,
-                                                  .wgrad = p.wgrad,
-                                                  .head = p.head,
-                                                  .weight_transpose_cache = p.weight_transpose_cache,
-                                                  .skip = p.skip});
+                                                        .amax_history_len = p.amax_history_len,
+                                                        .amax_compute_algo = p.amax_compute_algo,
+                                                        .margin = p.margin,
+                                                        .power_of_2 = p.power_of_2,
+                                                        .amax_epsilon = p.amax_epsilon,
+                                                        .accumulation = p.accumulation,
+                                                        .wgrad = p.wgrad,
+                                                        .head = p.head,
+                                                        .weight_transpose_cache = p.weight_transpose_cache,
+                                                        .skip = p.skip});
   recipes::check_device(recipe, device, capability, p.emulate);
   recipe.token_scales = device != DeviceKind::cuda || recipes::has_instructions(capability, ScaleTile::row);
   return recipe;
