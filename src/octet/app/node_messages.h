@@ -17,7 +17,7 @@ namespace topic {
 inline constexpr const char* kJoin = "join";            // NodeJoin
 inline constexpr const char* kPages = "pages";          // pages_text()
 inline constexpr const char* kEnded = "ended";          // NodeEnd, when the first rank fails and when all have ended
-inline constexpr const char* kWelcome = "welcome";      // this node coordinates
+inline constexpr const char* kWelcome = "welcome";      // Order without ranks: this node coordinates
 inline constexpr const char* kSee = "see";              // NodePlace: that node coordinates
 inline constexpr const char* kSearching = "searching";  // this node does not, as long as lower ones live
 inline constexpr const char* kOrder = "order";          // Order

@@ -327,7 +327,8 @@ void Supervisor::handle(const NodeEvent& event) {
   try {
     if (event.kind == NodeEvent::Kind::joined) {
       lose(node, "has been started again");
-      network_->send(node, topic::kWelcome, "{}");
+      network_->send(node, topic::kWelcome,
+                     text_of(Order{.attempt = known_attempt_, .job = job_, .ranks = {.count = 0, .all = 0}}));
     } else if (event.kind == NodeEvent::Kind::gone) {
       lose(node, event.text);
     } else if (event.what == topic::kJoin) {

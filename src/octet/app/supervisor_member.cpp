@@ -97,6 +97,9 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
         trouble = concat("node", place.node, " (", place.host, ") ", event.text);
         return Answer::none;
       } else if (event.what == topic::kWelcome) {
+        const Order news = order_of(event.text);
+        known_attempt_ = std::max(known_attempt_, news.attempt);
+        job_ = news.job;
         coordinator_ = place;
         return Answer::welcome;
       } else if (event.what == topic::kSearching) {
