@@ -85,7 +85,7 @@ void train(const char* name, DeviceKind kind) {
     optimizer.add_squares(*stream, scratch, store.all_units());
     optimizer.prepare(*stream, {.learning_rate = 3e-3, .step = static_cast<std::uint32_t>(step)});
     scales.update(*stream, optimizer.found_inf());
-    optimizer.update(*stream, store.states(store.all_units()));
+    optimizer.update(*stream);
     const kernels::StepScalars scalars = optimizer.read(*stream);
     if (step == 1 || step % 10 == 0) std::printf("%s step %d loss %.4f\n", name, step, scalars.loss_sum / scalars.token_count);
   }

@@ -12,7 +12,7 @@ namespace octet::plan {
 // The fraction of a hidden collective's time that costs nothing. The rest slows the computation, because NCCL's kernels take
 // multiprocessors and memory bandwidth from it. Fitted by least squares to six runs on two H200 GPUs (docs/plan.md);
 // tests/app/plan_rows_test.cpp repeats the fit.
-inline constexpr double kOverlap = 0.42;
+inline constexpr double kOverlap = 0.41;
 
 // The time of one call of an op within a step.
 //   product    launch + max(flops / (rate x share x fill), bytes / copy); fill as in time_model.h
