@@ -1,13 +1,13 @@
 #include "octet/app/node_network.h"
 
 #include <poll.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <span>
 #include <utility>
 
 #include "octet/base/require.h"
+#include "octet/base/signals_held.h"
 #include "octet/base/start_thread.h"
 #include "octet/base/visible.h"
 
@@ -29,11 +29,8 @@ NodeNetwork::NodeNetwork(Options options)
              .token = options_.token,
              .refusal = [this](const comm::Claim& claim) { return refusal(claim); },
              .enter = [this](comm::Guest&& guest) { enter(std::move(guest)); }}) {
-  sigset_t all, before;  // signals are for the main thread
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsHeld held;
   thread_ = start_thread("the network of supervisors", [this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 NodeNetwork::~NodeNetwork() {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "octet/base/signals_held.h"
 #include "octet/base/system_call.h"
 
 namespace octet::app {
@@ -53,23 +54,6 @@ std::array<int, 2> make_pipe() {
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return ends;
 }
-
-// All signals are held back while it lives: between fork and exec a child has its parent's handlers.
-class SignalsHeld {
- public:
-  SignalsHeld() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsHeld() { release(); }
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-  void release() const { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
 
 std::string describe_end(std::size_t rank, int status, int code) {
   if (!WIFSIGNALED(status)) return concat("rank ", rank, " ended with code ", code);
@@ -122,7 +106,7 @@ void ProcessGroup::start(std::size_t rank) {
   ranks_[rank].pipes[1].fd = err[0];
 
   const pid_t parent = ::getpid();
-  const SignalsHeld held;
+  const SignalsHeld held;  // between fork and exec a child has its parent's handlers
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::setpgid(0, 0);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/base/signals_held.h"
 #include "octet/base/start_thread.h"
 #include "octet/base/utc.h"
 
@@ -26,11 +26,8 @@ bool has_time(std::string_view line) { return line.size() > 20 && line[4] == '-'
 }  // namespace
 
 RankLogs::RankLogs(const std::filesystem::path& run_folder) : folder_(run_folder / "logs") {
-  sigset_t all, before;  // signals are for the main thread
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsHeld held;
   thread_ = start_thread("the thread that writes logs", [this] { write_all(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 RankLogs::~RankLogs() {

@@ -1,7 +1,6 @@
 #include "octet/checkpoint/run_lock.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/base/signals_held.h"
 #include "octet/base/start_thread.h"
 #include "octet/base/utc.h"
 
@@ -115,12 +115,8 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times, LockAttempt attempt
   retry(times_.retry_s, [&] { make_folders(folder_); });
   acquire();
   renewed_ = Clock::now();
-  // Signals are for the main thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsHeld held;
   thread_ = start_thread("the heartbeat of run.lock", [this] { keep_beating(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 RunLock::~RunLock() {
