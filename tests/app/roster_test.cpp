@@ -8,7 +8,7 @@ namespace {
 using Nodes = std::vector<int>;
 
 TEST(Roster, TakesTheLowestAndKeepsThoseThatRan) {
-  const Roster roster(5);
+  const Roster roster;
   EXPECT_EQ(roster.choose({0, 1, 2, 3, 4}, {}, 3), (Nodes{0, 1, 2}));
   EXPECT_EQ(roster.choose({0, 1, 2, 4}, {0, 2, 4}, 3), (Nodes{0, 2, 4})) << "node 1 came back as a spare";
   EXPECT_EQ(roster.choose({0, 3, 4}, {0, 1, 2}, 3), (Nodes{0, 3, 4}));
@@ -16,7 +16,7 @@ TEST(Roster, TakesTheLowestAndKeepsThoseThatRan) {
 }
 
 TEST(Roster, PutsSuspectsLast) {
-  Roster roster(4);
+  Roster roster;
   roster.blame(1);
   EXPECT_FALSE(roster.is_suspect(1));
   roster.blame(-1);
@@ -26,15 +26,6 @@ TEST(Roster, PutsSuspectsLast) {
   EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1, 2}, 3), (Nodes{0, 1, 2})) << "rather than have too few";
   roster.blame(0);
   EXPECT_FALSE(roster.is_suspect(1)) << "one of the last three";
-}
-
-TEST(Roster, LeavesUnfitNodesOut) {
-  Roster roster(3);
-  roster.exclude(0);
-  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{1, 2}));
-  EXPECT_EQ(roster.choose({0, 1}, {0, 1}, 2), (Nodes{1}));
-  roster.readmit(0);
-  EXPECT_EQ(roster.choose({0, 1}, {0, 1}, 2), (Nodes{0, 1}));
 }
 
 // The ranks that only miss a peer often end before the supervisor of the one that failed has told.

@@ -55,6 +55,7 @@ std::string text_of(const Order& order) {
   const RanksHere& ranks = order.ranks;
   return dump({{"attempt", order.attempt},
                {"job", order.job},
+               {"saved", order.saved},
                {"first", ranks.first},
                {"count", ranks.count},
                {"all", ranks.all},
@@ -67,6 +68,7 @@ Order order_of(const std::string& text) {
   return read_message(topic::kOrder, text, [](const Value& json) {
     Order order{.attempt = json.at("attempt").get<std::int64_t>(),
                 .job = json.at("job").get<std::string>(),
+                .saved = json.at("saved").get<bool>(),
                 .ranks = {.first = json.at("first").get<int>(),
                           .count = json.at("count").get<int>(),
                           .all = json.at("all").get<int>(),

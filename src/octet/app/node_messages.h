@@ -41,7 +41,8 @@ struct NodePlace {
 struct Order {
   std::int64_t attempt = 0;
   std::string job;
-  RanksHere ranks;  // none: the node is a spare
+  bool saved = false;  // an attempt of the job has saved a checkpoint
+  RanksHere ranks;     // none: the node is a spare
   std::vector<std::string> command;
 };
 

@@ -21,15 +21,10 @@ void Roster::blame(int node) {
   if (blamed_.size() > kAttempts) blamed_.pop_front();
 }
 
-bool Roster::is_suspect(int node) const {
-  return nodes_[static_cast<std::size_t>(node)].excluded || std::count(blamed_.begin(), blamed_.end(), node) >= kFailures;
-}
+bool Roster::is_suspect(int node) const { return std::count(blamed_.begin(), blamed_.end(), node) >= kFailures; }
 
 std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const {
-  std::vector<int> nodes;
-  for (const int node : here) {
-    if (!nodes_[static_cast<std::size_t>(node)].excluded) nodes.push_back(node);
-  }
+  std::vector<int> nodes = here;
   const auto order = [&](int node) { return std::tuple(is_suspect(node), !contains(ran_before, node), node); };
   std::sort(nodes.begin(), nodes.end(), [&](int a, int b) { return order(a) < order(b); });
   nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(wanted)));

@@ -1,7 +1,6 @@
 // Which nodes run ranks in the next attempt, and what ended the last one. Pure bookkeeping of the coordinator.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -12,24 +11,15 @@ namespace octet::app {
 
 class Roster {
  public:
-  explicit Roster(int nodes) : nodes_(static_cast<std::size_t>(nodes)) {}
-
-  // This node, or -1, is to blame for the end of the attempt.
+  // Records which node is to blame for the end of an attempt; -1: none.
   void blame(int node);
-  // This node is unfit (exit code 79) and runs nothing until its supervisor is started again.
-  void exclude(int node) { nodes_[static_cast<std::size_t>(node)].excluded = true; }
-  void readmit(int node) { nodes_[static_cast<std::size_t>(node)].excluded = false; }
-  // Whether it failed in two of the last three attempts, or is excluded.
+  // Whether the node is to blame for two of the last three attempts.
   bool is_suspect(int node) const;
   // The nodes that run ranks next: at most `wanted` of those that are here, in rising order. Suspects come last, and of the
   // others those that ran before come first.
   std::vector<int> choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const;
 
  private:
-  struct Node {
-    bool excluded = false;
-  };
-  std::vector<Node> nodes_;
   std::deque<int> blamed_;  // of the last three attempts
 };
 

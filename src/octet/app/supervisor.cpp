@@ -23,7 +23,7 @@ constexpr double kSparesS = 5;         // how long the first attempt waits for s
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
 constexpr double kLeavingS = 1;        // within which a scheduler asks all hosts, if it asks more than one
 constexpr double kSaveS = 20;          // for a last checkpoint
-constexpr int kUnfit = 79, kAsked = static_cast<int>(ExitCode::preempted);
+constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
 std::vector<std::string> resuming(const std::vector<std::string>& command) {
@@ -95,8 +95,7 @@ Supervisor::Supervisor(SupervisorOptions options)
       attempts_(options_.run_folder),
       token_(token_of(options_)),
       ranks_(ranks_options(options_, token_)),
-      members_(options_.hosts.hosts.size()),
-      roster_(nodes()) {
+      members_(options_.hosts.hosts.size()) {
   if (nodes() == 1) return;
   network_ = std::make_unique<NodeNetwork>(NodeNetwork::Options{.node = me(),
                                                                 .nodes = nodes(),
@@ -266,9 +265,10 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
 }
 
 void Supervisor::give_orders(const telemetry::Attempt& attempt) {
-  std::vector<std::string> command = has_saved_       ? resuming(options_.command)
-                                     : ended_.empty() ? options_.command
-                                                      : beginning_again(options_.command);
+  std::vector<std::string> command = has_saved_   ? resuming(options_.command)
+                                     : has_begun_ ? beginning_again(options_.command)
+                                                  : options_.command;
+  has_begun_ = true;
   if (smaller_) {
     command.push_back(concat("--parallel.replicate=", smaller_->replicate));
     command.push_back(concat("--parallel.shard=", smaller_->shard));
@@ -285,6 +285,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
     const Order order{
         .attempt = attempt.number,
         .job = job_,
+        .saved = has_saved_,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
         .command = command};
     member(node).runs = count > 0;
@@ -307,6 +308,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
     say_recovered();
+    tell_saved();
     if (can_grow()) {
       ranks_.say("enough hosts are here again: saves, and goes on with more ranks");
       regrouping_ = true;
@@ -323,12 +325,11 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
 
 void Supervisor::handle(const NodeEvent& event) {
   const int node = event.node;
-  if (node == kUplink) return;  // of the time before this node coordinated
+  if (node == kUplink) return;  // a late event of the coordinator that this node followed before
   try {
     if (event.kind == NodeEvent::Kind::joined) {
       lose(node, "has been started again");
-      network_->send(node, topic::kWelcome,
-                     text_of(Order{.attempt = known_attempt_, .job = job_, .ranks = {.count = 0, .all = 0}}));
+      network_->send(node, topic::kWelcome, news());
     } else if (event.kind == NodeEvent::Kind::gone) {
       lose(node, event.text);
     } else if (event.what == topic::kJoin) {
@@ -338,7 +339,6 @@ void Supervisor::handle(const NodeEvent& event) {
         ranks_.say(why);
         return network_->send(node, topic::kFinish, text_of(RunOver{.code = static_cast<int>(ExitCode::config), .why = why}));
       }
-      roster_.readmit(node);
       member(node) = {.here = true, .join = join};
       ranks_.say(concat(name_of(node), " has joined from ", join.host));
     } else if (event.what == topic::kPages) {
@@ -398,12 +398,9 @@ bool Supervisor::can_grow() {
 }
 
 void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
-  if (verdict_.node() >= 0) {
-    roster_.blame(verdict_.node());
-    if (verdict_.code() == kUnfit) roster_.exclude(verdict_.node());
-    if (network_ && roster_.is_suspect(verdict_.node()))
-      ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
-  }
+  if (verdict_.any()) roster_.blame(verdict_.node());
+  if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()))
+    ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
   if (left_ && network_) {  // a scheduler that ends the job asks all hosts, if not at the same moment
     const Clock::time_point start = Clock::now();
     while (seconds_since(start) < kLeavingS) {
@@ -438,6 +435,17 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
 int Supervisor::finish(int code) {
   for (int node = 0; network_ && node < nodes(); ++node) network_->send(node, topic::kFinish, text_of(RunOver{.code = code}));
   return code;
+}
+
+std::string Supervisor::news() const {
+  return text_of(
+      Order{.attempt = has_begun_ ? known_attempt_ : 0, .job = job_, .saved = has_saved_, .ranks = {.count = 0, .all = 0}});
+}
+
+void Supervisor::tell_saved() {
+  if (has_saved_ || ranks_.pages().page(0).saved_step == 0) return;
+  has_saved_ = true;
+  for (int node = 0; network_ && node < nodes(); ++node) network_->send(node, topic::kWelcome, news());
 }
 
 void Supervisor::say_recovered() {
@@ -483,9 +491,10 @@ void Supervisor::end_orphan() {
 bool Supervisor::record(const std::function<void()>& write) {
   try {
     write();
+    trouble_.clear();
     return true;
   } catch (const Error& error) {
-    ranks_.say(concat(error.what(), "; the run goes on"));
+    if (std::exchange(trouble_, error.what()) != error.what()) ranks_.say(concat(error.what(), "; the run goes on"));
     return false;
   }
 }

@@ -69,7 +69,7 @@ class Supervisor {
   std::vector<NodeEvent> turn(double at_most_s);
   NodeJoin own_join() const;
 
-  // supervisor.cpp: this node coordinates. Nothing: another one has taken over.
+  // What a coordinator does (supervisor.cpp). coordinate() returns nothing if another node has taken over.
   std::optional<int> coordinate();
   enum class Gathered : std::uint8_t { yes, too_few, asked, replaced };
   Gathered gather(bool first);
@@ -87,14 +87,19 @@ class Supervisor {
   int finish(int code);
   bool pause(double seconds);
   void say_recovered();
+  // Tells the other nodes once that a checkpoint is there, so that the next coordinator goes on from it.
+  void tell_saved();
+  // The state of the job, without ranks.
+  std::string news() const;
   void record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page);
   // Writes down how the attempt of a coordinator that was lost ended, as far as this node knows.
   void end_orphan();
-  // Calls a function that writes into the run folder, and returns whether it could. A full disk must not end the run.
+  // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says
+  // the same trouble once.
   bool record(const std::function<void()>& write);
   void say_all_attempts();
 
-  // supervisor_member.cpp: another node does.
+  // What the other nodes do (supervisor_member.cpp).
   enum class Role : std::uint8_t { coordinator, member, asked, over };
   Role search();
   enum class Answer : std::uint8_t { none, welcome, searching, another };
@@ -102,6 +107,7 @@ class Supervisor {
   void hold(const NodeEvent& event);
   std::optional<int> follow();
   std::optional<int> obey(const NodeEvent& event);
+  void hear(const Order& news);
   void send_pages();
 
   SupervisorOptions options_;
@@ -110,7 +116,7 @@ class Supervisor {
   NodeRanks ranks_;
   std::unique_ptr<NodeNetwork> network_;  // null: one host
 
-  // Of the coordinator. `members_` has all nodes, itself included.
+  // The members below serve the coordinator. members_ has an entry for every node, this one included.
   std::vector<Member> members_;
   Roster roster_;
   Verdict verdict_;
@@ -125,10 +131,12 @@ class Supervisor {
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
-  bool has_saved_ = false;                      // an attempt has saved a checkpoint
+  bool has_begun_ = false;                      // an attempt of the job has begun
+  bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
   std::vector<telemetry::Attempt> ended_;
+  std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
 
-  // Of a member, and of who searches.
+  // The members below serve a node that follows the coordinator or searches for it.
   std::int64_t known_attempt_ = 0;  // the highest number that this node has heard of
   std::optional<NodePlace> coordinator_, lost_;
   std::string lost_how_;  // "has been silent for 5 s"

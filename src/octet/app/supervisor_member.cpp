@@ -26,7 +26,8 @@ Supervisor::Role Supervisor::search() {
   std::string trouble;
   for (;;) {
     std::optional<telemetry::Attempt> newest;
-    record([&] {
+    // Without attempts/ nobody knows whether another node coordinates, so nobody begins.
+    const bool readable = record([&] {
       for (telemetry::Attempt& attempt : attempts_.read()) {
         if (!attempt.coordinator_host.empty() && (!newest || attempt.number > newest->number)) newest = std::move(attempt);
       }
@@ -46,6 +47,11 @@ Supervisor::Role Supervisor::search() {
       if (node != me() && !again && !host.empty()) places.push_back({node, host});
     }
     bool lower_lives = false, elsewhere = false;
+    if (!readable) {
+      demand(seconds_since(start) < options_.join_timeout_s, ExitCode::data, trouble_);
+      places.clear();
+      elsewhere = true;
+    }
     for (const NodePlace& place : places) {
       if (ranks_.asked()) return Role::asked;
       if (place.node > me() && lower_lives) break;
@@ -97,9 +103,7 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
         trouble = concat("node", place.node, " (", place.host, ") ", event.text);
         return Answer::none;
       } else if (event.what == topic::kWelcome) {
-        const Order news = order_of(event.text);
-        known_attempt_ = std::max(known_attempt_, news.attempt);
-        job_ = news.job;
+        hear(order_of(event.text));
         coordinator_ = place;
         return Answer::welcome;
       } else if (event.what == topic::kSearching) {
@@ -145,7 +149,7 @@ std::optional<int> Supervisor::follow() {
 }
 
 std::optional<int> Supervisor::obey(const NodeEvent& event) {
-  if (!coordinator_) {  // lost in this moment
+  if (!coordinator_) {  // an event before this one told that it is lost
     hold(event);
     return std::nullopt;
   }
@@ -161,11 +165,12 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     ranks_.end(options_.grace_s);
   } else if (event.what == topic::kOrder) {
     const Order order = order_of(event.text);
-    known_attempt_ = order.attempt;
-    job_ = order.job;
+    hear(order);
     ranks_.kill();
     begin_ns_ = telemetry::monotonic_ns();
     ranks_.start(order);
+  } else if (event.what == topic::kWelcome) {
+    hear(order_of(event.text));
   } else if (event.what == topic::kStop) {
     ranks_.end(grace_of(event.text));
   } else if (event.what == topic::kFinish) {
@@ -175,6 +180,13 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     return over.code;
   }
   return std::nullopt;
+}
+
+void Supervisor::hear(const Order& news) {
+  known_attempt_ = std::max(known_attempt_, news.attempt);
+  job_ = news.job;
+  has_begun_ = has_begun_ || news.attempt > 0;
+  has_saved_ = has_saved_ || news.saved;
 }
 
 void Supervisor::send_pages() {
