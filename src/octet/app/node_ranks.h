@@ -43,7 +43,7 @@ class NodeRanks {
   bool asked() const { return asked_; }
   std::optional<Clock::time_point> failed_at() const { return group_ ? group_->failed_at() : std::nullopt; }
 
-  // Of all ranks of the run. This host's ranks write theirs; the others are the caller's to fill.
+  // A page for each rank of the run. The ranks of this host write their own pages. The caller may fill in those of other hosts.
   telemetry::RankPages& pages() { return pages_; }
   const Order& order() const { return order_; }
   // Says a sentence on the console and in this host's log.

@@ -24,8 +24,7 @@ void check_weights(const ModelWeights& weights, const parallel::NameTable& table
 // of FP8 weights from the files. Returns when the copies to the device are done.
 //
 // Throws one Error{data} that lists all tensors that are missing (with the nearest name), unexpected, of a different shape or
-// unreadable. Tensors of the directory that match a glob of
-// `ignorable` (such as a tied "lm_head.weight") or
+// unreadable. Tensors of the directory that match a glob of `ignorable` (such as a tied "lm_head.weight") or
 // "*rotary_emb.inv_freq" may be there without being in the table. On the meta device, only checks.
 //
 // Each parameter is overwritten within a call fill(parameter, write), if `fill` is given (ParameterStore::fill). The entries of a

@@ -103,7 +103,7 @@ void Doorkeeper::flush(Clock::time_point now) {
     const bool late = now - stranger.since > seconds(options_.handshake_s);
     if (late && !stranger.last) report(stranger, concat("has not ended its handshake within ", options_.handshake_s, " s"), now);
     const bool alive = stranger.connection.flush();
-    // Those that do not read why they were refused are closed, too.
+    // A refused connection is also closed if it never reads the refusal.
     if (late || !alive || (stranger.last && !stranger.connection.has_output())) stranger.connection.close();
   }
   strangers_.remove_if([](const Stranger& stranger) { return !stranger.connection.open(); });

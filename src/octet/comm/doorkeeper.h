@@ -43,8 +43,6 @@ class Doorkeeper {
   // Appends what poll() must watch. handle() takes the same elements back.
   void watch(std::vector<pollfd>& polled) const;
   void handle(std::span<const pollfd> polled, Clock::time_point now);
-  // The number of elements that watch() appended.
-  std::size_t watched() const { return strangers_.size() + 1; }
   // Sends what is queued, and closes connections that take too long. Call it after handle(), and at least every retry_s.
   void flush(Clock::time_point now);
   // Closes the listener and all strangers.

@@ -39,7 +39,7 @@ class TensorList {
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const OpTable<Item>& table() const { return table_; }
-  // Of all tensors.
+  // The numbers of elements and bytes of all tensors together.
   double elements() const { return elements_; }
   double bytes() const { return bytes_; }
 
