@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "octet/base/math.h"
@@ -29,16 +30,18 @@ class OpTable {
   // Item i has chunks[i] chunks. Takes memory of MemoryCategory::state, and waits until the table is written.
   OpTable(Device& device, const std::vector<Item>& items, const std::vector<std::int64_t>& chunks) {
     require(items.size() == chunks.size(), "a table of ", items.size(), " items with ", chunks.size(), " numbers of chunks");
+    chunks_ = std::accumulate(chunks.begin(), chunks.end(), std::int64_t{0});
+    if (device.target() != DeviceKind::cuda || chunks_ == 0) return;
+    first_chunk_ = round_up(items.size() * sizeof(Item), alignof(Chunk));
+    memory_ = device.allocate(first_chunk_ + static_cast<std::size_t>(chunks_) * sizeof(Chunk), MemoryCategory::state);
+    if (device.kind() == DeviceKind::meta) return;  // a plan for one GPU of a model for a thousand would write gigabytes
     std::vector<Chunk> all;
+    all.reserve(static_cast<std::size_t>(chunks_));
     for (std::size_t i = 0; i < items.size(); ++i) {
       for (std::int64_t number = 0; number < chunks[i]; ++number) {
         all.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(number)});
       }
     }
-    chunks_ = static_cast<std::int64_t>(all.size());
-    if (device.target() != DeviceKind::cuda || all.empty()) return;
-    first_chunk_ = round_up(items.size() * sizeof(Item), alignof(Chunk));
-    memory_ = device.allocate(first_chunk_ + all.size() * sizeof(Chunk), MemoryCategory::state);
     const std::unique_ptr<Stream> stream = device.make_stream();
     stream->copy_to_device(memory_.data(), items.data(), items.size() * sizeof(Item));
     stream->copy_to_device(at(first_chunk_), all.data(), all.size() * sizeof(Chunk));
