@@ -28,34 +28,6 @@ Shard as_shard(const Parameter& p) {
   return {.x = p.cast_source().reshape({p.shard_elements}), .first = p.first_element, .whole = p.spec.shape};
 }
 
-// What the casts of one list have in common.
-struct CastKind {
-  DType dtype;
-  Fp8Format format;
-  ScaleTile tile;
-  ScaleSource source;
-  bool columns;
-  bool operator==(const CastKind&) const = default;
-};
-
-// Sorts ops by kind.
-template <class Op>
-class ByKind {
- public:
-  std::vector<Op>& of(const CastKind& kind) {
-    const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& entry) { return entry.first == kind; });
-    return known == kinds_.end() ? kinds_.emplace_back(kind, std::vector<Op>{}).second : known->second;
-  }
-  std::vector<kernels::CastList<Op>> lists(Device& device) {
-    std::vector<kernels::CastList<Op>> result;
-    for (auto& [kind, ops] : kinds_) result.emplace_back(device, std::move(ops));
-    return result;
-  }
-
- private:
-  std::vector<std::pair<CastKind, std::vector<Op>>> kinds_;
-};
-
 }  // namespace
 
 WeightCast::WeightCast(Device& device, const std::deque<Parameter>& parameters, const Groups* groups)
@@ -126,26 +98,62 @@ void WeightCast::reduce_amaxes(Stream& stream, Arena& scratch, std::span<const W
   reduce(*groups_->tensor, {dense_across_tensor, experts_across_tensor});
 }
 
-WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const {
+struct WeightCast::Ops {
+  // What the casts of one list have in common.
+  struct Kind {
+    DType dtype;
+    Fp8Format format;
+    ScaleTile tile;
+    ScaleSource source;
+    bool columns;
+    bool operator==(const Kind&) const = default;
+  };
+
+  // Sorts ops by kind.
+  template <class Op>
+  class ByKind {
+   public:
+    std::vector<Op>& of(const Kind& kind) {
+      const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& entry) { return entry.first == kind; });
+      return known == kinds_.end() ? kinds_.emplace_back(kind, std::vector<Op>{}).second : known->second;
+    }
+    std::vector<kernels::CastList<Op>> lists(Device& device) {
+      std::vector<kernels::CastList<Op>> result;
+      for (auto& [kind, ops] : kinds_) result.emplace_back(device, std::move(ops));
+      return result;
+    }
+    template <class Run>
+    void each(const Run& run) const {
+      for (const auto& [kind, ops] : kinds_) std::for_each(ops.begin(), ops.end(), run);
+    }
+
+   private:
+    std::vector<std::pair<Kind, std::vector<Op>>> kinds_;
+  };
+
+  std::vector<Tensor> recorded;
   ByKind<kernels::Quantize> whole;
   ByKind<kernels::ShardAmax> amaxes;
   ByKind<kernels::ScalesFromAmax> scales;
   ByKind<kernels::CastShard> shards;
-  std::vector<Tensor> recorded;
+};
+
+WeightCast::Ops WeightCast::ops_of(std::span<const Weight> weights) const {
+  Ops result;
   for (const auto& [parameter, rows, columns] : weights) {
     const Parameter& p = *parameter;
     const QuantSpec& spec = *p.spec.quant;
     const ScaleSlot& slot = p.scale_slot;
     const bool history = spec.source == ScaleSource::history;
-    const CastKind kind{p.cast_source().dtype, spec.format, spec.tile, spec.source, static_cast<bool>(columns)};
-    if (slot.amax) recorded.emplace_back(slot.amax, DType::f32, Shape{1});
+    const Ops::Kind kind{p.cast_source().dtype, spec.format, spec.tile, spec.source, static_cast<bool>(columns)};
+    if (slot.amax) result.recorded.emplace_back(slot.amax, DType::f32, Shape{1});
     if (!groups_) {
-      whole.of(kind).push_back({.x = p.cast_source(), .spec = spec, .out = p.codes, .scale = slot.scale, .amax = slot.amax});
+      result.whole.of(kind).push_back({.x = p.cast_source(), .spec = spec, .out = p.codes, .scale = slot.scale, .amax = slot.amax});
       continue;
     }
-    if (rows) amaxes.of(kind).push_back({.shard = as_shard(p), .tile = spec.tile, .rows = rows, .columns = columns});
+    if (rows) result.amaxes.of(kind).push_back({.shard = as_shard(p), .tile = spec.tile, .rows = rows, .columns = columns});
     const auto add_scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
-      scales.of(kind).push_back(
+      result.scales.of(kind).push_back(
           {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
     };
     if (!history) add_scales(rows, Along::rows, p.codes.rowwise_scale_inv);
@@ -160,15 +168,20 @@ WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vec
       cast.column_codes = flat_codes(p.columnwise_shard);
       cast.column_multipliers = columns;
     }
-    shards.of(kind).push_back(std::move(cast));
+    result.shards.of(kind).push_back(std::move(cast));
   }
+  return result;
+}
+
+WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const {
+  Ops ops = ops_of(weights);
   return {.units = units,
           .weights = std::move(weights),
-          .recorded = {device, std::move(recorded)},
-          .whole = whole.lists(device),
-          .amaxes = amaxes.lists(device),
-          .scales = scales.lists(device),
-          .shards = shards.lists(device)};
+          .recorded = {device, std::move(ops.recorded)},
+          .whole = ops.whole.lists(device),
+          .amaxes = ops.amaxes.lists(device),
+          .scales = ops.scales.lists(device),
+          .shards = ops.shards.lists(device)};
 }
 
 std::vector<WeightCast::Weight> WeightCast::trained(UnitRange units) const {
@@ -193,14 +206,21 @@ void WeightCast::run(Stream& stream, Arena& scratch) const {
 void WeightCast::run(Stream& stream, Arena& scratch, const Parameter& parameter) const {
   const auto weight =
       std::find_if(weights_.begin(), weights_.end(), [&](const Weight& known) { return known.parameter == &parameter; });
-  run_once(stream, scratch, {*weight});
+  run_once(stream, scratch, std::span(weight, 1));
 }
 
-// Waits, because the lists are in use until the stream has read them.
-void WeightCast::run_once(Stream& stream, Arena& scratch, std::vector<Weight> weights) const {
-  const Casts casts = casts_of(stream.device(), {}, std::move(weights));
-  run(stream, scratch, casts);
-  stream.synchronize();
+void WeightCast::run_once(Stream& stream, Arena& scratch, std::span<const Weight> weights) const {
+  const Ops ops = ops_of(weights);
+  for (const Tensor& amax : ops.recorded) stream.zero(amax.data, amax.bytes());
+  ops.whole.each([&](const kernels::Quantize& op) { kernels::quantize(stream, scratch, op); });
+  if (!groups_) return;
+  if (amaxes_) {
+    stream.zero(amaxes_.data, amaxes_.bytes());
+    ops.amaxes.each([&](const kernels::ShardAmax& op) { kernels::shard_amax(stream, op); });
+    reduce_amaxes(stream, scratch, weights);
+  }
+  ops.scales.each([&](const kernels::ScalesFromAmax& op) { kernels::scales_from_amax(stream, op); });
+  ops.shards.each([&](const kernels::CastShard& op) { kernels::cast_shard(stream, op); });
 }
 
 void WeightCast::run(Stream& stream, Arena& scratch, const Casts& casts) const {

@@ -31,7 +31,7 @@ class WeightCast {
   // Casts the trained weights of these units with the present scale of each weight. All ranks call it together, with the same
   // units. They have been prepared.
   void run(Stream& stream, Arena& scratch, UnitRange units) const;
-  // Casts all trained weights, prepared or not, outside of a step.
+  // Casts all trained weights, prepared or not, outside of a step. Takes no memory but the scratch: a launch casts one weight.
   void run(Stream& stream, Arena& scratch) const;
   // Casts one weight, outside of a step. The ranks that hold it call this together.
   void run(Stream& stream, Arena& scratch, const Parameter& parameter) const;
@@ -53,7 +53,10 @@ class WeightCast {
     std::vector<kernels::CastList<kernels::CastShard>> shards;
   };
 
-  void run_once(Stream& stream, Arena& scratch, std::vector<Weight> weights) const;
+  struct Ops;
+
+  Ops ops_of(std::span<const Weight> weights) const;
+  void run_once(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
   std::vector<Weight> trained(UnitRange units) const;
   Casts casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const;
   std::optional<int> section_of(const Parameter& p, kernels::Along along) const;
