@@ -48,7 +48,6 @@ void complete_codes(const QuantizeEpilogue& to) {
   };
   if (!to.groups) return complete(to.out, *to.scale);
   for (const GroupPart& part : parts_of(to.groups)) {
-    if (part.count == 0) continue;
     complete(group_of(to.out, part, part.padded()), to.scale[static_cast<std::int64_t>(part.group) * to.scale_stride]);
   }
 }
