@@ -299,6 +299,20 @@ TEST_F(GpuGemm, MxScalesAtTheEndsOfTheirRange) {
   EXPECT_TRUE(testing::near(o.actual, o.expected, testing::Tolerance{}, n));
 }
 
+// The products of adapters, which have a kernel of their own, and their neighbours, which do not.
+TEST_F(GpuGemm, SmallK) {
+  for (const std::int64_t k : {8, 16, 32, 48, 64, 80}) {
+    for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{1, 128}, {37, 264}, {300, 136}, {129, 120}, {70, 1040}}) {
+      for (const Layout layout : {Layout::k_last, Layout::k_first}) {
+        const Twin wide = random(DType::bf16, {m, k + 16});  // A is one module's columns of what all have reduced
+        const Twin b = random(DType::bf16, layout == Layout::k_last ? Shape{n, k} : Shape{k, n});
+        const OperandTwin a{{.values = wide.cpu.slice_cols(16, 16 + k)}, {.values = wide.gpu.slice_cols(16, 16 + k)}};
+        expect_products(a, operand(b, layout), kBf16, Accumulation::precise, concat(m, " x ", n, " x ", k));
+      }
+    }
+  }
+}
+
 // The router of experts multiplies in full FP32, in the two layouts of its gradients.
 TEST_F(GpuGemm, Fp32) {
   for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{300, 64, 8}, {8, 96, 300}, {37, 45, 5}}) {

@@ -4,6 +4,7 @@
 
 #include "octet/base/math.h"
 #include "octet/kernels/gemm/gemm_library_cuda.h"
+#include "octet/kernels/gemm/gemm_low_rank_cuda.h"
 #include "octet/kernels/gemm/gemm_mx_cuda.h"
 
 namespace octet::kernels::cuda {
@@ -98,6 +99,7 @@ void store_addend(Stream& stream, const Gemm& op) {
 
 void gemm(Stream& stream, const Gemm& op, void* scratch) {
   if (op.a.k() == 0) return store_addend(stream, op);
+  if (is_low_rank(op)) return low_rank_gemm(stream, op);
   auto& library = octet::cuda::extension<GemmLibrary>(stream);
   auto* const memory = static_cast<std::byte*>(scratch) + kWorkspaceBytes;
   const GemmOperand a = prepared(stream, op.a, library.multiplies_mx(), memory);
