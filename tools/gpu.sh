@@ -83,6 +83,7 @@ small="--training.seq_len=8192 --training.micro_batch_size=2 --training.global_b
 # These settings fit 80 GB.
 two_k="--training.seq_len=2048 --training.micro_batch_size=1 --training.global_batch_size=32"
 lean="--precision.weight_transpose_cache=false"
+lora="--lora.rank=16 --precision.recipe=fp8_delayed"
 rows=(
   "8b-delayed llama3.1-8b $narrow $long --precision.recipe=fp8_delayed"
   "8b-bf16 llama3.1-8b $narrow $long --precision.recipe=bf16"
@@ -106,6 +107,13 @@ rows=(
   "8b-offload-delayed llama3.1-8b $long $lean --activation_checkpoint.mode=selective --optimizer.offload=true --training.grad_dtype=bf16 --precision.recipe=fp8_delayed"
   "qwen3-8b-delayed qwen3-8b $narrow $two_k $lean --precision.recipe=fp8_delayed"
   "qwen3-8b-bf16 qwen3-8b $narrow $two_k --precision.recipe=bf16"
+  "8b-fp8-moments llama3.1-8b $narrow $long $lean --optimizer.state_dtype=fp8 --activation_checkpoint.mode=selective --precision.recipe=fp8_delayed"
+  "8b-lora llama3.1-8b $lora --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1"
+  "8b-lora-all llama3.1-8b $lora $all --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1"
+  "8b-lora-2k llama3.1-8b $lora --training.seq_len=2048 --training.micro_batch_size=4 --training.global_batch_size=4"
+  "8b-lora-2k-all llama3.1-8b $lora $all --training.seq_len=2048 --training.micro_batch_size=4 --training.global_batch_size=4"
+  "70b-lora llama3-70b $lora $lean --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1 --activation_checkpoint.mode=full"
+  "qwen3-30b-2-layers qwen3-30b-a3b --model.num_hidden_layers=2 $narrow --training.seq_len=4096 --training.micro_batch_size=1 --training.global_batch_size=4 --precision.recipe=fp8_delayed"
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
 )
