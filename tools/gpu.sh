@@ -112,7 +112,7 @@ rows=(
   "8b-lora-all llama3.1-8b $lora $all --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1"
   "8b-lora-2k llama3.1-8b $lora --training.seq_len=2048 --training.micro_batch_size=4 --training.global_batch_size=4"
   "8b-lora-2k-all llama3.1-8b $lora $all --training.seq_len=2048 --training.micro_batch_size=4 --training.global_batch_size=4"
-  "70b-lora llama3-70b $lora $lean --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1 --activation_checkpoint.mode=full"
+  "70b-lora llama3-70b $lora $all $lean --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1 --activation_checkpoint.mode=full --activation_checkpoint.layers=46"
   "qwen3-30b-2-layers qwen3-30b-a3b --model.num_hidden_layers=2 $narrow --training.seq_len=4096 --training.micro_batch_size=1 --training.global_batch_size=4 --precision.recipe=fp8_delayed"
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"

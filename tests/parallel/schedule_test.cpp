@@ -183,7 +183,7 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
       s.sharded = s.reduced = true;
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
-      s.full_recompute = bit(3);
+      s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
       if (bit(4)) s.block_kinds[0].forward[1].beside = Beside::gather;
       if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
       if (!s.resharded) {
@@ -421,7 +421,7 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       StepShape s = shape_of_lanes(blocks, bit(0));
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
-      s.full_recompute = bit(3);
+      s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
       s.block_kinds.push_back(shape_of(blocks, bit(0)).block_kinds.front());  // dense
       for (int block = 0; block < blocks; ++block) s.kind_of_block.push_back(bit(5 + block % 2));
       if (bit(4)) {

@@ -225,11 +225,11 @@ struct ChunkPass {
   // The units that it reads, in their order.
   std::vector<Need> needs(const StepShape& s, Use head) const {
     std::vector<Need> units;
-    const Use use = forward ? Use::forward : s.full_recompute ? Use::both : Use::backward;
     if (forward && has_embedding) units.push_back({s.embedding});
     if (!forward && has_head) units.push_back({s.head, head});
     for (int i = blocks.begin; i < blocks.end; ++i) {
-      units.push_back({s.first_block + (forward ? i : blocks.begin + blocks.end - 1 - i), use});
+      const int block = forward ? i : blocks.begin + blocks.end - 1 - i;
+      units.push_back({s.first_block + block, forward ? Use::forward : s.recomputes(block) ? Use::both : Use::backward});
     }
     return units;
   }
@@ -267,7 +267,7 @@ std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, const std:
     } else if (pass.forward) {
       add_parts(Kind::forward, unit);
     } else {
-      if (s.full_recompute) add_parts(Kind::recompute, unit);
+      if (s.recomputes(needs[unit].unit - s.first_block)) add_parts(Kind::recompute, unit);
       add_parts(Kind::backward, unit);
     }
     steps[first].opens = steps.back().closes = true;

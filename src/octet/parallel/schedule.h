@@ -140,7 +140,7 @@ struct StepShape {
   bool resharded = false;                                    // units are dropped after their use
   bool reduced = false;                                      // gradients are summed over several ranks
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
-  bool full_recompute = false;     // blocks keep only their input
+  int recomputed_blocks = 0;       // so many of the model's blocks, from the first on, keep only their input
   int lanes = 1;                   // the most passes that take turns
   // The parts of each kind of block: a model may have dense blocks beside those with a mixture of experts.
   struct BlockParts {
@@ -148,6 +148,7 @@ struct StepShape {
   };
   std::vector<BlockParts> block_kinds;
   std::vector<int> kind_of_block;  // an index of these; empty: all blocks are of the first kind
+  bool recomputes(int block) const { return block < recomputed_blocks; }
   // The parts of a task of a block.
   const std::vector<Part>& parts_of(Kind kind, int block) const;
   // The slots of each unit's weights and gradients, which units use one at a time; and whether its rowwise and columnwise codes

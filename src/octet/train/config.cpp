@@ -189,6 +189,9 @@ void check_config(const Config& config, std::int64_t ranks) {
   const std::int64_t micro_batches = training.global_batch_size / at_once;
   check(!interleaved || micro_batches % parallel.pipeline == 0, "parallel.pipeline_schedule = \"interleaved\" with ", micro_batches,
         " micro-batches a step on each rank: must be a multiple of parallel.pipeline = ", parallel.pipeline);
+  const ActivationCheckpointConfig& again = config.activation_checkpoint;
+  check(again.layers < 0 || again.mode == "full", "activation_checkpoint.layers = ", again.layers, " with mode = \"", again.mode,
+        "\": only \"full\" may be for some layers");
   const std::string lanes = concat("parallel.expert_lanes = ", parallel.expert_lanes);
   check(parallel.expert_lanes == 1 || parallel.expert > 1, lanes, " with parallel.expert = 1: there is no exchange to hide");
   check(parallel.expert_lanes == 1 || parallel.pipeline == 1, lanes, " with parallel.pipeline = ", parallel.pipeline,

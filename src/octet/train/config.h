@@ -313,12 +313,19 @@ void visit_fields(C& c, auto&& visit) {
 
 struct ActivationCheckpointConfig {
   std::string mode = "none";
+  std::int64_t layers = -1;
 };
 template <FieldsOf<ActivationCheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "mode",
               .help = "Activations that backward computes again instead of keeping them.", .choices = "none | selective | full"},
         c.mode);
+  visit(Field{.name = "layers",
+              .help = "With mode = \"full\": so many layers, from the first on, compute everything again, and the others only what "
+                      "\"selective\" does. -1: all layers. The fewer, the faster, as far as memory lasts.",
+              .value = "layers",
+              .range = {.min = -1}},
+        c.layers);
 }
 
 struct CheckpointConfig {

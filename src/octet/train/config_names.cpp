@@ -126,6 +126,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"fp8_wgrad", "precision.wgrad"},
       {"recompute_granularity", "activation_checkpoint.mode"},
       {"recompute_activations", "activation_checkpoint.mode"},
+      {"recompute_num_layers", "activation_checkpoint.layers"},
       {"tensor_model_parallel_size", "parallel.tensor"},
       {"tensor_parallel_size", "parallel.tensor"},
       {"context_parallel_size", "parallel.context"},

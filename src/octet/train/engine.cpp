@@ -114,7 +114,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   }
   // K and V, where they lie in one place on all ranks. Rows of experts are as many as tokens have chosen them, and what a rank
   // keeps of one layer moves what it keeps of the next, unless that is computed again.
-  const bool alike = options_.model.experts == 0 || options_.checkpointing == nn::Checkpointing::full;
+  const bool keeps_inputs = options_.checkpointing == nn::Checkpointing::full && options_.full_blocks >= options_.model.layers;
+  const bool alike = options_.model.experts == 0 || keeps_inputs;
   if (options_.training && groups_.context->size() > 1 && alike && stashes_.size() == 1 && !backward_)
     groups_.context->share(model_->units().params_stream(), scratch(), stashes_.front()->memory(), stashes_.front()->capacity());
   if (loads_before_messages()) rehearse();
@@ -205,6 +206,7 @@ nn::Scope Engine::scope(nn::Watch* watch, std::size_t lane) {
           .scratch = scratch(lane),
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
+          .full_blocks = options_.full_blocks,
           .watch = watch,
           .deterministic = options_.deterministic,
           .context = *groups_.context,

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,6 +32,7 @@ struct EngineOptions {
   std::int64_t seq_len = 0;
   std::int64_t micro_batch_size = 1;
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
+  int full_blocks = std::numeric_limits<int>::max();  // with Checkpointing::full: the blocks from here on are selective
   bool deterministic = false;  // the same bits every time on a GPU, too
   optim::OptimizerOptions optimizer;
   nn::Watch* watch = nullptr;    // will watch some of the steps; the plan holds its memory

@@ -90,6 +90,7 @@ EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   options.moments_dtype = dtype_of_name(config.optimizer.state_dtype);
   options.offload_slot = config.optimizer.offload ? parallel::kOffloadSlotBytes : 0;
   options.checkpointing = checkpointing_of(config.activation_checkpoint.mode);
+  if (config.activation_checkpoint.layers >= 0) options.full_blocks = static_cast<int>(config.activation_checkpoint.layers);
   options.optimizer = {.beta1 = config.optimizer.betas[0],
                        .beta2 = config.optimizer.betas[1],
                        .epsilon = config.optimizer.eps,

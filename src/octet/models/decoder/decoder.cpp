@@ -243,7 +243,7 @@ void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, doubl
   micro_batches_.resize(under_way_);
   micro_batches_[static_cast<std::size_t>(number) % micro_batches_.size()] =
       std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, {}, true});
-  shape_.full_recompute = scope.checkpointing == nn::Checkpointing::full;
+  shape_.recomputed_blocks = scope.checkpointing == nn::Checkpointing::full ? scope.full_blocks : 0;
   // The visits of the first `of` micro-batches that can run without the others.
   const auto visits_until = [&](int of) {
     const int complete = of < count ? of / shape_.lanes * shape_.lanes : count;
@@ -373,8 +373,15 @@ void Decoder::finish(Flight& flight) {
   flight.kept.release_to(flight.kept_before);
 }
 
+nn::Scope Decoder::scope_of_block(const Flight& flight, int block) {
+  nn::Scope scope = flight.scope;
+  if (scope.checkpointing == nn::Checkpointing::full && block >= scope.full_blocks)
+    scope.checkpointing = nn::Checkpointing::selective;
+  return scope;
+}
+
 void Decoder::forward(Flight& flight, const Task& task) {
-  const nn::Scope& scope = flight.scope;
+  const nn::Scope scope = scope_of_block(flight, task.index);
   const bool stays = flight.of.trains && scope.checkpointing != nn::Checkpointing::full;
   nn::Scope least = scope;
   if (!stays) {
@@ -420,7 +427,7 @@ void Decoder::recompute(Flight& flight, const Task& task) {
 }
 
 void Decoder::backward(Flight& flight, const Task& task) {
-  const nn::Scope& scope = flight.scope;
+  const nn::Scope scope = scope_of_block(flight, task.index);
   if (task.first) {
     if (scope.checkpointing != nn::Checkpointing::full) begin_block_backward(flight, task.index);
     flight.scratch = scope.scratch.used();

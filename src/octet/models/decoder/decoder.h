@@ -107,6 +107,8 @@ class Decoder {
   void run(Flight& flight, const parallel::Task& task);
   void load(const parallel::Task& task);
   void finish(Flight& flight);
+  // The scope of a block, which may keep more than the first ones do.
+  static nn::Scope scope_of_block(const Flight& flight, int block);
   void forward(Flight& flight, const parallel::Task& task);
   void recompute(Flight& flight, const parallel::Task& task);
   // Computes the loss, and its gradient in training; or logits.
