@@ -141,6 +141,9 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   pages.page(1).finish_step(5);
   pages.page(1).saved_step = 4;
   pages.page(2).finish_step(6);
+  telemetry::GroupPage& group = pages.page(1).group("shard x context");
+  for (int i = 0; i < 3; ++i) pages.page(1).begin(group, telemetry::Exchange::all_gather, 4096);
+  group.waits = 1;
   EXPECT_EQ(read_pages(pages_text(9, pages, 1, 2), copy), 9) << "rank 2 has no place in the copy";
   const telemetry::RankPage& page = copy.page(1);
   EXPECT_EQ(page.phase, telemetry::Phase::training);
@@ -148,6 +151,14 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   EXPECT_EQ(page.saved_step, 4);
   EXPECT_NEAR(static_cast<double>(page.first_step_ns), static_cast<double>(pages.page(1).first_step_ns), 1e9);
   EXPECT_EQ(page.entered_ns[0], 0) << "never entered";
+  EXPECT_EQ(page.alive_ns, 0);
+  EXPECT_EQ(page.marks, pages.page(1).marks);
+  EXPECT_EQ(page.groups[0].name_text(), "shard x context");
+  EXPECT_EQ(page.groups[0].exchange, telemetry::Exchange::all_gather);
+  EXPECT_EQ(page.groups[0].begun, 3);
+  EXPECT_EQ(page.groups[0].bytes, 4096);
+  EXPECT_EQ(page.groups[0].waits, 1u);
+  EXPECT_EQ(page.groups[1].name_text(), "");
   EXPECT_EQ(copy.page(0).step, 0);
 }
 

@@ -45,6 +45,10 @@ TEST(Verdict, TheWeightiestReportCounts) {
   verdict.node_lost(0, "node0 is silent");
   verdict.rank_failed(0, 139, "rank 0 crashed");
   EXPECT_EQ(verdict.what(), "rank 1 was killed") << "the first of equals";
+  verdict.stalled(2, "no rank has moved");
+  verdict.rank_failed(2, 137, "rank 2 was killed");
+  EXPECT_EQ(verdict.code(), 80) << "after a stall all ranks are killed";
+  EXPECT_EQ(verdict.node(), 2);
 }
 
 TEST(Shrunk, GivesUpReplicasFirstThenShards) {

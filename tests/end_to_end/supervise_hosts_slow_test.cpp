@@ -48,6 +48,24 @@ TEST_F(SuperviseHosts, AKilledRankOfAnotherHost) {
   EXPECT_GE(attempts()[1]["from_step"], 10);
 }
 
+// A rank that stands still on another host: its page reaches the coordinator, and the request for stacks reaches it.
+TEST_F(SuperviseHosts, ARankThatStandsStillOnAnotherHost) {
+  const std::string options = kRun + "--parallel.shard=4 --training.global_batch_size=8 ";
+  make_reference(4, options);
+  const Hosts hosts(2);
+  start(hosts, 2, "", options + "--comm.stall_s=2 ");
+  ASSERT_TRUE(reaches(8));
+  ::kill(run_.pid_of_rank(3), SIGSTOP);
+  for (int host = 0; host < 2; ++host) EXPECT_EQ(end_of(host).code, 0);
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["code"], 80);
+  EXPECT_TRUE(says(attempts()[0]["what"], "; rank 3 is frozen and holds up the others; rank 3: ")) << attempts()[0]["what"];
+  EXPECT_TRUE(says(attempts()[0]["what"], "; rank 3 is on node1 (host1)")) << attempts()[0]["what"];
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00002.log"), "stack of thread "));
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00003.log"), "): T"));
+}
+
 // The host that runs rank 1 loses power. Nobody hears of it but by its silence.
 TEST_F(SuperviseHosts, ASpareTakesThePlaceOfALostHost) {
   const std::string options = kRun + "--parallel.shard=2 ";

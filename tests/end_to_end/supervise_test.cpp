@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "octet/base/rng.h"
+#include "support/paths.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -170,6 +171,51 @@ TEST_F(Supervise, GoesOnFromItsOwnCheckpoints) {
   EXPECT_EQ(attempts[0]["from_step"], 0);
   EXPECT_EQ(attempts[1]["from_step"], 0) << result.err;
   EXPECT_EQ(attempts[2]["from_step"], 40) << result.err;
+}
+
+// A rank that stands still holds up the other one, and neither ends.
+TEST_F(Supervise, ARankThatStandsStillIsNamed) {
+  const std::string options = "--checkpoint.interval=4 --training.steps=40 --training.global_batch_size=16 ";
+  ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  Process process(command(options + "--comm.stall_s=2"), run_.path());
+  ASSERT_TRUE(process.read_to_step(6));
+  ::kill(run_.pid_of_rank(1), SIGSTOP);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 2u) << result.err;
+  EXPECT_EQ(attempts[0]["code"], 80);
+  EXPECT_TRUE(says(attempts[0]["what"], "; rank 1 is frozen and holds up the others; rank 1: ")) << attempts[0]["what"];
+  EXPECT_TRUE(says(attempts[0]["what"], "; rank 0: waits in ")) << attempts[0]["what"];
+  EXPECT_TRUE(says(attempts[0]["what"], " of `shard")) << attempts[0]["what"];
+  const std::string waits = read_file(run_ / "out/logs/rank-00000.log"), stands = read_file(run_ / "out/logs/rank-00001.log");
+  EXPECT_TRUE(says(waits, "stack of thread ")) << waits;
+  EXPECT_TRUE(says(waits, "octet::comm::Group::")) << waits;
+  EXPECT_TRUE(says(stands, "): T")) << stands;
+  EXPECT_FALSE(says(result.err, "stack of thread ")) << "stacks belong into the logs";
+}
+
+// Storage that never answers: the rank is alive, and its connections are.
+TEST_F(Supervise, ADiskThatHangsIsFound) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  write_text(run_ / "hangs", "");
+  const std::string rule = concat("write */out/metrics.jsonl 9 hang while ", (run_ / "hangs").string());
+  Process process(command("--checkpoint.interval=2 --training.steps=20 --comm.stall_s=1", 1), run_.path(),
+                  "exec env LD_PRELOAD='" + faults_library() + "' OCTET_FAULTS='" + rule + "' OCTET_FAULTS_LOG=\"$PWD/faults.log\"");
+  ASSERT_TRUE(process.read_to_step(7));
+  const auto log = [&] {
+    const std::filesystem::path path = run_ / "out/logs/node-000.log";
+    return std::filesystem::exists(path) ? read_file(path) : "";
+  };
+  for (int tries = 0; tries < 1000 && !says(log(), "no rank has moved for 1 s"); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::filesystem::remove(run_ / "hangs");
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(status()["attempts"][0]["code"], 80) << result.err;
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), "octet::telemetry::"))
+      << "the stack shows who writes\n" << read_file(run_ / "out/logs/rank-00000.log");
 }
 
 // The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.

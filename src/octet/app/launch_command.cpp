@@ -88,6 +88,7 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
                             .spares = args.spares,
                             .join_timeout_s = config.comm.join_timeout_s,
                             .silence_s = config.comm.silence_s,
+                            .stall_s = config.comm.stall_s,
                             .interface = config.comm.interface,
                             .needs_token = config.comm.token != "none"};
   if (!args.hosts.empty()) options.hosts = host_list(args.hosts, &::getenv);

@@ -121,6 +121,12 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
     const telemetry::RankPage& page = pages.page(rank);
     Value entered = Value::array();
     for (const auto& ns : page.entered_ns) entered.push_back(age_s(ns, now));
+    Value groups = Value::array();
+    for (const telemetry::GroupPage& group : page.groups) {
+      if (const std::string name = group.name_text(); !name.empty())
+        groups.push_back(
+            {name, static_cast<int>(group.exchange.load()), group.begun.load(), group.bytes.load(), group.waits.load()});
+    }
     list.push_back({{"rank", rank},
                     {"phase", static_cast<int>(page.phase.load())},
                     {"step", page.step.load()},
@@ -128,7 +134,10 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
                     {"saved_step", page.saved_step.load()},
                     {"changed", age_s(page.changed_ns, now)},
                     {"first_step", age_s(page.first_step_ns, now)},
-                    {"entered", std::move(entered)}});
+                    {"alive", age_s(page.alive_ns, now)},
+                    {"entered", std::move(entered)},
+                    {"marks", page.marks.load()},
+                    {"groups", std::move(groups)}});
   }
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
 }
@@ -146,8 +155,21 @@ std::int64_t read_pages(const std::string& text, telemetry::RankPages& pages) {
       page.saved_step = from.at("saved_step").get<std::int64_t>();
       page.changed_ns = time_ns(from.at("changed").get<double>(), now);
       page.first_step_ns = time_ns(from.at("first_step").get<double>(), now);
+      page.alive_ns = time_ns(from.at("alive").get<double>(), now);
       const Value& entered = from.at("entered");
       for (std::size_t i = 0; i < page.entered_ns.size(); ++i) page.entered_ns[i] = time_ns(entered.at(i).get<double>(), now);
+      page.marks = from.at("marks").get<std::int64_t>();
+      const Value& groups = from.at("groups");
+      for (std::size_t i = 0; i < page.groups.size(); ++i) {
+        telemetry::GroupPage& group = page.groups[i];
+        group.clear();
+        if (i >= groups.size()) continue;
+        group.set_name(groups[i].at(0).get<std::string>());
+        group.exchange = static_cast<telemetry::Exchange>(groups[i].at(1).get<int>());
+        group.begun = groups[i].at(2).get<std::int64_t>();
+        group.bytes = groups[i].at(3).get<double>();
+        group.waits = groups[i].at(4).get<std::uint32_t>();
+      }
     }
     return json.at("attempt").get<std::int64_t>();
   });

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "octet/app/thread_stacks.h"
 #include "octet/telemetry/attempts.h"
 
 namespace octet::app {
@@ -20,7 +21,7 @@ void NodeRanks::say(std::string_view sentence) {
 void NodeRanks::start(const Order& order) {
   order_ = order;
   what_.clear();
-  told_failure_ = told_end_ = false;
+  told_failure_ = told_end_ = writes_stacks_ = false;
   pages_.clear();
   group_.reset();
   if (order.ranks.count == 0) return;
@@ -32,6 +33,7 @@ void NodeRanks::start(const Order& order) {
   }
   group.grace_s = options_.grace_s;
   group.output = [this](int rank, StandardStream stream, std::string_view line) {
+    if (writes_stacks_ && is_stack_line(line)) return logs_.line(rank, readable_stack_line(line));
     options_.output(rank, stream, line);
     logs_.line(rank, line);
   };
@@ -74,6 +76,15 @@ std::optional<NodeEnd> NodeRanks::news() {
 
 void NodeRanks::end(double grace_s) {
   if (group_) group_->end(grace_s);
+}
+
+void NodeRanks::write_stacks() {
+  if (!group_) return;
+  writes_stacks_ = true;
+  for (int i = 0; i < order_.ranks.count; ++i) {
+    const int rank = order_.ranks.first + i;
+    for (const std::string& line : ask_for_stacks(group_->pid(i))) logs_.line(rank, line + "\n");
+  }
 }
 
 void NodeRanks::kill() {

@@ -37,6 +37,8 @@ class NodeRanks {
   // What is to be reported of the attempt since the last call: that a rank has failed, then that all have ended.
   std::optional<NodeEnd> news();
   void end(double grace_s);
+  // Lets the threads of all ranks write where they are into the logs of the ranks, and adds what the kernel knows of them.
+  void write_stacks();
   // Kills the ranks and waits until they have gone.
   void kill();
   // Whether a signal has asked this host to leave the run.
@@ -57,7 +59,7 @@ class NodeRanks {
   Order order_;
   std::optional<ProcessGroup> group_;
   std::string what_;  // the sentence about the failure of this attempt
-  bool told_failure_ = false, told_end_ = false, asked_ = false;
+  bool told_failure_ = false, told_end_ = false, asked_ = false, writes_stacks_ = false;
 };
 
 }  // namespace octet::app

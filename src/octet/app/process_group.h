@@ -53,6 +53,8 @@ class ProcessGroup {
   void turn(int also, double at_most_s);
   int conclude();
   int code() const { return code_; }  // so far
+  // The process of the i-th rank here; -1: it does not run.
+  pid_t pid(int i) const { return ranks_[static_cast<std::size_t>(i)].pid; }
   // Ends the ranks because of what happened on another host: SIGTERM now, SIGKILL after the grace. How they end is no failure of
   // theirs, except by a signal of its own; conclude() then returns 78.
   void end(double grace_s);

@@ -25,6 +25,7 @@ bool may_pass(int code) {
       return false;
     case ExitCode::internal:
     case ExitCode::peer:
+    case ExitCode::stalled:
       break;
   }
   return true;

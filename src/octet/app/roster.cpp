@@ -48,6 +48,8 @@ void Verdict::rank_failed(int node, int code, std::string_view what) {
 
 void Verdict::node_lost(int node, std::string_view what) { weigh(2, node, kPeer, what); }
 
+void Verdict::stalled(int node, std::string_view what) { weigh(4, node, static_cast<int>(ExitCode::stalled), what); }
+
 std::optional<DataMesh> shrunk(const DataMesh& mesh, int ranks) {
   for (int data = std::min(mesh.replicate * mesh.shard, ranks / mesh.rest); data >= 1; --data) {
     if (mesh.global_batch % (data * mesh.micro_batch) != 0) continue;

@@ -24,12 +24,13 @@ class Roster {
 };
 
 // What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a
-// rank that failed by itself, then a node that was lost, then ranks that missed a peer or were asked to end. Of equals the first
-// counts.
+// stall, after which all ranks are killed, then a rank that failed by itself, then a node that was lost, then ranks that missed a
+// peer or were asked to end. Of equals the first counts.
 class Verdict {
  public:
   void rank_failed(int node, int code, std::string_view what);
   void node_lost(int node, std::string_view what);
+  void stalled(int node, std::string_view what);  // -1: no node is to blame
 
   bool any() const { return weight_ > 0; }
   int code() const { return code_; }

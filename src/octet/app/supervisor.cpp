@@ -304,11 +304,13 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   begin_ns_ = telemetry::monotonic_ns();
   give_orders(attempt);
   attempt_ = attempt.number;
+  StallWatch watch(options_.stall_s, attempt.ranks);
   while (std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.runs; })) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
     say_recovered();
     tell_saved();
+    if (const std::optional<Stall> stall = watch.look(ranks_.pages(), Clock::now())) end_stall(*stall);
     if (can_grow()) {
       ranks_.say("enough hosts are here again: saves, and goes on with more ranks");
       regrouping_ = true;
@@ -375,6 +377,26 @@ void Supervisor::lose(int node, std::string_view how) {
   if (!std::exchange(lost.runs, false)) return;
   if (!fault_) fault_ = Clock::now();
   verdict_.node_lost(node, concat(name_of(node), " ", how));
+  stop_others(options_.grace_s);
+}
+
+int Supervisor::node_of(int rank) const { return chosen_[static_cast<std::size_t>(rank / options_.ranks)]; }
+
+void Supervisor::end_stall(const Stall& stall) {
+  if (stopping_) return;
+  std::string what = stall.what;
+  int blamed = -1;
+  if (network_ && !stall.behind.empty()) {
+    blamed = node_of(stall.behind.front());
+    what += concat("; rank ", stall.behind.front(), " is on ", name_of(blamed));
+  }
+  ranks_.say(concat(what, "; the stacks of all threads are in ", (options_.run_folder / "logs").string()));
+  if (!fault_) fault_ = Clock::now();
+  verdict_.stalled(blamed, what);
+  for (int node = 0; node < nodes(); ++node) {
+    if (node != me() && member(node).runs) network_->send(node, topic::kStacks, "{}");
+  }
+  ranks_.write_stacks();
   stop_others(options_.grace_s);
 }
 

@@ -21,6 +21,7 @@
 #include "octet/app/node_ranks.h"
 #include "octet/app/restart_budget.h"
 #include "octet/app/roster.h"
+#include "octet/app/stall.h"
 #include "octet/base/clock.h"
 #include "octet/telemetry/attempts.h"
 
@@ -37,6 +38,7 @@ struct SupervisorOptions {
   int min_hosts = 1;                          // with fewer, the run waits and then ends with 78
   double join_timeout_s = 300;                // how long hosts are waited for
   double silence_s = 5;                       // a host that says nothing for this long is lost
+  double stall_s = 60;                        // of StallWatch
   std::string interface = "auto";             // of this host's address, as comm.interface
   bool needs_token = true;                    // to join from another host
   DataMesh mesh;                              // of all ranks
@@ -81,6 +83,8 @@ class Supervisor {
   void handle(const NodeEvent& event);
   void handle_end(int node, const NodeEnd& end);
   void lose(int node, std::string_view how);
+  void end_stall(const Stall& stall);
+  int node_of(int rank) const;
   void stop_others(double grace_s);
   bool can_grow();
   void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget);

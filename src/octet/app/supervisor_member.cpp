@@ -171,6 +171,8 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     ranks_.start(order);
   } else if (event.what == topic::kWelcome) {
     hear(order_of(event.text));
+  } else if (event.what == topic::kStacks) {
+    ranks_.write_stacks();
   } else if (event.what == topic::kStop) {
     ranks_.end(grace_of(event.text));
   } else if (event.what == topic::kFinish) {

@@ -10,6 +10,7 @@
 #include "octet/app/standard_streams.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
+#include "octet/base/print_stack.h"
 #include "octet/comm/environment.h"
 #include "octet/data/corpus.h"
 #include "octet/plan/memory_table.h"
@@ -58,6 +59,7 @@ std::string text_of_adapters(models::Decoder& model) {
 }  // namespace
 
 int run_train(const TrainArgs& args) {
+  print_stack_on_signal();
   train::Config config = train::load_config(args.run.path, args.run.overrides);
   if (!args.resume.empty()) config.checkpoint.resume = args.resume;
   if (args.print_config) {

@@ -312,11 +312,13 @@ class GlooGroup final : public Group {
   class Wait {
    public:
     Wait(GlooGroup& group, gloo::transport::UnboundBuffer* in, gloo::transport::UnboundBuffer* out) : group_(group) {
+      group_.show_wait(true);
       const std::lock_guard lock(group_.mutex_);
       group_.in_ = in;
       group_.out_ = out;
     }
     ~Wait() {
+      group_.show_wait(false);
       const std::lock_guard lock(group_.mutex_);
       group_.in_ = group_.out_ = nullptr;
     }

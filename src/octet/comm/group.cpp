@@ -6,6 +6,9 @@
 #include "octet/base/math.h"
 
 namespace octet::comm {
+
+using telemetry::Exchange;
+
 namespace {
 
 void check_flat(const char* op, const char* operand, const Tensor& x) {
@@ -44,15 +47,23 @@ class SilentGroup final : public Group {
 
 Group::Group(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {
   require(size >= 1 && rank >= 0 && rank < size, "group ", name_, ": rank ", rank, " of ", size);
+  // "shard of ranks 0 and 1": the page has the axis, which has the same name on all ranks.
+  if (size > 1) page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank")));
 }
 
-bool Group::begin(Stream& stream, const char* op, double bytes) {
+Group::~Group() {
+  if (page_) page_->clear();
+}
+
+bool Group::begin(Stream& stream, Exchange op, double bytes) {
   if (size_ == 1) return false;
-  stream.count(op, {.bytes = bytes, .group = name_, .joins = batched_ > 0});
+  stream.count(telemetry::name_of(op).data(), {.bytes = bytes, .group = name_, .joins = batched_ > 0});
   if (batched_ >= 0) ++batched_;
   traffic_.bytes += bytes;
   ++traffic_.messages;
-  return stream.kind() != DeviceKind::meta;
+  if (stream.kind() == DeviceKind::meta) return false;
+  telemetry::own_page().begin(*page_, op, bytes);
+  return true;
 }
 
 template <class... Operands>
@@ -72,7 +83,7 @@ void Group::all_gather(Stream& stream, Arena&, const AllGather& op) {
   check_flat("all_gather", "x", op.x);
   check_flat("all_gather", "y", op.y);
   check_parts("all_gather", op.x, op.y, size_);
-  const bool sends = begin(stream, "all_gather", static_cast<double>(op.y.bytes() - op.x.bytes()));
+  const bool sends = begin(stream, Exchange::all_gather, static_cast<double>(op.y.bytes() - op.x.bytes()));
   if (sends) return exchange(stream, op);
   if (size_ == 1 && op.y.data != op.x.data) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
@@ -83,7 +94,7 @@ void Group::reduce_scatter(Stream& stream, Arena& scratch, const ReduceScatter& 
   check_parts("reduce_scatter", op.y, op.x, size_);
   const ArenaScope scope(scratch);
   const Tensor parts = parts_for(scratch, stream, op.x);
-  const bool sends = begin(stream, "reduce_scatter", static_cast<double>(op.x.bytes() - op.y.bytes()));
+  const bool sends = begin(stream, Exchange::reduce_scatter, static_cast<double>(op.x.bytes() - op.y.bytes()));
   if (sends) return exchange(stream, op, parts);
   if (size_ == 1 && op.y.data != op.x.data) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
@@ -92,7 +103,8 @@ void Group::all_reduce(Stream& stream, Arena& scratch, const AllReduce& op) {
   check_reducible("all_reduce", op.x);
   const ArenaScope scope(scratch);
   const Tensor parts = parts_for(scratch, stream, op.x);
-  if (begin(stream, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) exchange(stream, op, parts);
+  if (begin(stream, Exchange::all_reduce, 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes())))
+    exchange(stream, op, parts);
 }
 
 void Group::all_to_all(Stream& stream, Arena&, const AllToAll& op) {
@@ -115,14 +127,15 @@ void Group::all_to_all(Stream& stream, Arena&, const AllToAll& op) {
   require(whole.sent[self] == whole.received[self], "all_to_all: ", whole.sent[self], " elements to itself, ",
           whole.received[self], " from itself");
   const double bytes = static_cast<double>(op.x.elements() - whole.sent[self]) * static_cast<double>(size_of(op.x.dtype));
-  if (begin(stream, "all_to_all", bytes)) return exchange(stream, whole);
+  if (begin(stream, Exchange::all_to_all, bytes)) return exchange(stream, whole);
   if (size_ == 1) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
 void Group::broadcast(Stream& stream, const Broadcast& op) {
   check_flat("broadcast", "x", op.x);
   require(op.root >= 0 && op.root < size_, "broadcast from rank ", op.root, " of ", size_);
-  if (begin(stream, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) exchange(stream, op);
+  if (begin(stream, Exchange::broadcast, op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0))
+    exchange(stream, op);
 }
 
 void Group::fetch(Stream& stream, const Fetch& op) {
@@ -132,26 +145,26 @@ void Group::fetch(Stream& stream, const Fetch& op) {
     require(y.dtype == op.x.dtype && y.rows() == op.x.rows() && y.cols() == op.x.cols(), "fetch: ", name_of(op.x.dtype),
             op.x.shape, " into ", name_of(y.dtype), y.shape);
   }
-  if (begin(stream, "fetch", (size_ - 1) * static_cast<double>(op.x.bytes()))) exchange(stream, op);
+  if (begin(stream, Exchange::fetch, (size_ - 1) * static_cast<double>(op.x.bytes()))) exchange(stream, op);
 }
 
 void Group::send(Stream& stream, const Send& op) {
   check_flat("send", "x", op.x);
   require(op.to >= 0 && op.to < size_ && op.to != rank_, "send to rank ", op.to, " of ", size_, " by rank ", rank_);
-  if (begin(stream, "send", static_cast<double>(op.x.bytes()))) exchange(stream, op);
+  if (begin(stream, Exchange::send, static_cast<double>(op.x.bytes()))) exchange(stream, op);
 }
 
 void Group::receive(Stream& stream, const Receive& op) {
   check_flat("receive", "y", op.y);
   require(op.from >= 0 && op.from < size_ && op.from != rank_, "receive from rank ", op.from, " of ", size_, " by rank ", rank_);
-  if (begin(stream, "receive", 0)) exchange(stream, op);
+  if (begin(stream, Exchange::receive, 0)) exchange(stream, op);
 }
 
 // By default, groups send and need no shared memory.
 void Group::share(Stream&, Arena&, void*, std::size_t) {}
 
 void Group::barrier(Stream& stream) {
-  if (begin(stream, "barrier", 0)) run_barrier(stream);
+  if (begin(stream, Exchange::barrier, 0)) run_barrier(stream);
 }
 
 Batch::Batch(Group& group, Stream& stream) : group_(group), stream_(stream), exceptions_(std::uncaught_exceptions()) {

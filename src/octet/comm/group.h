@@ -23,6 +23,7 @@
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/telemetry/rank_page.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::comm {
@@ -75,7 +76,7 @@ struct Traffic {
 class Group {
  public:
   Group(std::string name, int rank, int size);
-  virtual ~Group() = default;
+  virtual ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -129,6 +130,10 @@ class Group {
   virtual void run(Stream& stream, const Receive& op) = 0;
   virtual void run_barrier(Stream& stream) = 0;
   virtual void run_fence(Stream&) {}
+  // Tells whoever looks on that the host begins or ends to wait for other ranks.
+  void show_wait(bool waits) {
+    if (page_) page_->waits.store(waits ? 1 : 0, std::memory_order_relaxed);
+  }
   // These implement Batch.
   virtual void begin_batch() {}
   virtual void end_batch() noexcept {}
@@ -137,7 +142,7 @@ class Group {
  private:
   friend class Batch;
   // Counts the operation. Returns whether there is something to send, that is, several ranks and a device that computes.
-  bool begin(Stream& stream, const char* op, double bytes);
+  bool begin(Stream& stream, telemetry::Exchange op, double bytes);
   // Calls run(stream, operands...) and counts it as a wait of the stream.
   template <class... Operands>
   void exchange(Stream& stream, const Operands&... operands);
@@ -146,6 +151,7 @@ class Group {
   std::string name_;
   int rank_, size_;
   Traffic traffic_;
+  telemetry::GroupPage* page_ = nullptr;  // what others see of this group; null: one rank
   int batched_ = -1;  // operations in the open batch; -1 if none is open
 };
 

@@ -9,6 +9,7 @@
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
 #include "octet/comm/rendezvous_server.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::comm {
 namespace {
@@ -99,6 +100,7 @@ void RendezvousClient::run() {
     wake_.clear();
 
     const auto now = Clock::now();
+    telemetry::own_page().alive_ns.store(telemetry::monotonic_ns(), std::memory_order_relaxed);
     // After such a long turn this process itself must have been suspended. Rank 0's messages of that time are still to be read.
     if (polled[1].revents != 0 || now - turn > beat_ + silence_ / 2) heard = now;
     turn = now;

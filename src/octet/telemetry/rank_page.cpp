@@ -6,8 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -41,6 +43,33 @@ std::string_view name_of(Phase phase) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+std::string_view name_of(Exchange exchange) {
+  constexpr std::array<std::string_view, 10> kNames = {"none",      "all_gather", "reduce_scatter", "all_reduce", "all_to_all",
+                                                       "broadcast", "fetch",      "send",           "receive",    "barrier"};
+  const auto index = static_cast<std::size_t>(exchange);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+std::string GroupPage::name_text() const {
+  std::string text;
+  for (const std::atomic<char>& letter : name) {
+    const char value = letter.load(kRelaxed);
+    if (value == '\0') break;
+    text += value;
+  }
+  return text;
+}
+
+void GroupPage::set_name(std::string_view text) {
+  for (std::size_t i = 0; i < std::min(text.size(), kName - 1); ++i) name[i].store(text[i], kRelaxed);
+}
+
+void GroupPage::clear() {
+  waits.store(0, kRelaxed);
+  begun.store(0, kRelaxed);
+  for (std::atomic<char>& letter : name) letter.store('\0', kRelaxed);
+}
+
 std::int64_t monotonic_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -53,6 +82,7 @@ void RankPage::enter(Phase next) {
   if (first.load(kRelaxed) == 0) first.store(now, kRelaxed);
   phase.store(next, kRelaxed);
   changed_ns.store(now, kRelaxed);
+  mark();
 }
 
 void RankPage::finish_step(std::int64_t finished) {
@@ -60,6 +90,27 @@ void RankPage::finish_step(std::int64_t finished) {
   step.store(finished, kRelaxed);
   changed_ns.store(now, kRelaxed);
   if (first_step_ns.load(kRelaxed) == 0) first_step_ns.store(now, kRelaxed);
+  mark();
+}
+
+GroupPage& RankPage::group(std::string_view name) {
+  static GroupPage unseen;
+  static std::mutex mutex;  // a thread that saves makes groups of its own
+  const std::lock_guard lock(mutex);
+  const std::string_view known = name.substr(0, GroupPage::kName - 1);
+  for (GroupPage& page : groups) {
+    const std::string own = page.name_text();
+    if (own.empty()) page.set_name(known);
+    if (own.empty() || own == known) return page;
+  }
+  return unseen;
+}
+
+void RankPage::begin(GroupPage& group, Exchange exchange, double bytes) {
+  group.exchange.store(exchange, kRelaxed);
+  group.bytes.store(bytes, kRelaxed);
+  group.begun.store(group.begun.load(kRelaxed) + 1, kRelaxed);
+  mark();
 }
 
 RankPage& own_page() {

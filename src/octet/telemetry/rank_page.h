@@ -22,7 +22,37 @@ enum class Phase : std::uint32_t {
   exporting,  // writes the trained model
 };
 inline constexpr int kPhases = 8;
+inline constexpr int kGroups = 16;  // of a rank that its page has room for
 std::string_view name_of(Phase phase);
+
+enum class Exchange : std::uint32_t {
+  none,
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  all_to_all,
+  broadcast,
+  fetch,
+  send,
+  receive,
+  barrier,
+};
+std::string_view name_of(Exchange exchange);
+
+// What a rank does in one of its groups.
+struct GroupPage {
+  static constexpr std::size_t kName = 24;
+  std::array<std::atomic<char>, kName> name{};      // of the group, cut; "": nobody uses this page
+  std::atomic<Exchange> exchange = Exchange::none;  // the last that has begun
+  std::atomic<std::int64_t> begun = 0;              // exchanges; on a GPU those that the host has enqueued
+  std::atomic<double> bytes = 0;                    // that the last one sends from here
+  std::atomic<std::uint32_t> waits = 0;             // 1: the host waits for other ranks of the group
+
+  std::string name_text() const;
+  void set_name(std::string_view text);
+  // Gives the page back for another group.
+  void clear();
+};
 
 // Written by the rank alone. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0: not yet.
 struct RankPage {
@@ -33,9 +63,17 @@ struct RankPage {
   std::atomic<std::int64_t> changed_ns = 0;                     // when phase or step changed
   std::atomic<std::int64_t> first_step_ns = 0;                  // when the first step of this process was finished
   std::array<std::atomic<std::int64_t>, kPhases> entered_ns{};  // when each phase began, the first time
+  std::atomic<std::int64_t> alive_ns = 0;                       // when a thread that never waits for long ran the last time
+  std::atomic<std::int64_t> marks = 0;                          // grows with everything that the rank shows here
+  std::array<GroupPage, kGroups> groups{};
 
   void enter(Phase next);
   void finish_step(std::int64_t finished);
+  // The page of a group. All groups that find no room share one that nobody sees.
+  GroupPage& group(std::string_view name);
+  void begin(GroupPage& group, Exchange exchange, double bytes);
+  // Shows that the rank still moves.
+  void mark() { marks.store(marks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
 };
 static_assert(sizeof(RankPage) <= 4096 && std::atomic<std::int64_t>::is_always_lock_free);
 

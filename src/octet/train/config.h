@@ -397,6 +397,7 @@ struct CommConfig {
   double timeout_s = 300;
   double join_timeout_s = 300;
   double silence_s = 5;
+  double stall_s = 60;
   std::string interface = "auto";
   std::string token;
 };
@@ -415,6 +416,12 @@ void visit_fields(C& c, auto&& visit) {
               .value = "seconds",
               .range = kPositive},
         c.silence_s);
+  visit(Field{.name = "stall_s",
+              .help = "If no rank of a supervised run moves for this long, and for ten steps, the supervisor says which ranks hold up the "
+                      "others, writes the stacks of their threads to logs/ and starts all ranks again (code 80).",
+              .value = "seconds",
+              .range = kPositive},
+        c.stall_s);
   visit(
       Field{.name = "interface",
             .help =

@@ -9,6 +9,7 @@
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
+#include "octet/telemetry/rank_page.h"
 #include "octet/train/entries.h"
 
 namespace octet::train {
@@ -505,6 +506,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   std::array<double, 2> result{};
   stream_->copy_to_host(result.data(), total, sizeof result);
   stream_->synchronize();
+  telemetry::own_page().mark();
   check_ranks();
   return result;
 }

@@ -11,8 +11,8 @@
 //     path that the descriptor was opened with. A rename has its destination's path. The path of `pipe` is "pipe".
 // WHEN: which of this process's matching calls fail, counted from 1. `3`: the third, `3-5`: the third to the fifth, `3+`: the
 //     third and all later ones.
-// FAILURE: the name of an errno (EIO, ENOSPC, EACCES, ...), `short` or `kill`. `short` lets a read or write do half of its work.
-//     `kill` sends the process SIGKILL instead of making the call.
+// FAILURE: the name of an errno (EIO, ENOSPC, EACCES, ...), `short`, `kill` or `hang`. `short` lets a read or write do half of its
+//     work. `kill` sends the process SIGKILL instead of making the call. With `hang` the call never returns.
 // while PATH: calls match and are counted only while the file PATH exists. A test can so switch a fault on and off in a running
 //     process.
 //
@@ -40,7 +40,7 @@
 
 namespace {
 
-constexpr int kShort = -1, kKill = -2;
+constexpr int kShort = -1, kKill = -2, kHang = -3;
 constexpr int kMostRules = 64;
 constexpr std::size_t kLongestPath = 2 * PATH_MAX;
 constexpr long kForever = LONG_MAX;
@@ -60,7 +60,8 @@ constexpr Name kErrors[] = {
     {"EIO", EIO},       {"ENOSPC", ENOSPC},       {"EACCES", EACCES}, {"ENOENT", ENOENT}, {"EINTR", EINTR},
     {"ESTALE", ESTALE}, {"EROFS", EROFS},         {"EDQUOT", EDQUOT}, {"EMFILE", EMFILE}, {"ENFILE", ENFILE},
     {"EAGAIN", EAGAIN}, {"EINVAL", EINVAL},       {"EPERM", EPERM},   {"EBUSY", EBUSY},   {"ENOTSUP", ENOTSUP},
-    {"ENOMEM", ENOMEM}, {"ETIMEDOUT", ETIMEDOUT}, {"EXDEV", EXDEV},   {"short", kShort},  {"kill", kKill}};
+    {"ENOMEM", ENOMEM}, {"ETIMEDOUT", ETIMEDOUT}, {"EXDEV", EXDEV},   {"short", kShort},  {"kill", kKill},
+    {"hang", kHang}};
 
 // The calls that a rule may name.
 constexpr const char* kCalls[] = {"open",   "opendir", "readdir", "read",  "write", "fsync",    "close",
@@ -109,6 +110,7 @@ class Rules {
       if (number < rule.first || number > rule.last) continue;
       tell(call, path, rule.failure);
       if (rule.error == kKill) ::kill(::getpid(), SIGKILL);
+      while (rule.error == kHang) ::pause();
       return rule.error;
     }
     return 0;

@@ -15,6 +15,7 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::not_finite:
       return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, or every step was skipped.";
     case ExitCode::peer: return "Another rank or the interconnect failed.";
+    case ExitCode::stalled: return "No rank of a supervised run moved for comm.stall_s. `octet launch --supervise` starts the ranks again.";
     case ExitCode::interrupted: return "A second SIGINT ended the program at once, without saving.";
   }
   return "";

@@ -1,0 +1,128 @@
+#include "octet/app/stall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "octet/telemetry/format.h"
+
+namespace octet::app {
+namespace {
+
+using telemetry::GroupPage;
+using telemetry::Phase;
+using telemetry::RankPage;
+
+constexpr double kSteps = 10;                 // that may pass without a sign
+constexpr double kLongPhase = 30;             // times the limit of training
+constexpr std::size_t kNamed = 8;             // ranks that are listed
+constexpr double kFrozen = 0.8, kRuns = 0.5;  // shares of the time without a move in which a process has not run, or has
+
+bool waits(const RankPage& page) {
+  return std::any_of(page.groups.begin(), page.groups.end(), [](const GroupPage& group) { return group.waits != 0; });
+}
+
+// "rank 3", "ranks 1, 4 and 5", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 56 more".
+std::string names_of(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  if (ranks.size() > kNamed)
+    return fmt::format("ranks {} and {} more", fmt::join(ranks.begin(), ranks.begin() + kNamed, ", "), ranks.size() - kNamed);
+  return fmt::format("ranks {} and {}", fmt::join(ranks.begin(), ranks.end() - 1, ", "), ranks.back());
+}
+
+std::string exchange_of(const GroupPage& group) {
+  return fmt::format("{} {} of `{}` ({})", telemetry::name_of(group.exchange), group.begun.load(), group.name_text(),
+                     telemetry::format_bytes(static_cast<std::uint64_t>(group.bytes.load())));
+}
+
+// What a rank does: the exchange that it waits in, or else its phase and its last exchange in each group.
+std::string action_of(const RankPage& page) {
+  std::string last;
+  for (const GroupPage& group : page.groups) {
+    if (group.waits != 0) return concat("waits in ", exchange_of(group));
+    if (!group.name_text().empty() && group.begun > 0) last += concat(last.empty() ? "" : ", ", exchange_of(group));
+  }
+  return concat(telemetry::name_of(page.phase), " after step ", page.step.load(), last.empty() ? "" : ", last ", last);
+}
+
+// The ranks whose processes do not run any more, while those of others do.
+std::vector<int> ranks_frozen(const telemetry::RankPages& pages, int ranks, double silent_s) {
+  const std::int64_t now = telemetry::monotonic_ns();
+  std::vector<double> ages;
+  for (int rank = 0; rank < ranks; ++rank) ages.push_back(static_cast<double>(now - pages.page(rank).alive_ns) * 1e-9);
+  std::vector<int> frozen;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (pages.page(rank).alive_ns > 0 && ages[static_cast<std::size_t>(rank)] > kFrozen * silent_s) frozen.push_back(rank);
+  }
+  return *std::min_element(ages.begin(), ages.end()) < kRuns * silent_s ? frozen : std::vector<int>();
+}
+
+std::vector<int> ranks_behind(const telemetry::RankPages& pages, int ranks) {
+  std::map<std::string, std::int64_t> farthest;
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const GroupPage& group : pages.page(rank).groups) {
+      std::int64_t& most = farthest[group.name_text()];
+      most = std::max(most, group.begun.load());
+    }
+  }
+  std::vector<int> behind, idle;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankPage& page = pages.page(rank);
+    const bool is_behind = std::any_of(page.groups.begin(), page.groups.end(),
+                                       [&](const GroupPage& group) { return group.begun < farthest[group.name_text()]; });
+    if (is_behind) behind.push_back(rank);
+    if (is_behind && !waits(page)) idle.push_back(rank);
+  }
+  return idle.empty() ? behind : idle;
+}
+
+}  // namespace
+
+Stall stall_of(const telemetry::RankPages& pages, int ranks, double silent_s) {
+  const std::vector<int> frozen = ranks_frozen(pages, ranks, silent_s);
+  Stall stall{.what = fmt::format("no rank has moved for {:.3g} s", silent_s),
+              .behind = frozen.empty() ? ranks_behind(pages, ranks) : frozen};
+  const bool one = stall.behind.size() == 1;
+  if (!stall.behind.empty()) {
+    stall.what += concat("; ", names_of(stall.behind),
+                         frozen.empty() ? ""
+                         : one          ? " is frozen and"
+                                        : " are frozen and",
+                         one ? " holds" : " hold", " up the others");
+  } else if (ranks > 1) {
+    stall.what += "; all have begun the same exchanges";
+  }
+  // Those behind first.
+  std::map<std::pair<bool, std::string>, std::vector<int>> actions;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const bool ahead = std::find(stall.behind.begin(), stall.behind.end(), rank) == stall.behind.end();
+    actions[{ahead, action_of(pages.page(rank))}].push_back(rank);
+  }
+  for (const auto& [action, who] : actions) stall.what += concat("; ", names_of(who), ": ", action.second);
+  return stall;
+}
+
+double StallWatch::limit_s(const RankPage& first) const {
+  const std::int64_t steps = first.step - first.start_step - 1;  // after the first
+  const Phase phase = first.phase;
+  if (first.first_step_ns == 0 || steps < 1 || (phase != Phase::training && phase != Phase::evaluating))
+    return kLongPhase * stall_s_;
+  const double step_s = static_cast<double>(first.changed_ns - first.first_step_ns) * 1e-9 / static_cast<double>(steps);
+  return std::max(stall_s_, kSteps * step_s);
+}
+
+std::optional<Stall> StallWatch::look(const telemetry::RankPages& pages, Clock::time_point now) {
+  std::int64_t marks = 0;
+  for (int rank = 0; rank < ranks_; ++rank) marks += pages.page(rank).marks;
+  if (marks != marks_) {
+    marks_ = marks;
+    changed_ = now;
+  }
+  const double silent_s = std::chrono::duration<double>(now - changed_).count();
+  if (told_ || silent_s < limit_s(pages.page(0))) return std::nullopt;
+  told_ = true;
+  return stall_of(pages, ranks_, silent_s);
+}
+
+}  // namespace octet::app

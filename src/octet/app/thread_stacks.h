@@ -1,0 +1,22 @@
+// Where the threads of another process are.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octet::app {
+
+// Asks every thread of the process to write its stack to stderr (base/print_stack.h), and returns a line for each thread with
+// what the kernel knows: "thread 123 (octet): D, in nfs_wait_bit_killable". A thread that the kernel does not let go writes
+// nothing. {} if the process has gone.
+std::vector<std::string> ask_for_stacks(pid_t process);
+
+// Whether a line that a rank wrote belongs to such a stack.
+bool is_stack_line(std::string_view line);
+// The line with C++ names as people write them.
+std::string readable_stack_line(std::string_view line);
+
+}  // namespace octet::app
