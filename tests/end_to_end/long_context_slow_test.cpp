@@ -12,13 +12,17 @@ class LongContext : public ::testing::Test {
  protected:
   // Runs the walkthrough and returns its output.
   std::string walk() const {
-    const std::string script = source_dir() + "/examples/long-context/walkthrough";
-    const std::string command =
-        "cd '" + folder_.path().string() + "' && OCTET='" + program_path() + "' bash '" + script + "' papers > log 2>&1";
-    const int status = std::system(command.c_str());
-    const std::string log = read_file(folder_ / "log");
+    const auto [status, log] = walk_with(program_path());
     EXPECT_EQ(status, 0) << log;
     return log;
+  }
+  // The status and the output.
+  std::pair<int, std::string> walk_with(const std::string& program) const {
+    const std::string script = source_dir() + "/examples/long-context/walkthrough";
+    const std::string command =
+        "cd '" + folder_.path().string() + "' && OCTET='" + program + "' bash '" + script + "' papers > log 2>&1";
+    const int status = std::system(command.c_str());
+    return {status, read_file(folder_ / "log")};
   }
   void write_papers(int words) const {
     std::filesystem::create_directory(folder_ / "papers");
@@ -63,12 +67,17 @@ TEST_F(LongContext, TheWalkthroughRunsGoesOnAndBeginsAnewWithOtherTexts) {
   EXPECT_NE(again.find("resuming after step 3"), std::string::npos) << again;
   EXPECT_EQ(table_of(again), table_of(first)) << "nothing was left to do";
 
-  // Runs in the same folder with other texts.
+  // Other texts have another folder, so everything begins anew. A program that only shows its arguments ends the walkthrough there.
   write_papers(1201);
-  const std::string other = walk();
-  EXPECT_EQ(other.find("resuming"), std::string::npos) << other;
-  EXPECT_NE(other.find("bf16 x2      step 1/3"), std::string::npos) << other;
-  EXPECT_NE(table_of(other), table_of(first));
+  write_text(folder_ / "show", "#!/bin/sh\necho \"$@\" >&2\nexit 1\n");
+  std::filesystem::permissions(folder_ / "show", std::filesystem::perms::owner_all);
+  const auto [code, other] = walk_with((folder_ / "show").string());
+  EXPECT_NE(code, 0) << other;
+  const std::string output = "--output out/long-context/tiny-";
+  const std::size_t at = other.find(output);
+  ASSERT_NE(at, std::string::npos) << other;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / ("out/long-context/tiny-" + other.substr(at + output.size(), 12)))) << other;
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "out/long-context"), {}), 1) << "that of the first texts";
 }
 
 }  // namespace
