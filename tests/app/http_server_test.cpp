@@ -25,7 +25,7 @@ class Served {
   explicit Served(HttpServer::Limits limits = {}, std::size_t page_bytes = 1000)
       : content_(std::make_shared<const HttpContent>(HttpContent{"text/html", std::string(page_bytes, 'x'), "\"one\""})),
         server_(
-            0, [this](std::string_view path) { return path == "/" ? content_ : nullptr; }, limits),
+            {}, [this](std::string_view path) { return path == "/" ? content_ : nullptr; }, limits),
         thread_([this] { server_.run(stop_.fd(), [] { return true; }); }) {}
   ~Served() {
     stop_.poke();
@@ -168,7 +168,7 @@ TEST(HttpServer, ALargePageReachesALateReader) {
 TEST(HttpServer, APortThatIsTakenIsRefusedWithAWayOut) {
   const Served served;
   try {
-    const HttpServer second(served.port(), {});
+    const HttpServer second({.port = served.port(), .hint = "choose another port with --port (0 takes one that is free)"}, {});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::config);

@@ -69,7 +69,7 @@ std::optional<std::size_t> http_head_length(std::string_view bytes) {
   return std::nullopt;
 }
 
-HttpRequest parse_http_request(std::string_view head) {
+HttpRequest parse_http_request(std::string_view head, bool any_host) {
   const std::string_view first = take_line(head);
   const std::size_t method_end = first.find(' '), target_end = first.rfind(' ');
   if (method_end == first.npos || target_end == method_end) return refuse(400);
@@ -96,7 +96,7 @@ HttpRequest parse_http_request(std::string_view head) {
     }
   }
   if (hosts != 1) return refuse(400);
-  if (!is_loopback_host(host)) return refuse(403);
+  if (!any_host && !is_loopback_host(host)) return refuse(403);
   if (method != "GET" && method != "HEAD") return refuse(405);
   return request;
 }

@@ -20,6 +20,7 @@ struct HttpRequest {
 
 // Refuses what is malformed (400), methods other than GET and HEAD (405), versions other than 1.0 and 1.1 (505), and a Host that
 // is not a name of this machine's loopback (403): a page of another site may have had its own name point here (DNS rebinding).
-HttpRequest parse_http_request(std::string_view head);
+// `any_host` permits every Host.
+HttpRequest parse_http_request(std::string_view head, bool any_host = false);
 
 }  // namespace octet::app

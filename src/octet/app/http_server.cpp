@@ -35,6 +35,8 @@ const char* words_of(int status) {
       return "Request Timeout";
     case 431:
       return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
     default:
       return "HTTP Version Not Supported";
   }
@@ -74,13 +76,14 @@ struct HttpServer::Client {
   std::size_t sent = 0;
 };
 
-HttpServer::HttpServer(int port, Handler handler) : HttpServer(port, std::move(handler), Limits{}) {}
+HttpServer::HttpServer(const Place& place, Handler handler) : HttpServer(place, std::move(handler), Limits{}) {}
 
-HttpServer::HttpServer(int port, Handler handler, Limits limits) : handler_(std::move(handler)), limits_(limits) {
+HttpServer::HttpServer(const Place& place, Handler handler, Limits limits)
+    : any_host_(!comm::is_loopback(place.address)), handler_(std::move(handler)), limits_(limits) {
   try {
-    listener_ = comm::listen_at("127.0.0.1", port, "the web server");
+    listener_ = comm::listen_at(place.address, place.port, "the web server");
   } catch (const Error& error) {
-    fail(ExitCode::config, error.what(), "; choose another port with --port (0 takes one that is free)");
+    fail(ExitCode::config, error.what(), place.hint.empty() ? "" : "; ", place.hint);
   }
 }
 
@@ -144,14 +147,16 @@ void HttpServer::read(Client& client) {
 void HttpServer::answer(Client& client) {
   const std::optional<std::size_t> length = http_head_length(client.received);
   HttpRequest request{.refused = 431, .path = {}, .if_none_match = {}};
-  if (length && *length <= limits_.head_bytes) request = parse_http_request(std::string_view(client.received).substr(0, *length));
+  if (length && *length <= limits_.head_bytes)
+    request = parse_http_request(std::string_view(client.received).substr(0, *length), any_host_);
   client.received.clear();
   int status = request.refused;
   if (status == 0) {
     client.content = handler_(request.path);
-    status = !client.content ? 404 : request.if_none_match == client.content->etag && !request.if_none_match.empty() ? 304 : 200;
+    const bool known = client.content && !request.if_none_match.empty() && request.if_none_match == client.content->etag;
+    status = !client.content ? 404 : known ? 304 : client.content->status;
   }
-  if (status == 200) {
+  if (client.content && status != 304) {
     client.head = head_of(status, client.content->type, client.content->body.size(), client.content->etag);
   } else if (status == 304) {
     client.head = head_of(status, "", 0, client.content->etag);
@@ -159,7 +164,7 @@ void HttpServer::answer(Client& client) {
     const std::string body = fmt::format("{} {}\n", status, words_of(status));
     client.head = head_of(status, "text/plain", body.size(), "") + (request.head ? "" : body);
   }
-  if (status != 200 || request.head) client.content = nullptr;
+  if (status == 304 || request.head) client.content = nullptr;
   client.state = Client::State::writing;
   client.deadline = Clock::now() + comm::seconds(limits_.response_s);
 }

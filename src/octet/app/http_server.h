@@ -1,5 +1,5 @@
-// A web server for one person's browser on this machine: it listens on 127.0.0.1 alone and answers GET and HEAD from memory. No
-// request names a file. One thread; what a client may take of memory, connections and time is bounded.
+// A web server that answers GET and HEAD from memory. No request names a file. One thread; what a client may take of memory,
+// connections and time is bounded. On a loopback address, as for one person's browser, the Host of a request must be one, too.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace octet::app {
 struct HttpContent {
   std::string type;  // "text/html; charset=utf-8"
   std::string body;
-  std::string etag;  // a quoted word that changes with the body
+  std::string etag;  // a quoted word that changes with the body; "": always sent anew
+  int status = 200;  // or 503
 };
 
 class HttpServer {
@@ -31,9 +32,14 @@ class HttpServer {
   // What stands at a path; null: nothing (404).
   using Handler = std::function<std::shared_ptr<const HttpContent>(std::string_view path)>;
 
-  // Port 0: one that is free. Throws Error{config} when the port is taken.
-  HttpServer(int port, Handler handler);
-  HttpServer(int port, Handler handler, Limits limits);
+  struct Place {
+    std::string address = "127.0.0.1";
+    int port = 0;      // 0: one that is free
+    std::string hint;  // what to do if it is taken: "choose another port with --port"
+  };
+  // Throws Error{config} if it cannot listen there.
+  HttpServer(const Place& place, Handler handler);
+  HttpServer(const Place& place, Handler handler, Limits limits);
   ~HttpServer();
   int port() const { return comm::port_of(listener_); }
 
@@ -48,6 +54,7 @@ class HttpServer {
   void answer(Client& client);
   void write(Client& client);
 
+  bool any_host_;
   comm::Descriptor listener_;
   Handler handler_;
   Limits limits_;

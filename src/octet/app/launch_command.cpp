@@ -89,6 +89,8 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
                             .join_timeout_s = config.comm.join_timeout_s,
                             .silence_s = config.comm.silence_s,
                             .stall_s = config.comm.stall_s,
+                            .metrics_port = static_cast<int>(config.metrics.port),
+                            .metrics_address = config.metrics.address,
                             .interface = config.comm.interface,
                             .needs_token = config.comm.token != "none"};
   if (!args.hosts.empty()) options.hosts = host_list(args.hosts, &::getenv);

@@ -108,7 +108,8 @@ int watch_runs(const ReportArgs& args) {
   Page page(args);
   const auto script = content("text/javascript; charset=utf-8", report::kWatchScript);
   const SignalPipe signals;
-  HttpServer server(args.port, [&](std::string_view path) {
+  const HttpServer::Place place{.port = args.port, .hint = "choose another port with --port (0 takes one that is free)"};
+  HttpServer server(place, [&](std::string_view path) {
     return path == "/" ? page.now() : path == "/watch.js" ? script : nullptr;
   });
   fmt::print("report: http://127.0.0.1:{}/ until Ctrl-C\n", server.port());

@@ -77,6 +77,15 @@ std::vector<int> ranks_behind(const telemetry::RankPages& pages, int ranks) {
   return idle.empty() ? behind : idle;
 }
 
+double limit_s(double stall_s, const RankPage& first) {
+  const std::int64_t steps = first.step - first.start_step - 1;  // after the first
+  const Phase phase = first.phase;
+  if (first.first_step_ns == 0 || steps < 1 || (phase != Phase::training && phase != Phase::evaluating))
+    return kLongPhase * stall_s;
+  const double step_s = static_cast<double>(first.changed_ns - first.first_step_ns) * 1e-9 / static_cast<double>(steps);
+  return std::max(stall_s, kSteps * step_s);
+}
+
 }  // namespace
 
 Stall stall_of(const telemetry::RankPages& pages, int ranks, double silent_s) {
@@ -103,26 +112,23 @@ Stall stall_of(const telemetry::RankPages& pages, int ranks, double silent_s) {
   return stall;
 }
 
-double StallWatch::limit_s(const RankPage& first) const {
-  const std::int64_t steps = first.step - first.start_step - 1;  // after the first
-  const Phase phase = first.phase;
-  if (first.first_step_ns == 0 || steps < 1 || (phase != Phase::training && phase != Phase::evaluating))
-    return kLongPhase * stall_s_;
-  const double step_s = static_cast<double>(first.changed_ns - first.first_step_ns) * 1e-9 / static_cast<double>(steps);
-  return std::max(stall_s_, kSteps * step_s);
-}
-
-std::optional<Stall> StallWatch::look(const telemetry::RankPages& pages, Clock::time_point now) {
+std::optional<double> Movement::stalled_s(const Pages& pages, Clock::time_point now) {
   std::int64_t marks = 0;
-  for (int rank = 0; rank < ranks_; ++rank) marks += pages.page(rank).marks;
+  for (const RankPage* page : pages) marks += page->marks;
   if (marks != marks_) {
     marks_ = marks;
     changed_ = now;
   }
   const double silent_s = std::chrono::duration<double>(now - changed_).count();
-  if (told_ || silent_s < limit_s(pages.page(0))) return std::nullopt;
+  return silent_s >= limit_s(stall_s_, *pages.front()) ? std::optional(silent_s) : std::nullopt;
+}
+
+std::optional<Stall> StallWatch::look(const telemetry::RankPages& pages, Clock::time_point now) {
+  if (told_) return std::nullopt;
+  const std::optional<double> silent_s = movement_.stalled_s(pages.first(ranks_), now);
+  if (!silent_s) return std::nullopt;
   told_ = true;
-  return stall_of(pages, ranks_, silent_s);
+  return stall_of(pages, ranks_, *silent_s);
 }
 
 }  // namespace octet::app

@@ -22,23 +22,33 @@ struct Stall {
 // does not wait, so there only the numbers count.
 Stall stall_of(const telemetry::RankPages& pages, int ranks, double silent_s);
 
-// Looks at the pages of an attempt again and again.
-class StallWatch {
+using Pages = std::vector<const telemetry::RankPage*>;  // of ranks 0, 1, ...
+
+// Whether ranks move, for somebody who looks at their pages again and again.
+class Movement {
  public:
   // stall_s: how long all pages may stay the same while ranks train and evaluate. As long as ten steps take is always allowed,
   // and thirty times stall_s before the second step has ended and while rank 0 loads, saves or exports.
-  StallWatch(double stall_s, int ranks) : stall_s_(stall_s), ranks_(ranks) {}
+  explicit Movement(double stall_s) : stall_s_(stall_s) {}
 
-  // Returns what is to be said when the ranks have stalled, once.
+  // How long no page has changed, in seconds, if that is longer than allowed.
+  std::optional<double> stalled_s(const Pages& pages, Clock::time_point now);
+
+ private:
+  double stall_s_;
+  std::int64_t marks_ = -1;  // of all ranks together
+  Clock::time_point changed_;
+};
+
+// The same of an attempt, told once.
+class StallWatch {
+ public:
+  StallWatch(double stall_s, int ranks) : movement_(stall_s), ranks_(ranks) {}
   std::optional<Stall> look(const telemetry::RankPages& pages, Clock::time_point now);
 
  private:
-  double limit_s(const telemetry::RankPage& first) const;
-
-  double stall_s_;
+  Movement movement_;
   int ranks_;
-  std::int64_t marks_ = -1;  // of all ranks together
-  Clock::time_point changed_;
   bool told_ = false;
 };
 

@@ -96,6 +96,9 @@ Supervisor::Supervisor(SupervisorOptions options)
       token_(token_of(options_)),
       ranks_(ranks_options(options_, token_)),
       members_(options_.hosts.hosts.size()) {
+  if (options_.metrics_port > 0)
+    metrics_ = std::make_unique<RunMetrics>(options_.metrics_address, options_.metrics_port, options_.stall_s,
+                                            ranks_.pages().first(ranks_.pages().ranks()));
   if (nodes() == 1) return;
   network_ = std::make_unique<NodeNetwork>(NodeNetwork::Options{.node = me(),
                                                                 .nodes = nodes(),
@@ -163,9 +166,11 @@ std::optional<int> Supervisor::coordinate() {
       for (int node = 0; node < nodes(); ++node) network_->close(node);
       return std::nullopt;
     }
+    if (metrics_) metrics_->begin();
     run_attempt(attempt);
     RestartBudget::Decision decision;
     judge(attempt, decision, budget);
+    if (metrics_) metrics_->end(attempt);
     if (has_file) record([&] { attempts_.write(attempt); });
     ended_.push_back(attempt);
     if (attempt.code != 0)

@@ -21,6 +21,7 @@
 #include "octet/app/node_ranks.h"
 #include "octet/app/restart_budget.h"
 #include "octet/app/roster.h"
+#include "octet/app/run_metrics.h"
 #include "octet/app/stall.h"
 #include "octet/base/clock.h"
 #include "octet/telemetry/attempts.h"
@@ -39,6 +40,8 @@ struct SupervisorOptions {
   double join_timeout_s = 300;                // how long hosts are waited for
   double silence_s = 5;                       // a host that says nothing for this long is lost
   double stall_s = 60;                        // of StallWatch
+  int metrics_port = 0;                       // of RunMetrics; 0: none
+  std::string metrics_address;
   std::string interface = "auto";             // of this host's address, as comm.interface
   bool needs_token = true;                    // to join from another host
   DataMesh mesh;                              // of all ranks
@@ -119,6 +122,7 @@ class Supervisor {
   LocalToken token_;
   NodeRanks ranks_;
   std::unique_ptr<NodeNetwork> network_;  // null: one host
+  std::unique_ptr<RunMetrics> metrics_;   // null: nobody asked for them
 
   // The members below serve the coordinator. members_ has an entry for every node, this one included.
   std::vector<Member> members_;

@@ -7,6 +7,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/progress.h"
+#include "octet/app/run_metrics.h"
 #include "octet/app/standard_streams.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
@@ -92,6 +93,9 @@ int run_train(const TrainArgs& args) {
     fmt::print("memory plan\n{}", plan::memory_table(plan.bytes, plan.snapshot));
     return 0;
   }
+  std::optional<RunMetrics> metrics;  // a supervisor has its own
+  if (config.metrics.port > 0 && telemetry::own_attempt().job.empty())
+    metrics.emplace(config.metrics.address, static_cast<int>(config.metrics.port), config.comm.stall_s, Pages{&telemetry::own_page()});
   train::World world(where, config);
   config = fitting_together(world, config, where);
   if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));

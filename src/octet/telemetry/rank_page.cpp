@@ -76,6 +76,17 @@ std::int64_t monotonic_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+void RankPage::reset() {
+  phase.store(Phase::starting, kRelaxed);
+  for (std::atomic<std::int64_t>* const number :
+       {&step, &start_step, &saved_step, &changed_ns, &first_step_ns, &saved_ns, &tokens, &alive_ns, &marks})
+    number->store(0, kRelaxed);
+  for (std::atomic<std::int64_t>& ns : entered_ns) ns.store(0, kRelaxed);
+  loss.store(0, kRelaxed);
+  step_s.store(0, kRelaxed);
+  for (GroupPage& group : groups) group.clear();
+}
+
 void RankPage::enter(Phase next) {
   const std::int64_t now = monotonic_ns();
   std::atomic<std::int64_t>& first = entered_ns[static_cast<std::size_t>(next)];
@@ -125,7 +136,7 @@ RankPages::RankPages(int ranks) : fd_(::memfd_create("octet ranks", 0)), memory_
   }
   memory_ = ::mmap(nullptr, bytes_of(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (memory_ == MAP_FAILED) fail_errno(ExitCode::internal, "cannot map the memory that ranks report in");
-  clear();
+  for (int rank = 0; rank < ranks; ++rank) new (static_cast<std::byte*>(memory_) + bytes_of(rank)) RankPage();
 }
 
 std::optional<RankPages> RankPages::of(std::int64_t process, int descriptor, int ranks) {
@@ -160,8 +171,14 @@ const RankPage& RankPages::page(int rank) const {
 
 RankPage& RankPages::page(int rank) { return const_cast<RankPage&>(std::as_const(*this).page(rank)); }
 
+std::vector<const RankPage*> RankPages::first(int count) const {
+  std::vector<const RankPage*> result;
+  for (int rank = 0; rank < count; ++rank) result.push_back(&page(rank));
+  return result;
+}
+
 void RankPages::clear() {
-  for (int rank = 0; rank < ranks_; ++rank) new (static_cast<std::byte*>(memory_) + bytes_of(rank)) RankPage();
+  for (int rank = 0; rank < ranks_; ++rank) page(rank).reset();
 }
 
 }  // namespace octet::telemetry

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace octet::telemetry {
 
@@ -63,10 +64,16 @@ struct RankPage {
   std::atomic<std::int64_t> changed_ns = 0;                     // when phase or step changed
   std::atomic<std::int64_t> first_step_ns = 0;                  // when the first step of this process was finished
   std::array<std::atomic<std::int64_t>, kPhases> entered_ns{};  // when each phase began, the first time
-  std::atomic<std::int64_t> alive_ns = 0;                       // when a thread that never waits for long ran the last time
-  std::atomic<std::int64_t> marks = 0;                          // grows with everything that the rank shows here
+  std::atomic<std::int64_t> saved_ns = 0;                       // when this process has published it
+  // Of the last step whose metrics rank 0 has logged; step_s is 0 before that.
+  std::atomic<double> loss = 0, step_s = 0;
+  std::atomic<std::int64_t> tokens = 0;    // that the run has seen
+  std::atomic<std::int64_t> alive_ns = 0;  // when a thread that never waits for long ran the last time
+  std::atomic<std::int64_t> marks = 0;     // grows with everything that the rank shows here
   std::array<GroupPage, kGroups> groups{};
 
+  // For a process that starts anew, while others may read.
+  void reset();
   void enter(Phase next);
   void finish_step(std::int64_t finished);
   // The page of a group. All groups that find no room share one that nobody sees.
@@ -98,6 +105,8 @@ class RankPages {
   std::string variable(int rank) const;
   const RankPage& page(int rank) const;
   RankPage& page(int rank);
+  // Those of ranks 0 to count-1.
+  std::vector<const RankPage*> first(int count) const;
   int ranks() const { return ranks_; }
   // Empties all pages, for ranks that start again.
   void clear();

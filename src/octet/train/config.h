@@ -439,6 +439,8 @@ struct MetricsConfig {
   std::int64_t log_freq = 10;
   bool tensorboard = true;
   std::int64_t health_freq = 100;
+  std::int64_t port = 0;
+  std::string address = "127.0.0.1";
 };
 template <FieldsOf<MetricsConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -449,6 +451,15 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "health_freq",
               .help = "Steps between samples of FP8 health; 0 takes none.", .value = "steps", .range = kNotNegative},
         c.health_freq);
+  visit(Field{.name = "port",
+              .help = "Port of the pages /metrics (OpenMetrics, for Prometheus) and /healthz, of rank 0 or of the supervisor of each host; "
+                      "0 serves none.",
+              .range = {.min = 0, .max = 65535}},
+        c.port);
+  visit(Field{.name = "address",
+              .help = "Where they are served. Anybody who reaches this address can read them; 0.0.0.0 is every address of the machine.",
+              .value = "ADDRESS"},
+        c.address);
 }
 
 struct Config {

@@ -58,6 +58,9 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
     in_danger_ = linears_to_demote(samples);
     recorder_->write(health_.take_attention(step_));
   }
+  page_.loss = m.loss;
+  page_.tokens = m.tokens_seen;
+  page_.step_s = m.step_time_s;
   recorder_->write(m, meter_->eta_s());
 }
 
@@ -114,6 +117,7 @@ telemetry::RunInfo Trainer::run_info() const {
 void Trainer::record_checkpoint(std::int64_t step) {
   info_.checkpoint_step = step;
   page_.saved_step = step;
+  page_.saved_ns = telemetry::monotonic_ns();
   info_.lost_records = recorder_->lost();
   try {
     recorder_->write_run_info(info_);

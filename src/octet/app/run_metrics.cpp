@@ -1,0 +1,113 @@
+#include "octet/app/run_metrics.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "octet/base/start_thread.h"
+
+namespace octet::app {
+namespace {
+
+using telemetry::RankPage;
+
+constexpr const char* kOpenMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+double seconds_since_ns(std::int64_t ns) { return static_cast<double>(telemetry::monotonic_ns() - ns) * 1e-9; }
+
+// Writes metric families.
+class Exposition {
+ public:
+  void family(const char* name, const char* type, const char* help, const char* unit = nullptr) {
+    text_ += fmt::format("# TYPE octet_{} {}\n", name, type);
+    if (unit) text_ += fmt::format("# UNIT octet_{} {}\n", name, unit);
+    text_ += fmt::format("# HELP octet_{} {}\n", name, help);
+  }
+  template <class Number>
+  void sample(const char* name, Number value, const std::string& labels = "") {
+    text_ += labels.empty() ? fmt::format("octet_{} {}\n", name, value) : fmt::format("octet_{}{{{}}} {}\n", name, labels, value);
+  }
+  std::string end() && { return std::move(text_) + "# EOF\n"; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts) {
+  Exposition out;
+  out.family("step", "gauge", "The last step that each rank has finished.");
+  for (std::size_t rank = 0; rank < pages.size(); ++rank) {
+    if (pages[rank]->entered_ns[0] > 0 || pages[rank]->marks > 0)
+      out.sample("step", pages[rank]->step.load(), fmt::format("rank=\"{}\"", rank));
+  }
+  const RankPage& first = *pages.front();
+  if (first.step_s > 0) {
+    out.family("loss", "gauge", "Mean loss of a token, of the last step that was logged.");
+    out.sample("loss", first.loss.load());
+    out.family("step_seconds", "gauge", "Time of a step, a mean since the last one that was logged.", "seconds");
+    out.sample("step_seconds", first.step_s.load());
+    out.family("tokens", "counter", "Tokens that the run has seen.");
+    out.sample("tokens_total", first.tokens.load());
+  }
+  if (first.saved_ns > 0) {
+    out.family("checkpoint_step", "gauge", "The step of the newest checkpoint.");
+    out.sample("checkpoint_step", first.saved_step.load());
+    out.family("checkpoint_age_seconds", "gauge", "Time since the newest checkpoint was complete.", "seconds");
+    out.sample("checkpoint_age_seconds", seconds_since_ns(first.saved_ns), "place=\"storage\"");
+  }
+  std::map<int, int> restarts;
+  for (const telemetry::Attempt& attempt : attempts) {
+    if (attempt.next.starts_with("restarts")) ++restarts[attempt.code];
+  }
+  out.family("restarts", "counter", "Starts of all ranks after an attempt that ended with this exit code.");
+  for (const auto& [code, count] : restarts) out.sample("restarts_total", count, fmt::format("code=\"{}\"", code));
+  const telemetry::TimeOfAttempts time = telemetry::time_of(attempts);
+  out.family("lost_seconds", "counter", "Time of ended attempts that brought no step that the run still has.", "seconds");
+  for (const auto& [part, seconds] :
+       {std::pair("again", time.again), {"start", time.start}, {"stop", time.stop}, {"between", time.between}})
+    out.sample("lost_seconds_total", seconds, fmt::format("part=\"{}\"", part));
+  return std::move(out).end();
+}
+
+RunMetrics::RunMetrics(const std::string& address, int port, double stall_s, Pages pages)
+    : pages_(std::move(pages)),
+      movement_(stall_s),
+      server_({.address = address, .port = port, .hint = "set metrics.port and metrics.address"},
+              [this](std::string_view path) { return at(path); }),
+      thread_(start_thread("the server of metrics", [this] { server_.run(wakeup_.fd(), [] { return true; }); })) {}
+
+RunMetrics::~RunMetrics() {
+  wakeup_.poke();
+  thread_.join();
+}
+
+void RunMetrics::begin() {
+  const std::lock_guard lock(mutex_);
+  runs_ = true;
+}
+
+void RunMetrics::end(const telemetry::Attempt& attempt) {
+  const std::lock_guard lock(mutex_);
+  runs_ = false;
+  attempts_.push_back(attempt);
+}
+
+std::shared_ptr<const HttpContent> RunMetrics::at(std::string_view path) {
+  const std::lock_guard lock(mutex_);
+  const auto text = [](std::string body, int status = 200) {
+    return std::make_shared<const HttpContent>(
+        HttpContent{.type = "text/plain; charset=utf-8", .body = std::move(body), .etag = {}, .status = status});
+  };
+  if (path == "/metrics")
+    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, attempts_), {}});
+  if (path != "/healthz") return nullptr;
+  if (!runs_) return text("no rank runs\n", 503);
+  const std::optional<double> stalled_s = movement_.stalled_s(pages_, Clock::now());
+  if (stalled_s) return text(fmt::format("no rank has moved for {:.3g} s\n", *stalled_s), 503);
+  return text(fmt::format("{} after step {}\n", telemetry::name_of(pages_.front()->phase), pages_.front()->step.load()));
+}
+
+}  // namespace octet::app

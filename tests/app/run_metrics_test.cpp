@@ -1,0 +1,100 @@
+#include "octet/app/run_metrics.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+class RunMetricsTest : public ::testing::Test {
+ protected:
+  // What the server answers: status line, head and body.
+  static std::string get(int port, const std::string& path, const std::string& host = "127.0.0.1") {
+    const comm::Descriptor socket = comm::connect_to("127.0.0.1", port, Clock::now() + std::chrono::seconds(10));
+    ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
+    const std::string request = concat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n");
+    EXPECT_EQ(::send(socket.get(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    std::string answer;
+    char buffer[4096];
+    for (ssize_t n; (n = ::recv(socket.get(), buffer, sizeof buffer, 0)) > 0;) answer.append(buffer, static_cast<std::size_t>(n));
+    return answer;
+  }
+  static bool says(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+  telemetry::RankPages pages_{2};
+};
+
+TEST_F(RunMetricsTest, LeavesOutWhatNobodyKnows) {
+  pages_.page(0).enter(telemetry::Phase::joining);
+  const std::string text = metrics_text(pages_.first(2), {});
+  EXPECT_TRUE(says(text, "octet_step{rank=\"0\"} 0\n")) << text;
+  EXPECT_FALSE(says(text, "rank=\"1\"")) << "rank 1 has not been started";
+  EXPECT_FALSE(says(text, "octet_loss")) << text;
+  EXPECT_FALSE(says(text, "octet_checkpoint")) << text;
+  EXPECT_TRUE(text.ends_with("# EOF\n"));
+}
+
+TEST_F(RunMetricsTest, CountsRestartsByTheirCode) {
+  const auto ended = [](int code, const char* next) {
+    telemetry::Attempt attempt;
+    attempt.code = code;
+    attempt.next = next;
+    return attempt;
+  };
+  const std::string text = metrics_text(
+      pages_.first(2), {ended(137, "restarts"), ended(80, "restarts in 5 s"), ended(137, "restarts"), ended(2, "stops")});
+  EXPECT_TRUE(says(text, "octet_restarts_total{code=\"137\"} 2\n")) << text;
+  EXPECT_TRUE(says(text, "octet_restarts_total{code=\"80\"} 1\n")) << text;
+  EXPECT_FALSE(says(text, "code=\"2\"")) << text;
+}
+
+TEST_F(RunMetricsTest, ServesBothPages) {
+  RunMetrics metrics("127.0.0.1", 0, 60, pages_.first(2));
+  pages_.page(0).enter(telemetry::Phase::training);
+  pages_.page(0).finish_step(3);
+  EXPECT_TRUE(
+      says(get(metrics.port(), "/metrics"), "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"));
+  EXPECT_TRUE(says(get(metrics.port(), "/metrics"), "octet_step{rank=\"0\"} 3\n"));
+  EXPECT_TRUE(get(metrics.port(), "/healthz").starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(says(get(metrics.port(), "/healthz"), "training after step 3\n"));
+  EXPECT_TRUE(get(metrics.port(), "/other").starts_with("HTTP/1.1 404 "));
+  EXPECT_TRUE(get(metrics.port(), "/metrics", "evil.example").starts_with("HTTP/1.1 403 "));
+  metrics.end({});
+  EXPECT_TRUE(get(metrics.port(), "/healthz").starts_with("HTTP/1.1 503 "));
+  EXPECT_TRUE(says(get(metrics.port(), "/healthz"), "no rank runs\n"));
+  metrics.begin();
+  EXPECT_TRUE(get(metrics.port(), "/healthz").starts_with("HTTP/1.1 200 "));
+}
+
+TEST_F(RunMetricsTest, IsNotHealthyWhenNothingMoves) {
+  RunMetrics metrics("127.0.0.1", 0, 0.01, pages_.first(1));
+  EXPECT_TRUE(get(metrics.port(), "/healthz").starts_with("HTTP/1.1 200 "));
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));  // thirty times as long is allowed at the start
+  EXPECT_TRUE(says(get(metrics.port(), "/healthz"), "no rank has moved for "));
+  pages_.page(0).mark();
+  EXPECT_TRUE(get(metrics.port(), "/healthz").starts_with("HTTP/1.1 200 "));
+}
+
+// A scraper on another machine knows this one by its name.
+TEST_F(RunMetricsTest, OnAnOpenAddressEveryHostMayAsk) {
+  RunMetrics metrics("0.0.0.0", 0, 60, pages_.first(1));
+  EXPECT_TRUE(get(metrics.port(), "/metrics", "node1:9400").starts_with("HTTP/1.1 200 "));
+}
+
+TEST_F(RunMetricsTest, SaysWhyItCannotListen) {
+  const RunMetrics first("127.0.0.1", 0, 60, pages_.first(1));
+  try {
+    const RunMetrics second("127.0.0.1", first.port(), 60, pages_.first(1));
+    ADD_FAILURE() << "two servers at one port";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_TRUE(says(error.what(), "set metrics.port and metrics.address")) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace octet::app
