@@ -7,6 +7,7 @@
 #   ranks                the tests between all GPUs of the machine
 #   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-interleaved; and experts, experts-pair, experts-lanes
 #                        and experts-context, which train a slice of Mixtral
+#   recovery             a supervised run of two GPUs whose ranks are killed three times and stopped once, and what each restart took
 #   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
 # elsewhere. cuBLAS, cuDNN and NCCL come from the system's folders or Python's nvidia/*/lib, and libraries that were copied along, such as
@@ -202,6 +203,35 @@ run_checkpoint() {
     --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=32
 }
 
+run_recovery() {
+  local run="$out/recovery" corpus="$out/recovery-corpus" pid status wanted signal
+  rm -rf "$run"
+  "$bin/octet" data prepare --input README.md docs --tokenizer byte --output "$corpus" >"$out/recovery.log" 2>&1 || return 1
+  "$bin/octet" launch -n 2 --supervise -- train configs/llama3.2-1b.toml --run.device=cuda --data.source="[{path=\"$corpus\"}]" \
+    --run.output_dir="$run" $narrow --training.seq_len=2048 --training.micro_batch_size=1 --training.global_batch_size=8 \
+    --training.steps=200 --checkpoint.interval=20 --metrics.log_freq=1 --evaluation.interval=0 --comm.stall_s=5 >>"$out/recovery.log" 2>&1 &
+  pid=$!
+  for wanted in 45:KILL 85:KILL 125:KILL 165:STOP; do
+    until [ "$(grep -o '"step":[0-9]*' "$run/metrics.jsonl" 2>/dev/null | tail -n 1 | cut -d : -f 2)0" -ge "${wanted%:*}0" ]; do
+      kill -0 $pid 2>/dev/null || break
+      sleep 0.05
+    done
+    signal=${wanted#*:}
+    kill -s "$signal" "$(pgrep -P $pid | tail -n 1)"
+  done
+  wait $pid
+  status=$?
+  grep "^octet launch:" "$out/recovery.log" | cut -c 1-300
+  python3 -c '
+import json, sys
+for path in sys.argv[1:]:
+    attempt = json.load(open(path))
+    print(attempt["attempt"], "code", attempt["code"], "steps", attempt["from_step"], "to", attempt["last_step"], attempt["seconds"])
+' "$run"/attempts/*.json
+  rm -rf "$run/checkpoints" "$run/model"
+  return $status
+}
+
 # Installs WHEEL with octet[cuda]. Without a network it uses the NVIDIA libraries of this machine's Python instead. The program must find
 # them without LD_LIBRARY_PATH.
 run_wheel() (
@@ -234,6 +264,7 @@ for name in "$@"; do
     sanitize) for tool in memcheck racecheck initcheck; do part "$tool" sanitize "$tool"; done ;;
     memcheck | racecheck | initcheck) part "$name" sanitize "$name" ;;
     checkpoint) part checkpoint run_checkpoint ;;
+    recovery) part recovery run_recovery ;;
     kernels) part kernels "$bin/octet" bench kernels --json "$out/kernels.json" ;;
     ranks)
       part ranks run_ranks
