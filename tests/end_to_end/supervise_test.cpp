@@ -39,9 +39,9 @@ class Supervise : public ::testing::Test {
 
 // A rank is killed again and again, at random moments; the supervisor does the rest.
 TEST_F(Supervise, KillsChangeNothing) {
-  constexpr int kKills = 6;
+  constexpr int kKills = 3;
   const std::string options =
-      "--checkpoint.interval=4 --training.steps=70 --training.global_batch_size=16 --parallel.gradients=sharded ";
+      "--checkpoint.interval=4 --training.steps=40 --training.global_batch_size=16 --parallel.gradients=sharded ";
   ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
   Process process(command(options), run_.path());
   const Rng rng(23, RngStream::test);
@@ -59,7 +59,7 @@ TEST_F(Supervise, KillsChangeNothing) {
   const Json now = status();
   EXPECT_EQ(now["state"], "done");
   EXPECT_EQ(now["code"], 0);
-  EXPECT_EQ(now["step"], 70);
+  EXPECT_EQ(now["step"], 40);
   EXPECT_GT(now["productive"], 0.0);
   EXPECT_LT(now["productive"], 1.0);
   ASSERT_EQ(run_.run("report out").code, 0);
@@ -79,7 +79,7 @@ TEST_F(Supervise, KillsChangeNothing) {
   }
   const std::string log = read_file(run_ / "out/logs/rank-00000.log");
   EXPECT_TRUE(says(log, concat("==== attempt ", kKills + 1, " ====\n")));
-  EXPECT_TRUE(says(log, "Z step 70/70 "));
+  EXPECT_TRUE(says(log, "Z step 40/40 "));
 }
 
 TEST_F(Supervise, StopsWhereStartingAgainCannotHelp) {
