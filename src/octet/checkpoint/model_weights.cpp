@@ -14,6 +14,7 @@
 #include "octet/checkpoint/block_fp8.h"
 #include "octet/checkpoint/mismatch.h"
 #include "octet/checkpoint/untrusted.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -230,6 +231,7 @@ void WeightReader::read(std::int64_t begin, std::int64_t count, DType to, void* 
     const std::span<std::byte> bytes(as_stored ? static_cast<std::byte*>(target) : stored_.data(),
                                      static_cast<std::size_t>(piece) * width);
     file_.read_at(data_begin_ + static_cast<std::size_t>(at) * width, bytes);
+    telemetry::own_page().mark();
     if (!scales_.empty()) {
       decoded_.resize(std::max(decoded_.size(), static_cast<std::size_t>(piece)));
       decode_blocks({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, at, info_.dims[1], scales_,

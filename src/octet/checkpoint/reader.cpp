@@ -11,6 +11,7 @@
 #include "octet/base/threads.h"
 #include "octet/checkpoint/mismatch.h"
 #include "octet/checkpoint/untrusted.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::checkpoint {
 
@@ -159,6 +160,7 @@ void Reader::read(const Range& range, std::size_t from, std::span<std::byte> out
     // After ESTALE only a new descriptor can read on.
     if (std::exchange(again, true)) return FileReader(range.file->path()).read_at(range.offset + from, out);
     range.file->read_at(range.offset + from, out);
+    telemetry::own_page().mark();
   });
 }
 

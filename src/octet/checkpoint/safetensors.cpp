@@ -10,6 +10,7 @@
 
 #include "octet/base/require.h"
 #include "octet/checkpoint/untrusted.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -300,6 +301,7 @@ SafetensorsWriter::~SafetensorsWriter() {
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   require(bytes.size() <= missing_, path_.string(), ": more data than the tensors declared");
   writer_->write(bytes);
+  telemetry::own_page().mark();  // a slow disk is no stall
   missing_ -= bytes.size();
 }
 
@@ -308,6 +310,7 @@ void SafetensorsWriter::write_at(std::size_t number, std::size_t offset, std::sp
               bytes.size() <= begins_[number + 1] - begins_[number] - offset && bytes.size() <= missing_,
           path_.string(), ": more data than the tensors declared");
   writer_->write_at(begins_[number] + offset, bytes);
+  telemetry::own_page().mark();
   missing_ -= bytes.size();
 }
 
