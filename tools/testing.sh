@@ -6,6 +6,8 @@
 # instantiation of its parameters is called Slow or Long.
 slow_cases='\.(Slow|Long)/' long_cases='\.Long/'
 quick=(-LE '(slow|long)$' -E "$slow_cases")
+# Of these, AddressSanitizer leaves out runs of the program that take it minutes, through code that the tests of its rooms run as well.
+quick_asan=(-LE '(slow|long)$' -E "$slow_cases|^end_to_end\\.(Allow|CompareRanks|Examples|HeldOutSets|Plan|Spike|Delayed/RanksTogether)\\.")
 
 minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1% 60)); }
 
