@@ -107,6 +107,14 @@ TEST_F(Run, RefusesALongerSequenceThanTheModels) {
             "run.toml: training.seq_len = 65 is beyond the model's max_position_embeddings = 64");
 }
 
+TEST_F(Run, RefusesMoreLayersThanTheModelHas) {
+  const std::int64_t layers = config({}).model.num_hidden_layers.value();
+  const std::string option = concat("activation_checkpoint.layers=", layers + 1);
+  EXPECT_EQ(error_of(ExitCode::config,
+                     [&] { train::Trainer({.config = config({"activation_checkpoint.mode=full", option}), .resume = "none"}); }),
+            concat("run.toml: activation_checkpoint.layers = ", layers + 1, ": the model has ", layers, " layers"));
+}
+
 // The checkpoint describes the model, so resuming works. Starting anew needs the weights.
 TEST_F(Run, DoesNotBeginAnewWithoutItsModelDirectory) {
   ASSERT_EQ(train::Trainer({.config = config({"training.steps=1"}), .resume = "none"}).run(), ExitCode::done);

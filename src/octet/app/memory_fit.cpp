@@ -51,7 +51,11 @@ struct Needed {
 [[noreturn]] void does_not_fit(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device,
                                const Needed& needed, std::size_t available, int ranks) {
   std::string advice;
-  if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
+  if (options.checkpointing != nn::Checkpointing::full) {
+    advice += ", activation_checkpoint.mode = \"full\"";
+  } else if (options.full_blocks < options.model.layers) {
+    advice += ", a larger activation_checkpoint.layers";
+  }
   const ScaleTile of_weights = options.recipe.w.tile;
   if (options.recipe.is_fp8() && options.recipe.weight_transpose_cache &&
       (of_weights == ScaleTile::tensor || of_weights == ScaleTile::block_128x128)) {

@@ -103,6 +103,7 @@ train::Config config_of(const train::Config& config, const plan::LayoutChoice& c
   result.parallel.reshard_after_forward = choice.weights == parallel::Weights::resharded ? "true" : "false";
   result.parallel.gradients = choice.gradients == parallel::Gradients::sharded ? "sharded" : "whole";
   result.activation_checkpoint.mode = mode_name(choice.checkpointing);
+  result.activation_checkpoint.layers = -1;  // a search chooses for all layers
   result.training.micro_batch_size = choice.micro_batch;
   return result;
 }

@@ -253,6 +253,7 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
                             .weights = c.options.layout.weights,
                             .gradients = c.options.layout.gradients,
                             .checkpointing = c.options.checkpointing,
+                            .full_layers = config.activation_checkpoint.layers,
                             .micro_batch = c.options.micro_batch_size},
                  .seq_len = c.options.seq_len,
                  .micro_batches = train::accumulation_of(config, mesh.data_coordinates()),

@@ -60,6 +60,7 @@ Json layout_json(const PlannedRun& run) {
   axes["activation_checkpoint"] = layout.checkpointing == nn::Checkpointing::full        ? "full"
                                   : layout.checkpointing == nn::Checkpointing::selective ? "selective"
                                                                                          : "none";
+  if (layout.full_layers >= 0) axes["activation_checkpoint_layers"] = layout.full_layers;
   axes["micro_batch_size"] = layout.micro_batch;
   axes["micro_batches"] = run.micro_batches;
   return axes;

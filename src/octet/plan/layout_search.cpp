@@ -239,8 +239,9 @@ std::string mesh_text(const Mesh& mesh) {
 }
 
 std::string keeps_text(const LayoutChoice& choice) {
-  return fmt::format("weights {}, gradients {}, checkpointing {}", choice.weights == Weights::kept ? "kept" : "resharded",
-                     choice.gradients == Gradients::whole ? "whole" : "sharded", name_of(choice.checkpointing));
+  return fmt::format("weights {}, gradients {}, checkpointing {}{}", choice.weights == Weights::kept ? "kept" : "resharded",
+                     choice.gradients == Gradients::whole ? "whole" : "sharded", name_of(choice.checkpointing),
+                     choice.full_layers < 0 ? "" : fmt::format(" in {} layers", choice.full_layers));
 }
 
 std::string why_first(const std::vector<Found>& found) {

@@ -16,6 +16,7 @@ struct LayoutChoice {
   parallel::Weights weights = parallel::Weights::kept;
   parallel::Gradients gradients = parallel::Gradients::whole;
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
+  std::int64_t full_layers = -1;  // with Checkpointing::full: so many, from the first on; -1: all
   std::int64_t micro_batch = 1;
 };
 

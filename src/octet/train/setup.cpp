@@ -116,6 +116,8 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   EngineOptions options = optimizer_options(config, recipe);
   options.model = decoder_config(config);
   options.adapters = adapters_of(config);
+  demand(config.activation_checkpoint.layers <= options.model.layers, ExitCode::config, config.file,
+         ": activation_checkpoint.layers = ", config.activation_checkpoint.layers, ": the model has ", options.model.layers, " layers");
   options.seq_len = config.training.seq_len;
   options.micro_batch_size = config.training.micro_batch_size;
   options.document_mask = config.data.document_mask || config.data.packing == "documents";
