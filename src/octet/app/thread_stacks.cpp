@@ -31,15 +31,18 @@ std::string line_of(const std::filesystem::path& path) {
 
 std::vector<std::string> ask_for_stacks(pid_t process) {
   std::vector<std::string> lines;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", process), error)) {
-    const std::string name = entry.path().filename();
+  std::error_code error;  // the process may end meanwhile
+  if (process <= 0) return lines;
+  for (std::filesystem::directory_iterator entry(fmt::format("/proc/{}/task", process), error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path folder = entry->path();
+    const std::string name = folder.filename();
     pid_t thread = 0;
     std::from_chars(name.data(), name.data() + name.size(), thread);
-    if (process <= 0 || thread <= 0) continue;
-    const std::string stat = line_of(entry.path() / "stat"), where = line_of(entry.path() / "wchan");
+    if (thread <= 0) continue;
+    const std::string stat = line_of(folder / "stat"), where = line_of(folder / "wchan");
     const std::size_t state = stat.rfind(") ");  // the name before it may contain anything
-    lines.push_back(fmt::format("thread {} ({}): {}{}", thread, line_of(entry.path() / "comm"),
+    lines.push_back(fmt::format("thread {} ({}): {}{}", thread, line_of(folder / "comm"),
                                 state == std::string::npos ? "?" : stat.substr(state + 2, 1),
                                 where.empty() || where == "0" ? "" : ", in " + where));
     ::syscall(SYS_tgkill, process, thread, SIGURG);
