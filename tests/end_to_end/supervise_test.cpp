@@ -39,9 +39,9 @@ class Supervise : public ::testing::Test {
 
 // A rank is killed again and again, at random moments; the supervisor does the rest.
 TEST_F(Supervise, KillsChangeNothing) {
-  constexpr int kKills = 3;
+  constexpr int kKills = 6;
   const std::string options =
-      "--checkpoint.interval=4 --training.steps=40 --training.global_batch_size=16 --parallel.gradients=sharded ";
+      "--checkpoint.interval=4 --training.steps=70 --training.global_batch_size=16 --parallel.gradients=sharded ";
   ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
   Process process(command(options), run_.path());
   const Rng rng(23, RngStream::test);
@@ -59,7 +59,7 @@ TEST_F(Supervise, KillsChangeNothing) {
   const Json now = status();
   EXPECT_EQ(now["state"], "done");
   EXPECT_EQ(now["code"], 0);
-  EXPECT_EQ(now["step"], 40);
+  EXPECT_EQ(now["step"], 70);
   EXPECT_GT(now["productive"], 0.0);
   EXPECT_LT(now["productive"], 1.0);
   ASSERT_EQ(run_.run("report out").code, 0);
@@ -79,7 +79,7 @@ TEST_F(Supervise, KillsChangeNothing) {
   }
   const std::string log = read_file(run_ / "out/logs/rank-00000.log");
   EXPECT_TRUE(says(log, concat("==== attempt ", kKills + 1, " ====\n")));
-  EXPECT_TRUE(says(log, "Z step 40/40 "));
+  EXPECT_TRUE(says(log, "Z step 70/70 "));
 }
 
 TEST_F(Supervise, StopsWhereStartingAgainCannotHelp) {
@@ -201,7 +201,9 @@ TEST_F(Supervise, ADiskThatHangsIsFound) {
   if (faults_library().empty()) GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
   write_text(run_ / "hangs", "");
   const std::string rule = concat("write */out/metrics.jsonl 9 hang while ", (run_ / "hangs").string());
-  Process process(command("--checkpoint.interval=2 --training.steps=20 --comm.stall_s=1", 1), run_.path(),
+  const std::string options = "--checkpoint.interval=2 --training.steps=20 ";
+  ASSERT_EQ(run_.train("--metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  Process process(command(options + "--comm.stall_s=1", 1), run_.path(),
                   "exec env LD_PRELOAD='" + faults_library() + "' OCTET_FAULTS='" + rule + "' OCTET_FAULTS_LOG=\"$PWD/faults.log\"");
   ASSERT_TRUE(process.read_to_step(7));
   const auto log = [&] {
@@ -214,6 +216,7 @@ TEST_F(Supervise, ADiskThatHangsIsFound) {
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(status()["attempts"][0]["code"], 80) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
   EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), "octet::telemetry::"))
       << "the stack shows who writes\n" << read_file(run_ / "out/logs/rank-00000.log");
 }
