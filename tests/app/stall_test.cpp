@@ -25,7 +25,7 @@ TEST_F(StallOf, NamesTheRankThatTheOthersWaitFor) {
   set(1, "shard", 6, false);
   pages_.page(1).enter(Phase::training);
   pages_.page(1).finish_step(12);
-  const Stall stall = stall_of(pages_, 4, 60);
+  const Stall stall = stall_of(pages_.first(4), 60);
   EXPECT_EQ(stall.behind, std::vector<int>{1});
   EXPECT_EQ(stall.what,
             "no rank has moved for 60 s; rank 1 holds up the others; rank 1: training after step 12, last all_reduce 6 of "
@@ -42,7 +42,7 @@ TEST_F(StallOf, FollowsTheChainToItsEnd) {
   set(2, "shard", 2, false);
   set(3, "tensor", 4, false);
   set(3, "shard", 2, false);
-  EXPECT_EQ(stall_of(pages_, 4, 60).behind, std::vector<int>{3});
+  EXPECT_EQ(stall_of(pages_.first(4), 60).behind, std::vector<int>{3});
 }
 
 // A process that stands still may do so in the middle of an exchange in which others wait, too.
@@ -51,7 +51,7 @@ TEST_F(StallOf, NamesTheProcessThatDoesNotRun) {
   for (const int rank : {1, 2, 3}) set(rank, "shard", 7, true);
   const std::int64_t now = telemetry::monotonic_ns();
   for (int rank = 0; rank < 4; ++rank) pages_.page(rank).alive_ns = now - (rank == 2 ? 61 : 1) * std::int64_t{1'000'000'000};
-  const Stall stall = stall_of(pages_, 4, 60);
+  const Stall stall = stall_of(pages_.first(4), 60);
   EXPECT_EQ(stall.behind, std::vector<int>{2});
   EXPECT_EQ(stall.what.substr(0, stall.what.find(": ")),
             "no rank has moved for 60 s; rank 2 is frozen and holds up the others; rank 2");
@@ -60,12 +60,12 @@ TEST_F(StallOf, NamesTheProcessThatDoesNotRun) {
 // On a GPU the host enqueues and does not wait.
 TEST_F(StallOf, CountsAloneWhereNoHostWaits) {
   for (int rank = 0; rank < 4; ++rank) set(rank, "replicate", rank == 2 ? 40 : 48, false);
-  EXPECT_EQ(stall_of(pages_, 4, 60).behind, std::vector<int>{2});
+  EXPECT_EQ(stall_of(pages_.first(4), 60).behind, std::vector<int>{2});
 }
 
 TEST_F(StallOf, BlamesNobodyIfAllWaitInTheSameExchange) {
   for (int rank = 0; rank < 4; ++rank) set(rank, "replicate", 9, true);
-  const Stall stall = stall_of(pages_, 4, 60);
+  const Stall stall = stall_of(pages_.first(4), 60);
   EXPECT_TRUE(stall.behind.empty());
   EXPECT_EQ(stall.what,
             "no rank has moved for 60 s; all have begun the same exchanges; ranks 0, 1, 2 and 3: waits in all_reduce 9 of "
@@ -74,7 +74,7 @@ TEST_F(StallOf, BlamesNobodyIfAllWaitInTheSameExchange) {
 
 TEST_F(StallOf, DescribesOneRank) {
   pages_.page(0).enter(Phase::evaluating);
-  EXPECT_EQ(stall_of(pages_, 1, 61.5).what, "no rank has moved for 61.5 s; rank 0: evaluating after step 0");
+  EXPECT_EQ(stall_of(pages_.first(1), 61.5).what, "no rank has moved for 61.5 s; rank 0: evaluating after step 0");
 }
 
 class StallWatchTest : public StallOf {
@@ -94,32 +94,32 @@ class StallWatchTest : public StallOf {
 
 TEST_F(StallWatchTest, TellsOnceAfterTheLimit) {
   train(4, 0.5);
-  StallWatch watch(60, 4);
-  EXPECT_FALSE(watch.look(pages_, at(100)));
-  EXPECT_FALSE(watch.look(pages_, at(159)));
+  StallWatch watch(60);
+  EXPECT_FALSE(watch.look(pages_.first(4), at(100)));
+  EXPECT_FALSE(watch.look(pages_.first(4), at(159)));
   pages_.page(3).mark();
-  EXPECT_FALSE(watch.look(pages_, at(161))) << "rank 3 has moved";
-  EXPECT_FALSE(watch.look(pages_, at(220)));
-  EXPECT_TRUE(watch.look(pages_, at(222)));
-  EXPECT_FALSE(watch.look(pages_, at(400)));
+  EXPECT_FALSE(watch.look(pages_.first(4), at(161))) << "rank 3 has moved";
+  EXPECT_FALSE(watch.look(pages_.first(4), at(220)));
+  EXPECT_TRUE(watch.look(pages_.first(4), at(222)));
+  EXPECT_FALSE(watch.look(pages_.first(4), at(400)));
 }
 
 TEST_F(StallWatchTest, AllowsTenSteps) {
   train(4, 30);
-  StallWatch watch(60, 4);
-  EXPECT_FALSE(watch.look(pages_, at(0)));
-  EXPECT_FALSE(watch.look(pages_, at(299)));
-  EXPECT_TRUE(watch.look(pages_, at(301)));
+  StallWatch watch(60);
+  EXPECT_FALSE(watch.look(pages_.first(4), at(0)));
+  EXPECT_FALSE(watch.look(pages_.first(4), at(299)));
+  EXPECT_TRUE(watch.look(pages_.first(4), at(301)));
 }
 
 TEST_F(StallWatchTest, AllowsMoreBeforeTheSecondStepAndWhileItSaves) {
   for (const Phase phase : {Phase::training, Phase::saving, Phase::loading}) {
     if (phase != Phase::training) train(4, 0.1);
     pages_.page(0).phase = phase;
-    StallWatch watch(60, 4);
-    EXPECT_FALSE(watch.look(pages_, at(0)));
-    EXPECT_FALSE(watch.look(pages_, at(1799)));
-    EXPECT_TRUE(watch.look(pages_, at(1801)));
+    StallWatch watch(60);
+    EXPECT_FALSE(watch.look(pages_.first(4), at(0)));
+    EXPECT_FALSE(watch.look(pages_.first(4), at(1799)));
+    EXPECT_TRUE(watch.look(pages_.first(4), at(1801)));
   }
 }
 

@@ -14,10 +14,12 @@ using telemetry::GroupPage;
 using telemetry::Phase;
 using telemetry::RankPage;
 
-constexpr double kSteps = 10;                 // that may pass without a sign
-constexpr double kLongPhase = 30;             // times the limit of training
-constexpr std::size_t kNamed = 8;             // ranks that are listed
-constexpr double kFrozen = 0.8, kRuns = 0.5;  // shares of the time without a move in which a process has not run, or has
+constexpr double kSteps = 10;      // steps that may pass without a move
+constexpr double kLongPhase = 30;  // times the limit of training
+constexpr std::size_t kNamed = 8;  // ranks that a sentence lists
+// Every process shows about once a second that it runs. It is frozen if it has not for the first share of the time without a
+// move, while another process has within the second.
+constexpr double kFrozen = 0.8, kRuns = 0.5;
 
 bool waits(const RankPage& page) {
   return std::any_of(page.groups.begin(), page.groups.end(), [](const GroupPage& group) { return group.waits != 0; });
@@ -33,7 +35,7 @@ std::string names_of(const std::vector<int>& ranks) {
 
 std::string exchange_of(const GroupPage& group) {
   return fmt::format("{} {} of `{}` ({})", telemetry::name_of(group.exchange), group.begun.load(), group.name_text(),
-                     telemetry::format_bytes(static_cast<std::uint64_t>(group.bytes.load())));
+                     telemetry::format_bytes(static_cast<std::uint64_t>(std::max(0.0, group.bytes.load()))));
 }
 
 // What a rank does: the exchange that it waits in, or else its phase and its last exchange in each group.
@@ -47,32 +49,32 @@ std::string action_of(const RankPage& page) {
 }
 
 // The ranks whose processes do not run any more, while those of others do.
-std::vector<int> ranks_frozen(const telemetry::RankPages& pages, int ranks, double silent_s) {
+std::vector<int> ranks_frozen(const Pages& pages, double silent_s) {
   const std::int64_t now = telemetry::monotonic_ns();
   std::vector<double> ages;
-  for (int rank = 0; rank < ranks; ++rank) ages.push_back(static_cast<double>(now - pages.page(rank).alive_ns) * 1e-9);
+  for (const RankPage* page : pages) ages.push_back(static_cast<double>(now - page->alive_ns) * 1e-9);
   std::vector<int> frozen;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (pages.page(rank).alive_ns > 0 && ages[static_cast<std::size_t>(rank)] > kFrozen * silent_s) frozen.push_back(rank);
+  for (std::size_t rank = 0; rank < pages.size(); ++rank) {
+    if (pages[rank]->alive_ns > 0 && ages[rank] > kFrozen * silent_s) frozen.push_back(static_cast<int>(rank));
   }
   return *std::min_element(ages.begin(), ages.end()) < kRuns * silent_s ? frozen : std::vector<int>();
 }
 
-std::vector<int> ranks_behind(const telemetry::RankPages& pages, int ranks) {
+std::vector<int> ranks_behind(const Pages& pages) {
   std::map<std::string, std::int64_t> farthest;
-  for (int rank = 0; rank < ranks; ++rank) {
-    for (const GroupPage& group : pages.page(rank).groups) {
+  for (const RankPage* page : pages) {
+    for (const GroupPage& group : page->groups) {
       std::int64_t& most = farthest[group.name_text()];
       most = std::max(most, group.begun.load());
     }
   }
   std::vector<int> behind, idle;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const RankPage& page = pages.page(rank);
+  for (std::size_t rank = 0; rank < pages.size(); ++rank) {
+    const RankPage& page = *pages[rank];
     const bool is_behind = std::any_of(page.groups.begin(), page.groups.end(),
                                        [&](const GroupPage& group) { return group.begun < farthest[group.name_text()]; });
-    if (is_behind) behind.push_back(rank);
-    if (is_behind && !waits(page)) idle.push_back(rank);
+    if (is_behind) behind.push_back(static_cast<int>(rank));
+    if (is_behind && !waits(page)) idle.push_back(static_cast<int>(rank));
   }
   return idle.empty() ? behind : idle;
 }
@@ -88,10 +90,10 @@ double limit_s(double stall_s, const RankPage& first) {
 
 }  // namespace
 
-Stall stall_of(const telemetry::RankPages& pages, int ranks, double silent_s) {
-  const std::vector<int> frozen = ranks_frozen(pages, ranks, silent_s);
+Stall stall_of(const Pages& pages, double silent_s) {
+  const std::vector<int> frozen = ranks_frozen(pages, silent_s);
   Stall stall{.what = fmt::format("no rank has moved for {:.3g} s", silent_s),
-              .behind = frozen.empty() ? ranks_behind(pages, ranks) : frozen};
+              .behind = frozen.empty() ? ranks_behind(pages) : frozen};
   const bool one = stall.behind.size() == 1;
   if (!stall.behind.empty()) {
     stall.what += concat("; ", names_of(stall.behind),
@@ -99,14 +101,14 @@ Stall stall_of(const telemetry::RankPages& pages, int ranks, double silent_s) {
                          : one          ? " is frozen and"
                                         : " are frozen and",
                          one ? " holds" : " hold", " up the others");
-  } else if (ranks > 1) {
+  } else if (pages.size() > 1) {
     stall.what += "; all have begun the same exchanges";
   }
-  // Those behind first.
+  // The sentence names the ranks that are behind before the others.
   std::map<std::pair<bool, std::string>, std::vector<int>> actions;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const bool ahead = std::find(stall.behind.begin(), stall.behind.end(), rank) == stall.behind.end();
-    actions[{ahead, action_of(pages.page(rank))}].push_back(rank);
+  for (int rank = 0; rank < static_cast<int>(pages.size()); ++rank) {
+    const bool waited_for = std::find(stall.behind.begin(), stall.behind.end(), rank) != stall.behind.end();
+    actions[{!waited_for, action_of(*pages[static_cast<std::size_t>(rank)])}].push_back(rank);
   }
   for (const auto& [action, who] : actions) stall.what += concat("; ", names_of(who), ": ", action.second);
   return stall;
@@ -123,12 +125,12 @@ std::optional<double> Movement::stalled_s(const Pages& pages, Clock::time_point 
   return silent_s >= limit_s(stall_s_, *pages.front()) ? std::optional(silent_s) : std::nullopt;
 }
 
-std::optional<Stall> StallWatch::look(const telemetry::RankPages& pages, Clock::time_point now) {
+std::optional<Stall> StallWatch::look(const Pages& pages, Clock::time_point now) {
   if (told_) return std::nullopt;
-  const std::optional<double> silent_s = movement_.stalled_s(pages.first(ranks_), now);
+  const std::optional<double> silent_s = movement_.stalled_s(pages, now);
   if (!silent_s) return std::nullopt;
   told_ = true;
-  return stall_of(pages, ranks_, *silent_s);
+  return stall_of(pages, *silent_s);
 }
 
 }  // namespace octet::app

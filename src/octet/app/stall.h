@@ -1,5 +1,5 @@
-// Finds ranks that hang. A rank that has ended is noticed at once; one that waits for ever, for a disk that does not answer or
-// for a rank that has gone another way, shows only in that no rank does anything any more.
+// Finds ranks that hang. A rank that has ended is noticed at once. A rank that waits for ever is not: it may wait for a disk that
+// does not answer, or for an exchange that the other ranks do not take part in. Then, after a while, no rank moves any more.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace octet::app {
 
+using Pages = std::vector<const telemetry::RankPage*>;  // of ranks 0, 1, ...
+
 struct Stall {
   std::string what;         // "no rank has moved for 60 s; rank 3 holds up the others; rank 3: ..."
   std::vector<int> behind;  // the ranks that the others wait for; empty: all have come equally far
 };
 
-// Who waits for whom, as the pages of ranks 0 to `ranks` - 1 tell. A rank whose process does not run is behind. If all run, those
-// are behind that have begun fewer exchanges of a group than others, and do not themselves wait for others. On a GPU the host
-// does not wait, so there only the numbers count.
-Stall stall_of(const telemetry::RankPages& pages, int ranks, double silent_s);
-
-using Pages = std::vector<const telemetry::RankPage*>;  // of ranks 0, 1, ...
+// Finds out from the pages which ranks hold up the others. If the processes of some ranks do not run, it is these. Otherwise it
+// is the ranks that have begun fewer exchanges of a group than others have, and do not wait for another rank themselves. On a GPU
+// the host does not wait, so only the numbers of exchanges count.
+Stall stall_of(const Pages& pages, double silent_s);
 
 // Whether ranks move, for somebody who looks at their pages again and again.
 class Movement {
@@ -40,15 +40,14 @@ class Movement {
   Clock::time_point changed_;
 };
 
-// The same of an attempt, told once.
+// Reports the stall of an attempt, once.
 class StallWatch {
  public:
-  StallWatch(double stall_s, int ranks) : movement_(stall_s), ranks_(ranks) {}
-  std::optional<Stall> look(const telemetry::RankPages& pages, Clock::time_point now);
+  explicit StallWatch(double stall_s) : movement_(stall_s) {}
+  std::optional<Stall> look(const Pages& pages, Clock::time_point now);
 
  private:
   Movement movement_;
-  int ranks_;
   bool told_ = false;
 };
 

@@ -309,13 +309,13 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   begin_ns_ = telemetry::monotonic_ns();
   give_orders(attempt);
   attempt_ = attempt.number;
-  StallWatch watch(options_.stall_s, attempt.ranks);
+  StallWatch watch(options_.stall_s);
   while (std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.runs; })) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
     say_recovered();
     tell_saved();
-    if (const std::optional<Stall> stall = watch.look(ranks_.pages(), Clock::now())) end_stall(*stall);
+    if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
     if (can_grow()) {
       ranks_.say("enough hosts are here again: saves, and goes on with more ranks");
       regrouping_ = true;

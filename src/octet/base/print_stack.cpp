@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kFrames = 64;
 
-// Calls only what is safe in a thread that may hold any lock.
+// Allocates nothing. Finding the frames may wait for a thread that is just loading a library.
 void print_stack(int) {
   const int error = errno;
   std::array<char, 16> name{};  // of the thread, as long as the kernel's can be

@@ -3,8 +3,8 @@
 
 namespace octet {
 
-// From now on, a thread that gets SIGURG writes its stack to stderr and goes on. The system ignores this signal by default, so it
-// harms no process that has not called this.
+// From now on, a thread that gets SIGURG writes its stack to stderr and goes on. A process that has not called this ignores the
+// signal.
 void print_stack_on_signal();
 
 }  // namespace octet

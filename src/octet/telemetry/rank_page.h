@@ -23,7 +23,7 @@ enum class Phase : std::uint32_t {
   exporting,  // writes the trained model
 };
 inline constexpr int kPhases = 8;
-inline constexpr int kGroups = 16;  // of a rank that its page has room for
+inline constexpr int kGroups = 16;  // a page has room for so many groups of a rank
 std::string_view name_of(Phase phase);
 
 enum class Exchange : std::uint32_t {
@@ -46,7 +46,7 @@ struct GroupPage {
   std::array<std::atomic<char>, kName> name{};      // of the group, cut; "": nobody uses this page
   std::atomic<Exchange> exchange = Exchange::none;  // the last that has begun
   std::atomic<std::int64_t> begun = 0;              // exchanges; on a GPU those that the host has enqueued
-  std::atomic<double> bytes = 0;                    // that the last one sends from here
+  std::atomic<double> bytes = 0;                    // what this rank sends in the last exchange
   std::atomic<std::uint32_t> waits = 0;             // 1: the host waits for other ranks of the group
 
   std::string name_text() const;
@@ -65,18 +65,18 @@ struct RankPage {
   std::atomic<std::int64_t> first_step_ns = 0;                  // when the first step of this process was finished
   std::array<std::atomic<std::int64_t>, kPhases> entered_ns{};  // when each phase began, the first time
   std::atomic<std::int64_t> saved_ns = 0;                       // when this process has published it
-  // Of the last step whose metrics rank 0 has logged; step_s is 0 before that.
+  // Rank 0 writes the loss, the duration and the tokens seen when it logs a step. step_s is 0 until then.
   std::atomic<double> loss = 0, step_s = 0;
-  std::atomic<std::int64_t> tokens = 0;    // that the run has seen
-  std::atomic<std::int64_t> alive_ns = 0;  // when a thread that never waits for long ran the last time
+  std::atomic<std::int64_t> tokens = 0;
+  std::atomic<std::int64_t> alive_ns = 0;  // when the thread of the rendezvous last ran; it runs about once a second
   std::atomic<std::int64_t> marks = 0;     // grows with everything that the rank shows here
   std::array<GroupPage, kGroups> groups{};
 
-  // For a process that starts anew, while others may read.
+  // Empties the page for a process that starts anew. Others may read meanwhile.
   void reset();
   void enter(Phase next);
   void finish_step(std::int64_t finished);
-  // The page of a group. All groups that find no room share one that nobody sees.
+  // Returns the page of a group. Groups for which there is no room share a page that nobody sees.
   GroupPage& group(std::string_view name);
   void begin(GroupPage& group, Exchange exchange, double bytes);
   // Shows that the rank still moves.
@@ -105,7 +105,7 @@ class RankPages {
   std::string variable(int rank) const;
   const RankPage& page(int rank) const;
   RankPage& page(int rank);
-  // Those of ranks 0 to count-1.
+  // Returns the pages of the first `count` ranks.
   std::vector<const RankPage*> first(int count) const;
   int ranks() const { return ranks_; }
   // Empties all pages, for ranks that start again.
