@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <exception>
 
@@ -11,7 +12,9 @@
 namespace octet::train {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0, interrupted = 0;
+// A signal may be handled by any thread of the process.
+std::atomic<int> stop_signal = 0, interrupted = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a handler may not wait for a lock");
 
 void on_signal(int signal) {
   if (signal == SIGINT && interrupted) {
