@@ -27,6 +27,7 @@ GroupOptions options_over(Rendezvous& rendezvous, double timeout_s) {
           .timeout_s = timeout_s,
           .set = [&](const std::string& key, std::string_view value, int reads) { rendezvous.set(key, value, reads); },
           .get = [&](const std::string& key) { return rendezvous.get(key); },
+          .blame = [&] { return rendezvous.lost_text(1); },  // Gloo may see the end of a rank before the rendezvous does
           .lost = [&] { return rendezvous.lost_text(); }};
 }
 
