@@ -273,8 +273,23 @@ TEST_F(Demote, ACheckpointKnowsTheLastSample) {
 // All ranks demote what one rank demotes, and a run goes on on another mesh with the same linears in BF16. From step 30 on, FP8
 // flushes many inputs of every down_proj to zero, which samples find and the loss hardly shows. After step 36 the final norm is
 // destroyed, so that on every mesh the run goes back after step 37.
-class DemoteOnRanks : public Demote {
+struct Move {
+  std::string from, to;  // names of meshes
+};
+void PrintTo(const Move& move, std::ostream* out) { *out << move.from << " to " << move.to; }
+
+class DemoteOnRanks : public Demote, public ::testing::WithParamInterface<Move> {
  protected:
+  struct On {
+    std::string name;
+    int ranks;
+    std::vector<std::string> settings;
+  };
+  static On mesh_named(const std::string& name) {
+    if (name == "shards") return {name, 2, {"parallel.shard=2", "parallel.reshard_after_forward=true", "parallel.gradients=sharded"}};
+    if (name == "one") return {name, 1, {}};
+    return {name, 2, {concat("parallel.", name, "=2")}};
+  }
   void spoil(train::Trainer& trainer, std::int64_t step) const override {
     if (step >= 30) multiply_scales(trainer, 0x1p-13f);
     train::Engine& engine = trainer.engine();
@@ -285,11 +300,6 @@ class DemoteOnRanks : public Demote {
     }
     engine.refresh();
   }
-  struct On {
-    const char* name;
-    int ranks;
-    std::vector<std::string> settings;
-  };
   // Each rank is a thread that meets the others as a process would.
   std::string run_on(const On& mesh, const std::vector<std::string>& overrides, const std::string& resume = "none") {
     std::vector<std::string> all = overrides;
@@ -329,42 +339,41 @@ class DemoteOnRanks : public Demote {
   }
 };
 
-TEST_F(DemoteOnRanks, TheSameLinearsGoToBf16AndStayThereOnAnotherMesh) {
-  const std::vector<On> meshes = {
-      {"one", 1, {}},
-      {"shards", 2, {"parallel.shard=2", "parallel.reshard_after_forward=true", "parallel.gradients=sharded"}},
-      {"tensor", 2, {"parallel.tensor=2"}},
-      {"context", 2, {"parallel.context=2"}}};
+TEST_P(DemoteOnRanks, TheSameLinearsGoToBf16AndStayThereOnAnotherMesh) {
+  const On one = mesh_named("one"), mesh = mesh_named(GetParam().from), next = mesh_named(GetParam().to);
   const std::vector<std::string> expected = {"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"};
-  std::vector<double> of_one;
-  for (std::size_t i = 0; i < meshes.size(); ++i) {
-    const On &mesh = meshes[i], &next = meshes[(i + 1) % meshes.size()];
-    SCOPED_TRACE(mesh.name);
-    const std::string out = "run.output_dir=" + (folder_ / mesh.name).string();
-    const std::string said = run_on(mesh, {out});
-    EXPECT_TRUE(contains(said, "from now on in BF16: model.layers.0.mlp.down_proj, model.layers.1.mlp.down_proj")) << said;
-    EXPECT_EQ(demoted, expected);
-    const std::vector<double> before = losses(mesh.name);
-    ASSERT_EQ(before.size(), 60u);
-    if (of_one.empty()) of_one = before;
-    for (std::size_t step = 0; step < 60; ++step) EXPECT_NEAR(before[step], of_one[step], 0.02 * of_one[step]) << step + 1;
-    EXPECT_LT(before[59], before[29]) << "it learns on";
+  run_on(one, {"run.output_dir=" + (folder_ / "reference").string()});
+  const std::vector<double> of_one = losses("reference");
+  ASSERT_EQ(of_one.size(), 60u);
 
-    std::filesystem::remove_all(folder_ / mesh.name / "checkpoints/step-00000060");
-    std::filesystem::remove_all(folder_ / mesh.name / "model");
-    const std::string told = run_on(next, {out}, "auto");
-    EXPECT_FALSE(contains(told, "rollback")) << told;
-    EXPECT_EQ(demoted, expected) << "on " << next.name;
-    const std::vector<double> after = losses(mesh.name);
-    ASSERT_EQ(after.size(), 60u);
-    for (std::size_t step = 0; step < 50; ++step) EXPECT_EQ(after[step], before[step]) << step + 1;
-    for (std::size_t step = 50; step < 60; ++step) EXPECT_NEAR(after[step], before[step], 0.02 * before[step]) << step + 1;
-    for (const Json& line : read_lines(folder_ / mesh.name / "fp8_health.jsonl")) {
-      const std::string tensor = line["tensor"];
-      EXPECT_FALSE(line["step"] > 50 && contains(tensor, "down_proj")) << tensor << ", step " << line["step"];
-    }
+  const std::string out = "run.output_dir=" + (folder_ / mesh.name).string();
+  const std::string said = run_on(mesh, {out});
+  EXPECT_TRUE(contains(said, "from now on in BF16: model.layers.0.mlp.down_proj, model.layers.1.mlp.down_proj")) << said;
+  EXPECT_EQ(demoted, expected);
+  const std::vector<double> before = losses(mesh.name);
+  ASSERT_EQ(before.size(), 60u);
+  for (std::size_t step = 0; step < 60; ++step) EXPECT_NEAR(before[step], of_one[step], 0.02 * of_one[step]) << step + 1;
+  EXPECT_LT(before[59], before[29]) << "it learns on";
+
+  std::filesystem::remove_all(folder_ / mesh.name / "checkpoints/step-00000060");
+  std::filesystem::remove_all(folder_ / mesh.name / "model");
+  const std::string told = run_on(next, {out}, "auto");
+  EXPECT_FALSE(contains(told, "rollback")) << told;
+  EXPECT_EQ(demoted, expected) << "on " << next.name;
+  const std::vector<double> after = losses(mesh.name);
+  ASSERT_EQ(after.size(), 60u);
+  for (std::size_t step = 0; step < 50; ++step) EXPECT_EQ(after[step], before[step]) << step + 1;
+  for (std::size_t step = 50; step < 60; ++step) EXPECT_NEAR(after[step], before[step], 0.02 * before[step]) << step + 1;
+  for (const Json& line : read_lines(folder_ / mesh.name / "fp8_health.jsonl")) {
+    const std::string name = line["tensor"];
+    EXPECT_FALSE(line["step"] > 50 && contains(name, "down_proj")) << name << ", step " << line["step"];
   }
 }
+
+std::string name_of_move(const ::testing::TestParamInfo<Move>& move) { return concat(move.param.from, "_to_", move.param.to); }
+INSTANTIATE_TEST_SUITE_P(Quick, DemoteOnRanks, ::testing::Values(Move{"shards", "tensor"}), name_of_move);
+INSTANTIATE_TEST_SUITE_P(Slow, DemoteOnRanks, ::testing::Values(Move{"one", "shards"}, Move{"tensor", "context"}, Move{"context", "one"}),
+                         name_of_move);
 
 TEST_F(Demote, IsRefusedWhereNothingWouldTell) {
   EXPECT_TRUE(contains(error_of(ExitCode::config,
