@@ -138,6 +138,37 @@ TEST_F(Plan, ParametersAddUpToTheMemory) {
   EXPECT_NE(experts.out.find("model.layers.0-1.block_sparse_moe.experts.0-1.w2 "), std::string::npos) << experts.out;
 }
 
+// A checkpoint has a master weight and two moments of each parameter, in F32. Two nodes store 2 GB in a second.
+TEST_F(Plan, GoodputIsWhatFailuresLeave) {
+  const std::string options = "configs/llama3.1-8b.toml --gpus 16xH200 --checkpoint.interval=100 --goodput ";
+  const ProgramResult result = plan_config(options + "--json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json plan = json_of(result.out);
+  const double bytes = plan["checkpoint_bytes"], step = plan["step_s"];
+  EXPECT_NEAR(bytes, 12 * 8.03e9, 0.001 * bytes);
+  EXPECT_DOUBLE_EQ(plan["failure_every_s"], 50'000 * 3600. / 16);
+  EXPECT_EQ(plan["save_s"], 0.0) << "the copy hides behind the step";
+  EXPECT_NEAR(plan["write_s"], bytes / 2e9 + bytes / 16 / 55e9, 1e-6);
+  EXPECT_NEAR(plan["recover_s"], 5 + 3 + 2.5 + bytes / 2e9, 1e-6);
+  // Of a failure, half an interval on average and the work of a write are repeated. Failures are rare enough to add up.
+  const Json own = plan["as_configured"];
+  const double mtbf = plan["failure_every_s"], repeated = 50 * step + plan["write_s"].get<double>();
+  EXPECT_NEAR(own["repeated"], repeated / mtbf, 0.01 * repeated / mtbf);
+  EXPECT_NEAR(own["recovery"], plan["recover_s"].get<double>() / mtbf, 1e-6);
+  EXPECT_GE(plan["best"]["productive"], own["productive"]);
+  EXPECT_LT(plan["restarted_by_hand"]["productive"], own["productive"]);
+
+  const ProgramResult text = plan_config(options + "--mtbf 1000 --storage 20GB");
+  for (const char* part : {"16 H200 in 2 nodes of 8", "; --mtbf 1,000", "the storage takes 20.0 GB/s", "every 100 steps, ", ", the best\n",
+                           "if a person restarts the run after 30m00s: "}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out << text.err;
+  }
+  for (const char* wrong : {"--goodput --checkpoint.interval=0", "--goodput --storage fast", "--goodput --mtbf 0", "--mtbf 1000",
+                            "--goodput --search", "--goodput --schedule"}) {
+    EXPECT_EQ(plan_config("configs/llama3.1-8b.toml --gpus 16xH200 " + std::string(wrong)).code, 2) << wrong;
+  }
+}
+
 // The plan of each stage; without --stage the memory is that of the fullest one.
 TEST_F(Plan, IsOfAStage) {
   const std::string options =

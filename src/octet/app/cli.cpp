@@ -367,10 +367,31 @@ void Octet::add_planning() {
       flag(plan, {.name = "--schedule", .help = "Print when each part of a step should run, stream by stream."}, plan_.schedule)
           ->excludes(search)
           ->excludes(json);
-  flag(plan, {.name = "--parameters", .help = "Print which copies of each parameter a rank holds, and what they take."},
-       plan_.parameters)
-      ->excludes(search)
-      ->excludes(schedule);
+  CLI::Option* parameters =
+      flag(plan, {.name = "--parameters", .help = "Print which copies of each parameter a rank holds, and what they take."},
+           plan_.parameters)
+          ->excludes(search)
+          ->excludes(schedule);
+  CLI::Option* goodput =
+      flag(plan,
+           {.name = "--goodput", .help = "Print which share of the time saves and failures leave for training, and how often to save."},
+           plan_.goodput)
+          ->excludes(search)
+          ->excludes(schedule)
+          ->excludes(parameters);
+  option(plan,
+         {.name = "--mtbf",
+          .help = "With --goodput: hours between two failures of one GPU, whatever fails.",
+          .value = "HOURS",
+          .range = kPositive},
+         plan_.mtbf_hours)
+      ->needs(goodput);
+  option(plan,
+         {.name = "--storage",
+          .help = "With --goodput: bytes that all nodes together read or write in a second: 20GB. Default: 1 GB for each node.",
+          .value = "BYTES"},
+         plan_.storage)
+      ->needs(goodput);
   option(plan,
          {.name = "--stage",
           .help =

@@ -80,6 +80,9 @@ struct PlanArgs {
   bool search = false;
   bool schedule = false;
   bool parameters = false;
+  bool goodput = false;
+  double mtbf_hours = 50'000;     // of one GPU
+  std::string storage;            // "20GB" a second; "": 1 GB for each node
   std::optional<int> stage;       // of the pipeline
   std::filesystem::path picture;  // "": none
   bool json = false;

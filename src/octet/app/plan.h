@@ -75,6 +75,8 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
 // The parameters of a rank.
 plan::ParameterTable parameters_of(const train::Config& config, const plan::Cluster& cluster, int rank);
 
+std::uint64_t checkpoint_bytes_of(const train::Config& config);
+
 // "64 H100 in 8 nodes of 8"
 std::string cluster_text(const plan::Cluster& cluster);
 // "forward m3"; with several chunks on a stage "forward m3 chunk 1"
@@ -87,6 +89,14 @@ std::string schedule_text(const PlannedRun& run);
 // For --parameters: what each parameter of run.memory_rank takes.
 std::string parameters_text(const PlannedRun& run, const plan::ParameterTable& table);
 std::string parameters_json(const PlannedRun& run, const plan::ParameterTable& table);
+// For --goodput: what failures and saves leave of the time (plan/goodput.h).
+struct GoodputOptions {
+  double mtbf_hours = 0;              // of one GPU
+  double storage_bytes_per_s = 0;     // of all nodes together
+  std::uint64_t checkpoint_bytes = 0;
+};
+std::string goodput_text(const PlannedRun& run, const train::Config& config, const GoodputOptions& options);
+std::string goodput_json(const PlannedRun& run, const train::Config& config, const GoodputOptions& options);
 // SVGs for --picture: of the memory of a GPU; and with --schedule of the list's tasks, or of the passes of all pipeline stages.
 std::string memory_picture(const PlannedRun& run);
 std::string schedule_picture(const PlannedRun& run);

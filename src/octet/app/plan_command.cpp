@@ -253,6 +253,24 @@ std::string parameters_said(const train::Config& config, const plan::Cluster& cl
   return json ? parameters_json(run, table) : parameters_text(run, table);
 }
 
+// One GB/s for each node is an assumption; octet bench checkpoint measures what a machine reaches.
+GoodputOptions goodput_options(const train::Config& config, const plan::Cluster& cluster, const PlanArgs& args) {
+  demand(config.checkpoint.interval > 0, ExitCode::config,
+         "checkpoint.interval = 0 saves at the end only, so that a failure loses everything; --goodput needs an interval");
+  double rate = 1e9 * cluster.nodes;
+  if (!args.storage.empty()) {
+    const std::optional<std::int64_t> bytes = telemetry::parse_bytes(args.storage);
+    demand(bytes.value_or(0) > 0, ExitCode::config, "--storage ", args.storage, ": give bytes in a second, like 20GB");
+    rate = static_cast<double>(*bytes);
+  }
+  return {.mtbf_hours = args.mtbf_hours, .storage_bytes_per_s = rate, .checkpoint_bytes = checkpoint_bytes_of(config)};
+}
+
+std::string goodput_said(const train::Config& config, const plan::Cluster& cluster, const PlannedRun& run, const PlanArgs& args) {
+  const GoodputOptions options = goodput_options(config, cluster, args);
+  return args.json ? goodput_json(run, config, options) : goodput_text(run, config, options);
+}
+
 }  // namespace
 
 int run_plan(const PlanArgs& args) {
@@ -264,9 +282,10 @@ int run_plan(const PlanArgs& args) {
   }
   train::Config config = train::load_config(args.run.path, args.run.overrides);
   config.run.device = "cuda";
-  demand((!args.search && !args.schedule) ||
+  const char* timed = args.search ? "--search" : args.schedule ? "--schedule" : args.goodput ? "--goodput" : "";
+  demand(!*timed ||
              recipes::multiplies(recipes::kHopper, train::recipe_of(config, DeviceKind::cuda, recipes::kHopper)),
-         ExitCode::config, "octet plan ", args.search ? "--search" : "--schedule", ": precision.recipe = \"",
+         ExitCode::config, "octet plan ", timed, ": precision.recipe = \"",
          config.precision.recipe, "\" is emulated on an ", cluster.gpu.name,
          ", and the emulation's rate is not known; plan another recipe");
   if (args.search) return run_search(config, cluster, args.json);
@@ -278,6 +297,7 @@ int run_plan(const PlanArgs& args) {
                      : concat(stages, " pipeline stages; their numbers are 0 to ", stages - 1));
   const PlannedRun run = plan_run(config, cluster, args.stage);
   fmt::print("{}", args.parameters ? parameters_said(config, cluster, run, args.json)
+                   : args.goodput  ? goodput_said(config, cluster, run, args)
                    : args.json     ? plan_json(run)
                    : args.schedule ? schedule_text(run)
                                    : plan_text(run));

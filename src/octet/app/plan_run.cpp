@@ -8,6 +8,7 @@
 #include "octet/nn/attention.h"
 #include "octet/plan/offload_time.h"
 #include "octet/recipes/registry.h"
+#include "octet/train/entries.h"
 #include "octet/train/setup.h"
 #include "octet/train/step_count.h"
 #include "octet/train/trainer.h"
@@ -286,6 +287,18 @@ plan::ParameterTable parameters_of(const train::Config& config, const plan::Clus
   const auto device = make_meta_device(DeviceKind::cuda);
   train::Engine engine(options_of(config, mesh, rank), *device, groups);
   return plan::parameter_table(engine.model().parameters(), engine.model().units());
+}
+
+// A checkpoint is the same on every mesh, so an engine of one rank lists it.
+std::uint64_t checkpoint_bytes_of(const train::Config& config) {
+  train::Config alone = config;
+  alone.parallel = {};
+  const parallel::Mesh mesh = train::mesh_of(alone, 1);
+  const parallel::Groups groups = parallel::silent_groups(mesh, 0);
+  const auto device = make_meta_device(DeviceKind::cuda);
+  train::Engine engine(options_of(alone, mesh, 0), *device, groups);
+  return train::bytes_of_checkpoint(
+      train::read_entries(engine.model().parameters(), engine.model().scales(), &engine.optimizer()));
 }
 
 }  // namespace octet::app

@@ -1,5 +1,6 @@
 #include "octet/train/entries.h"
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,14 @@ std::vector<Entry> read_entries(const parallel::ParameterStore& store, const Sca
   }
   if (optimizer) entries.push_back(updates_of(*optimizer));
   return entries;
+}
+
+std::uint64_t bytes_of_checkpoint(const std::vector<Entry>& entries) {
+  std::map<std::string, std::uint64_t> tensors;  // a tensor may have several slices here
+  for (const Entry& entry : entries) tensors[entry.name] = bytes_of(entry.tensor.dtype, entry.global);
+  std::uint64_t sum = 0;
+  for (const auto& [name, bytes] : tensors) sum += bytes;
+  return sum;
 }
 
 std::vector<Entry> written_entries(const parallel::ParameterStore& store, const ScaleState& scales,

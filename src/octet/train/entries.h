@@ -3,6 +3,7 @@
 // ("fp8.*"), and "optimizer.updates".
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "octet/checkpoint/writer.h"
@@ -16,6 +17,9 @@ namespace octet::train {
 // holds nothing. Without an optimizer (nullptr), only weights and scales.
 std::vector<checkpoint::Entry> read_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                             const optim::Optimizer* optimizer);
+
+// The bytes of a checkpoint that holds these entries whole, whichever slices this rank holds.
+std::uint64_t bytes_of_checkpoint(const std::vector<checkpoint::Entry>& entries);
 
 // The entries for checkpoint::Writer::save(). Parameters and moments are steady: they change in no forward or backward pass, only
 // between Engine::apply()'s call of `before_update` and its end. Scales and counters are not. The entries are chosen so that the

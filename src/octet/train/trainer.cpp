@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <map>
 
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
@@ -235,13 +234,7 @@ void Trainer::wait_for_writer() {
 
 std::uint64_t Trainer::checkpoint_bytes() const {
   models::Decoder& model = engine_->model();
-  std::map<std::string, std::uint64_t> tensors;  // each once, whichever slices this rank holds
-  for (const checkpoint::Entry& entry : read_entries(model.parameters(), model.scales(), &engine_->optimizer())) {
-    tensors[entry.name] = bytes_of(entry.tensor.dtype, entry.global);
-  }
-  std::uint64_t sum = 0;
-  for (const auto& [name, bytes] : tensors) sum += bytes;
-  return sum;
+  return bytes_of_checkpoint(read_entries(model.parameters(), model.scales(), &engine_->optimizer()));
 }
 
 void Trainer::load(const checkpoint::Reader& reader) {
