@@ -156,10 +156,11 @@ TEST_F(Plan, GoodputIsWhatFailuresLeave) {
   EXPECT_NEAR(own["repeated"], repeated / mtbf, 0.01 * repeated / mtbf);
   EXPECT_NEAR(own["recovery"], plan["recover_s"].get<double>() / mtbf, 1e-6);
   EXPECT_GE(plan["best"]["productive"], own["productive"]);
+  EXPECT_GE(plan["advised"]["interval"], plan["best"]["interval"]);
   EXPECT_LT(plan["restarted_by_hand"]["productive"], own["productive"]);
 
   const ProgramResult text = plan_config(options + "--mtbf 1000 --storage 20GB");
-  for (const char* part : {"16 H200 in 2 nodes of 8", "; --mtbf 1,000", "the storage takes 20.0 GB/s", "every 100 steps, ", ", the best\n",
+  for (const char* part : {"16 H200 in 2 nodes of 8", "; --mtbf 1,000", "the storage takes 20.0 GB/s", "every 100 steps, ", ", advised\n",
                            "if a person restarts the run after 30m00s: "}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out << text.err;
   }

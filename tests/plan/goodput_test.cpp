@@ -93,6 +93,9 @@ TEST(BestInterval, IsNoShorterThanAWriteAndNoWorseThanItsNeighbours) {
   const Upkeep upkeep{.mtbf_s = 30000, .save_s = 7, .write_s = 20, .recover_s = 60};
   const std::int64_t best = best_interval(upkeep, 3);
   const auto share = [&](std::int64_t steps) { return goodput_of(upkeep, 3. * static_cast<double>(steps)).productive; };
+  const std::int64_t rare = best_interval(upkeep, 3, 0.001);
+  EXPECT_GE(share(rare), share(best) - 0.001);
+  EXPECT_LT(share(rare + 1), share(best) - 0.001);
   for (std::int64_t steps = 7; steps < 2000; ++steps) EXPECT_LE(share(steps), share(best)) << steps;
 }
 

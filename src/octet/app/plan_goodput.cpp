@@ -15,6 +15,8 @@ namespace {
 // Measured on two H100 (docs/measurements/gpu-tests.md, "Recovery on GPUs"); on more GPUs nobody has measured them.
 constexpr double kStopS = 3;     // until the other ranks have ended
 constexpr double kStartS = 2.5;  // start of the processes, meeting, corpus, plan, model and the first step
+// Octet advises to save as rarely as costs at most this share of the time.
+constexpr double kSlack = 0.0005;
 // An assumption: how long it takes until a person has noticed a failure and started the run again.
 constexpr double kPersonS = 1800;
 
@@ -22,9 +24,9 @@ struct GoodputPlan {
   GoodputOptions options;
   plan::Upkeep upkeep;
   double step_s = 0;
-  std::int64_t interval = 0, best = 0;  // steps
-  double copy_s = 0;                    // of a snapshot to host memory, hidden or not
-  double notice_s = 0, read_s = 0;      // parts of a recovery
+  std::int64_t interval = 0, advised = 0, best = 0;  // steps
+  double copy_s = 0;                                 // of a snapshot to host memory, hidden or not
+  double notice_s = 0, read_s = 0;                   // parts of a recovery
 
   plan::Goodput every(std::int64_t steps) const { return plan::goodput_of(upkeep, static_cast<double>(steps) * step_s); }
   plan::Goodput by_hand() const {
@@ -50,6 +52,7 @@ GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, con
                    .write_s = config.checkpoint.async ? std::min(result.copy_s, hidden) + stored_s : 0,
                    .recover_s = result.notice_s + kStopS + kStartS + result.read_s};
   result.best = plan::best_interval(result.upkeep, result.step_s);
+  result.advised = plan::best_interval(result.upkeep, result.step_s, kSlack);
   return result;
 }
 
@@ -60,7 +63,7 @@ std::string percent(double share) { return fmt::format("{:.3f}%", 100 * share); 
 std::string goodput_text(const PlannedRun& run, const train::Config& config, const GoodputOptions& options) {
   using telemetry::format_duration;
   const GoodputPlan plan = goodput_plan(run, config, options);
-  const plan::Goodput own = plan.every(plan.interval), best = plan.every(plan.best);
+  const plan::Goodput own = plan.every(plan.interval), advised = plan.every(plan.advised);
   const auto every = [&](std::int64_t steps) {
     return fmt::format("every {} steps, {}", telemetry::format_count(steps),
                        format_duration(static_cast<double>(steps) * plan.step_s));
@@ -82,15 +85,17 @@ std::string goodput_text(const PlannedRun& run, const train::Config& config, con
        fmt::format("to notice {}, to stop {}, to start {}, to read {}", format_duration(plan.notice_s), format_duration(kStopS),
                    format_duration(kStartS), format_duration(plan.read_s)));
   text += fmt::format("\nshares of the time, if the run saves\n  {:<22} {:>24} {:>32}\n", "", every(plan.interval),
-                      every(plan.best) + ", the best");
+                      every(plan.advised) + ", advised");
   const auto row = [&](const char* name, double plan::Goodput::*part) {
-    text += fmt::format("  {:<22} {:>24} {:>32}\n", name, percent(own.*part), percent(best.*part));
+    text += fmt::format("  {:<22} {:>24} {:>32}\n", name, percent(own.*part), percent(advised.*part));
   };
   row("productive", &plan::Goodput::productive);
   row("standing still", &plan::Goodput::saves);
   row("recovering", &plan::Goodput::recovery);
   row("repeating steps", &plan::Goodput::repeated);
-  text += fmt::format("\nWithout `octet launch --supervise`, if a person restarts the run after {}: {} productive.\n",
+  text += fmt::format("\nSaves every {} steps would leave the most time, {}. The advice saves as rarely as costs {} more.\n",
+                      telemetry::format_count(plan.best), percent(plan.every(plan.best).productive), percent(kSlack));
+  text += fmt::format("Without `octet launch --supervise`, if a person restarts the run after {}: {} productive.\n",
                       format_duration(kPersonS), percent(plan.by_hand().productive));
   return text;
 }
@@ -118,6 +123,7 @@ std::string goodput_json(const PlannedRun& run, const train::Config& config, con
                      {"write_s", plan.upkeep.write_s},
                      {"recover_s", plan.upkeep.recover_s},
                      {"as_configured", shares(plan.interval)},
+                     {"advised", shares(plan.advised)},
                      {"best", shares(plan.best)},
                      {"restarted_by_hand", {{"after_s", kPersonS}, {"productive", plan.by_hand().productive}}}};
   return json.dump(2) + "\n";

@@ -16,20 +16,31 @@ Goodput goodput_of(const Upkeep& upkeep, double interval_s) {
   return result;
 }
 
-std::int64_t best_interval(const Upkeep& upkeep, double step_s) {
-  const auto share = [&](std::int64_t steps) { return goodput_of(upkeep, static_cast<double>(steps) * step_s).productive; };
-  // The share rises to its maximum and falls behind it, which lies below the time between failures.
-  std::int64_t least = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(upkeep.write_s / step_s)));
-  std::int64_t most = least + static_cast<std::int64_t>(std::ceil(upkeep.mtbf_s / step_s));
-  while (least < most) {
-    const std::int64_t middle = least + (most - least) / 2;
-    if (share(middle) < share(middle + 1)) {
-      least = middle + 1;
+namespace {
+
+// The last number of [from, to] for which `holds` is true; it is true for `from`, and false from some number on.
+std::int64_t last_that(std::int64_t from, std::int64_t to, const auto& holds) {
+  while (from < to) {
+    const std::int64_t middle = to - (to - from) / 2;
+    if (holds(middle)) {
+      from = middle;
     } else {
-      most = middle;
+      to = middle - 1;
     }
   }
-  return least;
+  return from;
+}
+
+}  // namespace
+
+std::int64_t best_interval(const Upkeep& upkeep, double step_s, double slack) {
+  const auto share = [&](std::int64_t steps) { return goodput_of(upkeep, static_cast<double>(steps) * step_s).productive; };
+  const std::int64_t least = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(upkeep.write_s / step_s)));
+  // The share rises to its maximum, which lies below the time between failures, and falls behind it.
+  const std::int64_t most = least + static_cast<std::int64_t>(std::ceil(upkeep.mtbf_s / step_s));
+  const std::int64_t best =
+      last_that(least, most, [&](std::int64_t steps) { return steps == least || share(steps - 1) < share(steps); });
+  return last_that(best, most, [&](std::int64_t steps) { return share(steps) >= share(best) - slack; });
 }
 
 }  // namespace octet::plan

@@ -35,7 +35,8 @@ struct Goodput {
 // interval_s is above 0.
 Goodput goodput_of(const Upkeep& upkeep, double interval_s);
 
-// The number of steps between saves that gives the most productive time. A save is durable before the next one begins.
-std::int64_t best_interval(const Upkeep& upkeep, double step_s);
+// The number of steps between saves that gives the most productive time. A save is durable before the next one begins. With
+// `slack` it is the largest number whose productive share is at most that much smaller, which writes less.
+std::int64_t best_interval(const Upkeep& upkeep, double step_s, double slack = 0);
 
 }  // namespace octet::plan
