@@ -64,7 +64,7 @@ const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "3"},
                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                          {"PMIX_NAMESPACE", "2571763713"}};
 const Variables kPmi{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
-const Variables kSageMaker{{"SM_HOSTS", R"(["algo-1","algo-2"])"}, {"SM_CURRENT_HOST", "algo-2"}, {"SM_NUM_GPUS", "8"}};
+const Variables kSageMaker{{"SM_HOSTS", R"(["algo-1","algo-2"])"}, {"SM_CURRENT_HOST", "algo-2"}, {"SM_NUM_GPUS", "1"}};
 
 TEST(Environment, OfNoLauncherIsOneProcess) {
   expect_ranks(ranks_of({}), "one process", 0, 1, 0, 1);
@@ -106,7 +106,6 @@ TEST(Environment, OfTorchrunWhoseAgentListensAtMasterPort) {
 TEST(Environment, OfTorchrunWithMistakes) {
   EXPECT_EQ(error_of(without(kTorchrun, "WORLD_SIZE")), "RANK=5 is set, but WORLD_SIZE is not");
   EXPECT_EQ(error_of(without(kTorchrun, "RANK")), "WORLD_SIZE=8 is set, but RANK is not");
-  EXPECT_EQ(error_of(without(kTorchrun, "LOCAL_RANK")), "WORLD_SIZE=8 is set, but LOCAL_RANK is not");
   EXPECT_EQ(error_of(without(kTorchrun, "MASTER_ADDR")), "WORLD_SIZE=8 is set, but MASTER_ADDR is not");
   EXPECT_EQ(error_of(without(kTorchrun, "MASTER_PORT")), "WORLD_SIZE=8 is set, but MASTER_PORT is not");
   EXPECT_EQ(error_of(with(kTorchrun, "RANK", "8")), "RANK=8 is not below WORLD_SIZE=8");
@@ -117,6 +116,21 @@ TEST(Environment, OfTorchrunWithMistakes) {
   EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_RANK", "4")), "torchrun reports local rank 4 on this host, but only 4 ranks on it");
   EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "9")), "torchrun reports 9 ranks on this host, but WORLD_SIZE=8");
   EXPECT_EQ(error_of(with(kTorchrun, "MASTER_PORT", "65536")), "MASTER_PORT=65536 is not a port (1 to 65535)");
+}
+
+// `octet train` in a pod would be one rank where there should be one for each GPU, or a whole run of its own.
+TEST(Environment, OneOfSeveralPodsIsNoRank) {
+  const std::string launch = "start `octet launch --hosts auto -n auto --supervise -- train RUN.toml` in each";
+  const Variables pod{{"RANK", "1"},          {"WORLD_SIZE", "16"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"},
+                      {"PET_NODE_RANK", "1"}, {"PET_NNODES", "2"},  {"PET_NPROC_PER_NODE", "8"}};
+  EXPECT_EQ(error_of(pod), "WORLD_SIZE=16 is set, but LOCAL_RANK is not. If RANK counts the pods of a PyTorchJob, " + launch);
+  EXPECT_EQ(error_of({{"PET_NNODES", "1:4"}, {"PET_RDZV_ENDPOINT", "job-worker-0:29400"}}),
+            "PET_NNODES=1:4: this is one of several pods; " + launch);
+  expect_ranks(ranks_of({{"PET_NNODES", "1"}}), "one process", 0, 1, 0, 1);
+  expect_ranks(ranks_of({{"PET_NNODES", "1:1"}}), "one process", 0, 1, 0, 1);
+  expect_ranks(ranks_of(with(with(pod, "LOCAL_RANK", "0"), "LOCAL_WORLD_SIZE", "8")), "torchrun", 1, 16, 0, 8);
+  // An Indexed Job may consist of runs that have nothing to do with each other.
+  expect_ranks(ranks_of({{"JOB_COMPLETION_INDEX", "1"}}), "one process", 0, 1, 0, 1);
 }
 
 TEST(Environment, OfSlurm) {
@@ -207,6 +221,10 @@ TEST(Environment, OfSageMaker) {
   EXPECT_EQ(ranks.host, "algo-1");
   EXPECT_EQ(ranks.port, kDefaultPort);
   expect_ranks(ranks_of(with(kSageMaker, "SM_HOSTS", R"(["algo-2"])")), "SageMaker", 0, 1, 0, 1);
+  expect_ranks(ranks_of(with(kSageMaker, "SM_NUM_GPUS", "0")), "SageMaker", 1, 2, 0, 1);
+  EXPECT_EQ(error_of(with(kSageMaker, "SM_NUM_GPUS", "8")),
+            "SM_NUM_GPUS=8: SageMaker starts one process for all GPUs of a host; start `octet launch --hosts auto -n auto "
+            "--supervise -- train RUN.toml` instead of `octet train`");
   EXPECT_EQ(error_of(with(kSageMaker, "SM_CURRENT_HOST", "algo-3")),
             R"(SM_CURRENT_HOST=algo-3 is not in SM_HOSTS=["algo-1","algo-2"])");
   EXPECT_EQ(error_of(without(kSageMaker, "SM_CURRENT_HOST")),

@@ -84,6 +84,7 @@ RankEnvironment checked(RankEnvironment ranks, const char* rank_name, const char
 }
 
 constexpr const char* kThisHost = "127.0.0.1";
+constexpr const char* kStartLaunch = "start `octet launch --hosts auto -n auto --supervise -- train RUN.toml`";
 
 int port_of_job(std::uint64_t number) { return kFirstPort + static_cast<int>(number % static_cast<std::uint64_t>(kPorts)); }
 
@@ -126,7 +127,8 @@ RankEnvironment from_torchrun(const Variables& variables) {
   ranks.size = variables.need_number({"WORLD_SIZE"}, "RANK");
   const auto local_rank = variables.find_number({"LOCAL_RANK"});
   if (ranks.size > 1) {
-    variables.need({"LOCAL_RANK"}, "WORLD_SIZE");
+    demand(local_rank.has_value(), ExitCode::config, "WORLD_SIZE=", ranks.size,
+           " is set, but LOCAL_RANK is not. If RANK counts the pods of a PyTorchJob, ", kStartLaunch, " in each");
     variables.need({"MASTER_ADDR"}, "WORLD_SIZE");
     variables.need({"MASTER_PORT"}, "WORLD_SIZE");
   }
@@ -236,7 +238,8 @@ RankEnvironment from_pmi(const Variables& variables) {
   return ranks;
 }
 
-// SageMaker starts one process per host. torchrun or octet's own launcher starts further ranks and sets torchrun's variables.
+// SageMaker starts one process per host, which is a rank if the host has at most one GPU. torchrun or octet's own launcher starts
+// further ranks and sets torchrun's variables.
 RankEnvironment from_sagemaker(const Variables& variables) {
   RankEnvironment ranks{.source = "SageMaker"};
   const Variable list = variables.need({"SM_HOSTS"}, "SM_CURRENT_HOST");
@@ -251,10 +254,21 @@ RankEnvironment from_sagemaker(const Variables& variables) {
   ranks.rank = static_cast<int>(found - hosts.begin());
   ranks.size = static_cast<int>(hosts.size());
   if (ranks.size == 1) return ranks;
+  const int gpus = variables.find_number({"SM_NUM_GPUS"}).value_or(0);
+  demand(gpus <= 1, ExitCode::config, "SM_NUM_GPUS=", gpus, ": SageMaker starts one process for all GPUs of a host; ",
+         kStartLaunch, " instead of `octet train`");
   const auto master = variables.find({"MASTER_ADDR"});
   ranks.host = master ? master->value : hosts.front();
   ranks.port = variables.find_port().value_or(kDefaultPort);
   return ranks;
+}
+
+// A PyTorchJob whose pods come and go counts them in PET_NNODES ("1:4") and gives them no RANK.
+void refuse_one_of_several_pods(const Variables& variables) {
+  const auto pods = variables.find({"PET_NNODES"});
+  if (!pods) return;
+  const std::string most = pods->value.substr(pods->value.find(':') + 1);
+  demand(most == "1", ExitCode::config, "PET_NNODES=", pods->value, ": this is one of several pods; ", kStartLaunch, " in each");
 }
 
 RankEnvironment from_launcher(const Variables& variables) {
@@ -263,6 +277,7 @@ RankEnvironment from_launcher(const Variables& variables) {
   if (variables.has("OMPI_COMM_WORLD_RANK") || variables.has("OMPI_COMM_WORLD_SIZE")) return from_open_mpi(variables);
   if (variables.has("PMI_RANK") || variables.has("PMI_SIZE")) return from_pmi(variables);
   if (variables.has("SM_HOSTS") || variables.has("SM_CURRENT_HOST")) return from_sagemaker(variables);
+  refuse_one_of_several_pods(variables);
   return {.source = "one process"};
 }
 
