@@ -262,8 +262,8 @@ void Octet::add_training() {
   CLI::Option* hosts =
       option(launch,
              {.name = "--hosts",
-              .help = "Run on these hosts, with -n ranks on each. Start the same command on every one of them. auto takes the hosts "
-                      "that Slurm, PyTorchJob or SageMaker names.",
+              .help = "Run on these hosts, with -n ranks on each. Start the same command on every one of them. Names may hold "
+                      "ranges: node[1-3]. auto takes the hosts that Slurm, PyTorchJob or SageMaker names.",
               .value = "auto|A,B,..."},
              launch_.hosts)
           ->needs(supervise);

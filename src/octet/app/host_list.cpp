@@ -14,6 +14,8 @@
 #include <memory>
 #include <optional>
 
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/comm/environment.h"
@@ -74,7 +76,7 @@ void expand(const std::string& part, std::vector<std::string>& hosts) {
 HostList from_slurm(const Get& get) {
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) {
     if (value_of(get, name).empty()) continue;
-    return {.hosts = slurm_hosts(value_of(get, name)), .mine = number_of(get, "SLURM_NODEID")};
+    return {.hosts = expand_hosts(value_of(get, name)), .mine = number_of(get, "SLURM_NODEID")};
   }
   fail(ExitCode::config, "SLURM_NODEID is set, but none of SLURM_STEP_NODELIST, SLURM_JOB_NODELIST and SLURM_NODELIST is");
 }
@@ -84,7 +86,7 @@ HostList from_pytorch_job(const Get& get) {
   const std::string nodes = value_of(get, "PET_NNODES");
   const std::string most = nodes.substr(nodes.find(':') == nodes.npos ? 0 : nodes.find(':') + 1);  // "2" or "1:4"
   const int count = number_of([&](const char*) { return most.c_str(); }, "PET_NNODES");
-  const std::string first = value_of(get, "MASTER_ADDR");
+  const std::string first = value_of(get, value_of(get, "MASTER_ADDR").empty() ? "PET_MASTER_ADDR" : "MASTER_ADDR");
   demand(count >= 1 && count <= static_cast<int>(kMostHosts), ExitCode::config, "PET_NNODES=", nodes,
          " is not a number of hosts");
   demand(!first.empty(), ExitCode::config, "PET_NNODES=", nodes, " is set, but MASTER_ADDR is not");
@@ -93,17 +95,29 @@ HostList from_pytorch_job(const Get& get) {
   return list;
 }
 
-HostList from_sagemaker(const Get& get) {
-  const std::string here = value_of(get, "SM_CURRENT_HOST"), all = value_of(get, "SM_HOSTS");
+// `all` is the text of a JSON list, `hosts_name` and `here_name` say where it and the name of this host were found.
+HostList from_names(const std::string& all, const std::string& hosts_name, const std::string& here,
+                    const std::string& here_name) {
   const Json json = json_of(all);
   const auto is_text = [](const Json& host) { return host.is_string(); };
-  demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config, "SM_HOSTS=", all,
-         R"( is not a list such as ["algo-1","algo-2"])");
+  demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config, hosts_name, "=",
+         all, R"( is not a list such as ["algo-1","algo-2"])");
   HostList list{.hosts = json.get<std::vector<std::string>>()};
   const auto found = std::find(list.hosts.begin(), list.hosts.end(), here);
-  demand(found != list.hosts.end(), ExitCode::config, "SM_CURRENT_HOST=", here, " is not in SM_HOSTS=", all);
+  demand(found != list.hosts.end(), ExitCode::config, here_name, "=", here, " is not in ", hosts_name, "=", all);
   list.mine = static_cast<int>(found - list.hosts.begin());
   return list;
+}
+
+HostList from_sagemaker(const Get& get, const std::filesystem::path& file) {
+  if (!value_of(get, "SM_HOSTS").empty())
+    return from_names(value_of(get, "SM_HOSTS"), "SM_HOSTS", value_of(get, "SM_CURRENT_HOST"), "SM_CURRENT_HOST");
+  const Json json = json_of(read_file(file));
+  const bool whole =
+      json.is_object() && json.contains("hosts") && json.contains("current_host") && json["current_host"].is_string();
+  demand(whole, ExitCode::config, file.string(), ": has no `hosts` and `current_host`");
+  return from_names(json["hosts"].dump(), concat(file.string(), ": hosts"), json["current_host"].get<std::string>(),
+                    "current_host");
 }
 
 std::string name_of_this_machine() {
@@ -163,7 +177,7 @@ int find_this_machine(const std::string& list, const std::vector<std::string>& h
 
 }  // namespace
 
-std::vector<std::string> slurm_hosts(std::string_view list) {
+std::vector<std::string> expand_hosts(std::string_view list) {
   std::vector<std::string> hosts;
   for (const std::string& part : split(list)) {
     (void)comm::first_host(part);  // throws if it is not well formed
@@ -172,10 +186,10 @@ std::vector<std::string> slurm_hosts(std::string_view list) {
   return hosts;
 }
 
-HostList host_list(const std::string& text, const Get& get) {
+HostList host_list(const std::string& text, const Get& get, const std::filesystem::path& sagemaker) {
   HostList list;
   if (text != "auto") {
-    list.hosts = split(text);
+    list.hosts = text.find('[') == text.npos ? split(text) : expand_hosts(text);
     for (const std::string& host : list.hosts) {
       demand(!host.empty() && std::count(list.hosts.begin(), list.hosts.end(), host) == 1, ExitCode::config, "--hosts ", text,
              ": ", host.empty() ? "a host without a name" : concat(host, " is there twice"));
@@ -186,12 +200,14 @@ HostList host_list(const std::string& text, const Get& get) {
     list = from_slurm(get);
   } else if (!value_of(get, "PET_NNODES").empty()) {
     list = from_pytorch_job(get);
-  } else if (!value_of(get, "SM_HOSTS").empty()) {
-    list = from_sagemaker(get);
+  } else if (!value_of(get, "SM_HOSTS").empty() || path_exists(sagemaker)) {
+    list = from_sagemaker(get, sagemaker);
   } else {
-    fail(ExitCode::config,
-         "--hosts auto: no scheduler tells the hosts of this job (SLURM_NODEID, PET_NNODES and SM_HOSTS are not set). "
-         "List them: --hosts node1,node2");
+    const bool indexed = !value_of(get, "JOB_COMPLETION_INDEX").empty();
+    fail(ExitCode::config, "--hosts auto: ",
+         indexed ? "JOB_COMPLETION_INDEX does not tell how many pods the job has. List their names: --hosts JOB-[0-2].SERVICE"
+                 : "no scheduler tells the hosts of this job (SLURM_NODEID, PET_NNODES and SM_HOSTS are not set). "
+                   "List them: --hosts node1,node2");
   }
   demand(list.mine < static_cast<int>(list.hosts.size()), ExitCode::config, "--hosts ", text, ": this is host ", list.mine,
          " of ", list.hosts.size());

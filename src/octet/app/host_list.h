@@ -1,6 +1,7 @@
 // The hosts of a job of which each runs one supervisor.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -13,12 +14,16 @@ struct HostList {
   int mine = 0;                    // the index of this host
 };
 
-// `list` is "auto", for what a scheduler's variables say (Slurm, PyTorchJob, SageMaker), or "a,b,c". Of such a list this host is
-// the one that JOB_COMPLETION_INDEX counts, or that has this machine's name or an address of one of its interfaces. `get` has the
-// interface of getenv. Throws Error{config} with the variable and its value.
-HostList host_list(const std::string& list, const std::function<const char*(const char*)>& get);
+// Where SageMaker names the hosts of a training job. Only images with SageMaker's own toolkit also have SM_HOSTS.
+inline constexpr const char* kSageMakerHosts = "/opt/ml/input/config/resourceconfig.json";
 
-// The hosts of a Slurm list such as "node[003-005,9],gpu1". Throws Error{config} if `list` is not such a list.
-std::vector<std::string> slurm_hosts(std::string_view list);
+// `list` is "auto", for what a scheduler says (Slurm, PyTorchJob, SageMaker), or names such as "a,b,c" and "pod-[0-2].svc". Of
+// such a list this host is the one that JOB_COMPLETION_INDEX counts, or that has this machine's name or an address of one of its
+// interfaces. `get` has the interface of getenv. Throws Error{config} with the variable or file and its value.
+HostList host_list(const std::string& list, const std::function<const char*(const char*)>& get,
+                   const std::filesystem::path& sagemaker = kSageMakerHosts);
+
+// The hosts of a list such as "node[003-005,9],gpu1", as Slurm writes it. Throws Error{config} if `list` is not such a list.
+std::vector<std::string> expand_hosts(std::string_view list);
 
 }  // namespace octet::app
