@@ -33,6 +33,39 @@ TEST_F(SuperviseHosts, TwoHostsTrainTheRunOfOne) {
   EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
+// The pods of a Kubernetes Indexed Job know their index, and their own names may not be in the DNS yet.
+TEST_F(SuperviseHosts, PodsOfAnIndexedJob) {
+  const std::string options = kRun + "--training.steps=12 --parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(2);
+  variables_ = [](int host) { return concat("JOB_COMPLETION_INDEX=", host); };
+  start(hosts, 1, "", options + "--comm.interface=10.91.0.0/16 ", "10.91.0.[1-2]");
+  for (int host = 0; host < 2; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+}
+
+// A PyTorchJob tells its pods the name of the first one alone. The ranks must not take the pods' RANK for theirs.
+TEST_F(SuperviseHosts, PodsOfAPyTorchJob) {
+  const std::string options = kRun + "--training.steps=12 --training.global_batch_size=8 --parallel.shard=4 ";
+  make_reference(4, options);
+  const Hosts hosts(2);
+  variables_ = [](int host) {
+    return concat("PET_NNODES=2 PET_NODE_RANK=", host, " RANK=", host,
+                  " WORLD_SIZE=2 MASTER_PORT=23456 MASTER_ADDR=", Hosts::address(0));
+  };
+  start(hosts, 2, "", options, "auto");
+  for (int host = 0; host < 2; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  const ProgramResult bare = run_.run("train run.toml", concat("exec env ", variables_(1), " "));
+  EXPECT_TRUE(refused(bare, 2, "WORLD_SIZE=2 is set, but LOCAL_RANK is not", "start `octet launch --hosts auto -n auto"));
+}
+
 TEST_F(SuperviseHosts, AKilledRankOfAnotherHost) {
   const std::string options = kRun + "--parallel.shard=2 ";
   make_reference(2, options);
@@ -214,6 +247,21 @@ TEST_F(SuperviseHosts, RefusesWhatCannotTakePart) {
   const ProgramResult second = on(1, concat("launch --hosts ", hosts.list(), tail, "--comm.join_timeout_s=2"));
   EXPECT_EQ(second.code, 78) << second.err;
   EXPECT_TRUE(says(second.err, "node1 (10.91.0.2) cannot listen at 10.91.0.2 port ")) << second.err;
+}
+
+// As `-n auto` could have it where a GPU is missing.
+TEST_F(SuperviseHosts, RefusesAHostWithAnotherNumberOfRanks) {
+  const Hosts hosts(2);
+  supervisors_.resize(2);
+  for (const int host : {0, 1}) {
+    command_ =
+        concat("launch --hosts ", hosts.list(), " -n ", 2 - host, " --supervise -- train run.toml --comm.join_timeout_s=5");
+    start_on(hosts, host);
+  }
+  const ProgramResult other = end_of(1);
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_TRUE(says(other.err, "node1 was started with 1 ranks instead of 2")) << other.err;
+  EXPECT_EQ(end_of(0).code, 78);
 }
 
 }  // namespace

@@ -34,15 +34,16 @@ class SupervisedHosts : public ::testing::Test {
   // Silence counts after a second, so that tests are short.
   static constexpr const char* kTimes = "--comm.silence_s=1 --comm.join_timeout_s=30 ";
 
-  // Starts the supervisors of all hosts.
-  void start(const Hosts& hosts, int each, const std::string& limits, const std::string& options) {
-    command_ = concat("launch --hosts ", hosts.list(), " -n ", each, " --supervise ", limits,
+  // Starts the supervisors of all hosts. `list` is the value of --hosts; "": their addresses.
+  void start(const Hosts& hosts, int each, const std::string& limits, const std::string& options, const std::string& list = "") {
+    command_ = concat("launch --hosts ", list.empty() ? hosts.list() : list, " -n ", each, " --supervise ", limits,
                       " -- train run.toml --metrics.tensorboard=false ", kTimes, options);
     supervisors_.resize(static_cast<std::size_t>(hosts.count()));
     for (int host = 0; host < hosts.count(); ++host) start_on(hosts, host);
   }
   void start_on(const Hosts& hosts, int host) {
-    supervisors_[static_cast<std::size_t>(host)] = std::make_unique<Process>(command_, run_.path(), "exec " + hosts.on(host));
+    supervisors_[static_cast<std::size_t>(host)] = std::make_unique<Process>(
+        command_, run_.path(), concat("exec env ", variables_ ? variables_(host) : "", " ", hosts.on(host)));
     drain(host);
   }
   // Reads what the supervisor prints, so that it never waits for its reader.
@@ -84,6 +85,7 @@ class SupervisedHosts : public ::testing::Test {
 
   TinyRun run_;
   std::string command_;
+  std::function<std::string(int host)> variables_;  // "NAME=value ..." of a host's scheduler, if it has one
   std::vector<std::unique_ptr<Process>> supervisors_;
   std::vector<std::future<ProgramResult>> ends_;
 };

@@ -12,6 +12,7 @@
 #include "octet/app/standard_streams.h"
 #include "octet/base/require.h"
 #include "octet/base/visible.h"
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/recipes/registry.h"
 
 namespace octet::app {
@@ -22,6 +23,13 @@ std::vector<std::string> all_recipes() {
   std::vector<std::string> names = recipes::recipe_names();
   std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name == "bf16"; });
   return names;
+}
+
+// Writes the number of this machine's GPUs in place of `auto`. Returns why it cannot.
+std::string count_gpus(std::string& ranks) {
+  if (ranks != "auto") return "";
+  ranks = std::to_string(cuda_device_count());
+  return ranks != "0" ? "" : "`auto` is the number of GPUs, and this machine has none that Octet can use. Give a number: -n 2";
 }
 
 }  // namespace
@@ -237,8 +245,14 @@ void Octet::add_training() {
             if (launch_.supervise) launch_.run = run_of(launch_.command);
             return run_launch(launch_);
           });
-  option(launch, {.name = "-n", .help = "Number of ranks.", .value = "N", .range = {.min = 1, .max = kMostRanks}}, launch_.ranks)
-      ->required();
+  option(launch,
+         {.name = "-n",
+          .help = "Number of ranks on this machine. auto: one for each GPU that CUDA_VISIBLE_DEVICES leaves.",
+          .value = "N|auto",
+          .range = {.min = 1, .max = kMostRanks}},
+         launch_.ranks)
+      ->required()
+      ->transform(CLI::Validator(count_gpus, ""));
   option(launch,
          {.name = "--grace",
           .help = "How long the other ranks may run on after one has failed, before they are killed. Default: 20, with --supervise 2.",

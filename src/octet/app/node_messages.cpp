@@ -31,7 +31,7 @@ std::int64_t time_ns(double age_s, std::int64_t now) {
 }  // namespace
 
 std::string text_of(const NodeJoin& join) {
-  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"command", join.command}});
+  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"ranks", join.ranks}, {"command", join.command}});
 }
 
 NodeJoin join_of(const std::string& text) {
@@ -39,6 +39,7 @@ NodeJoin join_of(const std::string& text) {
     return NodeJoin{.name = json.at("name").get<std::string>(),
                     .host = json.at("host").get<std::string>(),
                     .port = json.at("port").get<int>(),
+                    .ranks = json.at("ranks").get<int>(),
                     .command = json.at("command").get<std::string>()};
   });
 }

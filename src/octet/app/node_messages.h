@@ -30,6 +30,7 @@ struct NodeJoin {
   std::string name;  // of the machine
   std::string host;  // where other nodes reach it
   int port = 0;      // free, for rank 0
+  int ranks = 1;     // that it runs in an attempt
   std::string command;
 };
 

@@ -131,6 +131,7 @@ NodeJoin Supervisor::own_join() const {
   return {.name = ProcessIdentity::mine().host,
           .host = host,
           .port = free_port(host),
+          .ranks = options_.ranks,
           .command = fmt::format("{}", fmt::join(options_.command, " "))};
 }
 
@@ -341,8 +342,10 @@ void Supervisor::handle(const NodeEvent& event) {
       lose(node, event.text);
     } else if (event.what == topic::kJoin) {
       const NodeJoin join = join_of(event.text);
-      if (join.command != member(me()).join.command) {
-        const std::string why = concat("node", node, " was started with another command than node", me(), ": ", join.command);
+      if (join.command != member(me()).join.command || join.ranks != options_.ranks) {
+        const std::string what = join.ranks != options_.ranks ? concat(join.ranks, " ranks instead of ", options_.ranks)
+                                                              : concat("another command than node", me(), ": ", join.command);
+        const std::string why = concat("node", node, " was started with ", what);
         ranks_.say(why);
         return network_->send(node, topic::kFinish, text_of(RunOver{.code = static_cast<int>(ExitCode::config), .why = why}));
       }
