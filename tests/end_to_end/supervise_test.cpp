@@ -118,6 +118,28 @@ TEST_F(Supervise, GivesUpWithoutProgress) {
   EXPECT_TRUE(says(result.err, "octet launch: attempt 2: "));
 }
 
+// A killed rank leaves its lock. Seen from another machine, that must not look like a run that goes on.
+TEST_F(Supervise, TheLockOfAKilledRankDoesNotHideTheEnd) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=0", 1, "--restarts=0"), run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  kill_rank(0);
+  EXPECT_EQ(process.wait().code, 128 + SIGKILL);
+  for (const char* file : {"out/run.lock", "out/attempts/00000001.json"}) {
+    Json json = json_of(read_file(run_ / file));
+    Json& writer = json.contains("boot") ? json : json["supervisor"];
+    writer["boot"] = writer["machine"] = "another";
+    write_text(run_ / file, json.dump());
+  }
+  EXPECT_EQ(run_.run("status out --code").code, 128 + SIGKILL);
+  EXPECT_EQ(status()["state"], "ended");
+  // A later run of another kind holds the folder.
+  Json lock = json_of(read_file(run_ / "out/run.lock"));
+  lock["job"] = "";
+  write_text(run_ / "out/run.lock", lock.dump());
+  EXPECT_EQ(status()["state"], "held by another machine");
+  EXPECT_EQ(run_.run("status out --code").code, 0);
+}
+
 // While it waits to start again, a request ends it; before that, nobody calls the run ended.
 TEST_F(Supervise, CanBeAskedWhileItWaits) {
   Process process(command("--training.steps=5000 --checkpoint.interval=0", 1), run_.path());

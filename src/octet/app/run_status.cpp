@@ -59,10 +59,16 @@ const telemetry::Attempt* current_of(const RunStatus& status) {
   return nullptr;
 }
 
+// Whether a killed rank of the last attempt has left this lock, and the attempt has ended for good.
+bool is_left_over(const checkpoint::LockHolder& lock, const telemetry::Attempt& last) {
+  const bool over = !last.ended.empty() && !last.next.starts_with("restarts");
+  return over && !last.job.empty() && lock.attempt.job == last.job && lock.attempt.number == last.number;
+}
+
 RunState state_of(const RunStatus& status, const fs::path& folder, const std::optional<checkpoint::LockHolder>& lock) {
   const telemetry::Attempt* const last = status.attempts.empty() ? nullptr : &status.attempts.back();
   const Fate supervisor = last ? fate_of(last->supervisor) : Fate::ended;
-  const Fate holder = lock ? fate_of(lock->process) : Fate::ended;
+  const Fate holder = lock && !(last && is_left_over(*lock, *last)) ? fate_of(lock->process) : Fate::ended;
   if (holder == Fate::runs || current_of(status)) return RunState::running;
   if (supervisor == Fate::runs && last->next.starts_with("restarts")) return RunState::waiting;
   if (holder == Fate::unknown || (supervisor == Fate::unknown && last->ended.empty())) return RunState::elsewhere;
