@@ -100,9 +100,9 @@ try srun timeout 120 srun -n 2 --overcommit "${train[@]}"
 
 # Asks the job to stop after its first steps, as Slurm does before the time limit. The job must be requeued and continue.
 submit() {
-  local job metrics=$work/sbatch/metrics.jsonl options=(--nodes=1 --gpus-per-node=2 --ntasks-per-node=2 --cpus-per-task=1 --overcommit)
-  job=$(PATH=$(dirname "$octet"):$PATH sbatch --parsable "${options[@]}" --time=10 --output="$work/job.log" examples/slurm.sbatch \
-    "${train[@]:2}" --checkpoint.resume=auto "$@") || return
+  local job metrics=$work/sbatch/metrics.jsonl options=(--nodes=1 --gpus-per-node=2 --cpus-per-task=1 --overcommit --time=10)
+  job=$(RANKS=2 SPARES=0 PATH=$(dirname "$octet"):$PATH sbatch --parsable "${options[@]}" --output="$work/job.log" \
+    examples/slurm.sbatch "${train[@]:2}" --checkpoint.resume=auto "$@") || return
   for ((i = 0; i < 600; ++i)); do
     ! [ -s "$metrics" ] || break
     sleep 0.1
