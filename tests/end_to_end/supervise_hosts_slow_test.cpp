@@ -249,6 +249,32 @@ TEST_F(SuperviseHosts, RefusesWhatCannotTakePart) {
   EXPECT_TRUE(says(second.err, "node1 (10.91.0.2) cannot listen at 10.91.0.2 port ")) << second.err;
 }
 
+// A host whose rank crashes again leaves its place to the spare. What --on-exclude runs is told why; that it fails harms nobody.
+TEST_F(SuperviseHosts, TellsWhichHostItExcludes) {
+  const std::string options = kRun + "--training.steps=150 --parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, R"(--spares 1 --on-exclude 'echo "$OCTET_NODE|$OCTET_CODE|$OCTET_REASON" >>excluded; exit 4')", options);
+  pid_t victim = -1;
+  for (int kills = 0; kills < 2; ++kills) {
+    ASSERT_TRUE(comes_true(60, [&] {
+      const pid_t rank = run_.pid_of_rank(1);
+      return rank > 0 && rank != victim && attempts().size() == static_cast<std::size_t>(kills) + 1;
+    }));
+    victim = run_.pid_of_rank(1);
+    ::kill(victim, SIGKILL);
+  }
+  for (int host = 0; host < 3; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 3u);
+  EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host2"}));
+  EXPECT_EQ(read_file(run_ / "excluded"), "host1|137|rank 1 was killed by signal 9 (SIGKILL)\n");
+  EXPECT_TRUE(says(node_log(0), "--on-exclude ended with code 4")) << node_log(0);
+}
+
 // As `-n auto` could have it where a GPU is missing.
 TEST_F(SuperviseHosts, RefusesAHostWithAnotherNumberOfRanks) {
   const Hosts hosts(2);

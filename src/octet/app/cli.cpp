@@ -293,6 +293,13 @@ void Octet::add_training() {
           .range = kNotNegative},
          launch_.min_hosts)
       ->needs(hosts);
+  option(launch,
+         {.name = "--on-exclude",
+          .help = "Run this command when other hosts take the place of one that failed in two of three attempts. It reads "
+                  "OCTET_NODE, OCTET_CODE and OCTET_REASON. The run does not wait for it.",
+          .value = "COMMAND"},
+         launch_.on_exclude)
+      ->needs(hosts);
 
   CLI::App& status =
       add(root_,

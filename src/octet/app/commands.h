@@ -108,6 +108,7 @@ struct LaunchArgs {
   std::string hosts;  // "auto" or "a,b,c"; "": this one
   int spares = 0;
   int min_hosts = 0;  // 0: all but the spares
+  std::string on_exclude;
   RunFile run;        // of the command, with `supervise`
 };
 int run_launch(const LaunchArgs& args);

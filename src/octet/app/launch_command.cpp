@@ -86,6 +86,7 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
                             .grace_s = args.grace_s.value_or(kLastWordsS),
                             .limits = {.restarts = args.restarts, .per_hour = args.restarts_per_hour},
                             .spares = args.spares,
+                            .on_exclude = args.on_exclude,
                             .join_timeout_s = config.comm.join_timeout_s,
                             .silence_s = config.comm.silence_s,
                             .stall_s = config.comm.stall_s,

@@ -95,7 +95,8 @@ Supervisor::Supervisor(SupervisorOptions options)
       attempts_(options_.run_folder),
       token_(token_of(options_)),
       ranks_(ranks_options(options_, token_)),
-      members_(options_.hosts.hosts.size()) {
+      members_(options_.hosts.hosts.size()),
+      exclude_command_(options_.on_exclude) {
   if (options_.metrics_port > 0)
     metrics_ = std::make_unique<RunMetrics>(options_.metrics_address, options_.metrics_port, options_.stall_s,
                                             ranks_.pages().first(ranks_.pages().ranks()));
@@ -120,11 +121,12 @@ int Supervisor::run() {
   }
 }
 
-std::string Supervisor::name_of(int node) const {
+const std::string& Supervisor::host_of(int node) const {
   const Member& member = members_[static_cast<std::size_t>(node)];
-  const std::string& listed = options_.hosts.hosts[static_cast<std::size_t>(node)];
-  return concat("node", node, " (", !member.join.name.empty() ? member.join.name : listed, ")");
+  return member.join.name.empty() ? options_.hosts.hosts[static_cast<std::size_t>(node)] : member.join.name;
 }
+
+std::string Supervisor::name_of(int node) const { return concat("node", node, " (", host_of(node), ")"); }
 
 NodeJoin Supervisor::own_join() const {
   const std::string host = network_ ? network_->address() : "127.0.0.1";
@@ -137,6 +139,7 @@ NodeJoin Supervisor::own_join() const {
 
 std::vector<NodeEvent> Supervisor::turn(double at_most_s) {
   ranks_.turn(network_ ? network_->fd() : -1, std::min(at_most_s, kLongestTurnS));
+  for (const std::string& failure : exclude_command_.failures()) ranks_.say(failure);
   return network_ ? network_->take() : std::vector<NodeEvent>();
 }
 
@@ -234,6 +237,7 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
   for (int node = 0; node < nodes(); ++node) {
     if (member(node).here) here.push_back(node);
   }
+  const std::vector<int> ran_before = chosen_;
   chosen_ = roster_.choose(here, chosen_, wanted());
   const int most = options_.ranks * static_cast<int>(chosen_.size());
   smaller_ = static_cast<int>(chosen_.size()) < wanted() ? shrunk(options_.mesh, most) : std::nullopt;
@@ -266,8 +270,17 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
   });
   // Without a file of its own the attempt must not overwrite that of another one.
   if (!has_file) attempt.number = std::max(known_attempt_, ended_.empty() ? 0 : ended_.back().number) + 1;
-  if (mine) known_attempt_ = attempt.number;
-  return mine;
+  if (!mine) return false;
+  known_attempt_ = attempt.number;
+  exclude_suspects(ran_before);
+  return true;
+}
+
+void Supervisor::exclude_suspects(const std::vector<int>& ran_before) {
+  for (const int node : ran_before) {
+    const bool runs = std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end();
+    if (!runs && roster_.is_suspect(node)) exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
+  }
 }
 
 void Supervisor::give_orders(const telemetry::Attempt& attempt) {
@@ -429,6 +442,7 @@ bool Supervisor::can_grow() {
 
 void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
   if (verdict_.any()) roster_.blame(verdict_.node());
+  if (verdict_.node() >= 0) faults_[verdict_.node()] = {.code = verdict_.code(), .what = verdict_.what()};
   if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()))
     ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
   if (left_ && network_) {  // a scheduler that ends the job asks all hosts, if not at the same moment

@@ -10,12 +10,14 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "octet/app/exclude_command.h"
 #include "octet/app/host_list.h"
 #include "octet/app/node_network.h"
 #include "octet/app/node_ranks.h"
@@ -37,6 +39,7 @@ struct SupervisorOptions {
   HostList hosts = {.hosts = {"127.0.0.1"}};  // one: this machine alone
   int spares = 0;                             // hosts that run no ranks as long as the others live
   int min_hosts = 1;                          // with fewer, the run waits and then ends with 78
+  std::string on_exclude;                     // of ExcludeCommand
   double join_timeout_s = 300;                // how long hosts are waited for
   double silence_s = 5;                       // a host that says nothing for this long is lost
   double stall_s = 60;                        // of StallWatch
@@ -68,6 +71,7 @@ class Supervisor {
   int nodes() const { return static_cast<int>(options_.hosts.hosts.size()); }
   int me() const { return options_.hosts.mine; }
   int wanted() const { return nodes() - options_.spares; }
+  const std::string& host_of(int node) const;
   std::string name_of(int node) const;
   Member& member(int node) { return members_[static_cast<std::size_t>(node)]; }
   // Waits as NodeRanks::turn, and returns what other nodes have sent.
@@ -81,6 +85,8 @@ class Supervisor {
   bool is_replaced();
   // Chooses the nodes and writes the attempt down. False: another node has begun it.
   bool begin(telemetry::Attempt& attempt, bool& has_file);
+  // Tells of the nodes that ran ranks and no longer do, because they failed too often.
+  void exclude_suspects(const std::vector<int>& ran_before);
   void give_orders(const telemetry::Attempt& attempt);
   void run_attempt(telemetry::Attempt& attempt);
   void handle(const NodeEvent& event);
@@ -127,6 +133,12 @@ class Supervisor {
   // The members below serve the coordinator. members_ has an entry for every node, this one included.
   std::vector<Member> members_;
   Roster roster_;
+  ExcludeCommand exclude_command_;
+  struct Fault {
+    int code = 0;
+    std::string what;
+  };
+  std::map<int, Fault> faults_;  // the last one of each node that was to blame for the end of an attempt
   Verdict verdict_;
   std::vector<int> chosen_;          // nodes that run ranks
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing

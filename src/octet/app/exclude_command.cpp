@@ -1,0 +1,74 @@
+#include "octet/app/exclude_command.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+// The environment of this process with the variables, which are "NAME=value". The result points into both.
+std::vector<char*> environment_with(std::vector<std::string>& variables) {
+  std::vector<char*> result;
+  for (char** i = environ; *i; ++i) {
+    const std::string_view name(*i, std::strcspn(*i, "="));
+    bool replaced = false;
+    for (const std::string& variable : variables) replaced = replaced || variable.starts_with(concat(name, "="));
+    if (!replaced) result.push_back(*i);
+  }
+  for (std::string& variable : variables) result.push_back(variable.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+void ExcludeCommand::start(const std::string& node, int code, const std::string& reason) {
+  if (command_.empty()) return;
+  std::vector<std::string> variables = {concat("OCTET_NODE=", node), concat("OCTET_CODE=", code),
+                                        concat("OCTET_REASON=", reason)};
+  // A group of its own, so that Ctrl-C does not end it, and no handlers or blocked signals of the supervisor.
+  sigset_t all, none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  std::array<char*, 4> arguments = {const_cast<char*>("sh"), const_cast<char*>("-c"), command_.data(), nullptr};
+  pid_t pid = -1;
+  const int error = ::posix_spawn(&pid, "/bin/sh", &actions, &attributes, arguments.data(), environment_with(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (error == 0)
+    running_.push_back(pid);
+  else
+    failures_.push_back(concat("--on-exclude could not be started: ", std::strerror(error)));
+}
+
+std::vector<std::string> ExcludeCommand::failures() {
+  std::erase_if(running_, [&](pid_t pid) {
+    int status = 0;
+    if (::waitpid(pid, &status, WNOHANG) != pid) return false;
+    if (WIFSIGNALED(status)) failures_.push_back(concat("--on-exclude was killed by signal ", WTERMSIG(status)));
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+      failures_.push_back(concat("--on-exclude ended with code ", WEXITSTATUS(status)));
+    return true;
+  });
+  return std::exchange(failures_, {});
+}
+
+}  // namespace octet::app
