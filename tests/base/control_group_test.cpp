@@ -209,6 +209,23 @@ TEST(ControlGroup, AnUnknownUsageIsNotMoreThanTheLimit) {
   EXPECT_EQ(host_memory(system.root()).available_bytes, 2 * kMib);
 }
 
+TEST(ControlGroup, CountsTheProcessesThatTheKernelKilled) {
+  MadeUpSystem system;
+  system.mount_v2("/job");
+  system.write("sys/fs/cgroup/memory.events", "oom 9\noom_kill 9\n");
+  system.write("sys/fs/cgroup/job/memory.events", "low 0\nhigh 0\nmax 812\noom 4\noom_kill 3\noom_group_kill 1\n");
+  EXPECT_EQ(memory_kills(system.root()), 3);
+  system.mount_v1("/docker/a");
+  const std::string control = "sys/fs/cgroup/memory/docker/a/memory.oom_control";
+  system.write(control, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+  EXPECT_EQ(memory_kills(system.root()), 2);
+  system.write(control, "oom_kill_disable 0\nunder_oom 0\n");
+  EXPECT_EQ(memory_kills(system.root()), std::nullopt) << "kernels before 4.13 do not count";
+  std::filesystem::remove(system.root() / control);
+  EXPECT_EQ(memory_kills(system.root()), std::nullopt);
+  EXPECT_EQ(memory_kills(system.root() / "nowhere"), std::nullopt);
+}
+
 TEST(ControlGroup, SaysWhichQuotaItCannotRead) {
   MadeUpSystem system;
   system.mount_v2("/");

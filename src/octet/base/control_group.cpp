@@ -182,6 +182,16 @@ std::int64_t cached_bytes(const fs::path& folder, int version, Unread& unread) {
   return bytes;
 }
 
+// The number behind a key, of lines such as "oom_kill 3".
+std::optional<std::int64_t> value_in(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.size() == 2 && words[0] == key) return number_of(words[1]);
+  }
+  return std::nullopt;
+}
+
 // "1234 kB" behind a key of /proc/meminfo, in bytes.
 std::optional<std::int64_t> meminfo_value(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
@@ -215,6 +225,15 @@ GroupMemory group_memory(const fs::path& root) {
     }
   }
   return memory;
+}
+
+std::optional<std::int64_t> memory_kills(const fs::path& root) {
+  Unread unread;
+  const Groups groups = groups_of("memory", root, unread);
+  if (groups.folders.empty()) return std::nullopt;
+  const std::optional<std::string> events =
+      text_of(groups.folders.front() / (groups.version == 2 ? "memory.events" : "memory.oom_control"), unread);
+  return events ? value_in(*events, "oom_kill") : std::nullopt;
 }
 
 GroupCores group_cores(const fs::path& root) {

@@ -20,6 +20,10 @@ struct GroupMemory {
 };
 GroupMemory group_memory(const std::filesystem::path& root = "/");
 
+// How many processes of this process's group the kernel has killed since the group was made, because memory was used up. Empty:
+// not known, as on a machine without control groups of memory.
+std::optional<std::int64_t> memory_kills(const std::filesystem::path& root = "/");
+
 struct GroupCores {
   std::optional<double> quota;  // processors' worth of time, the smallest of all groups; empty: no limit
   std::vector<std::string> unread;
