@@ -1,9 +1,11 @@
 #include "octet/telemetry/recorder.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <csignal>
 #include <vector>
 
 #include "octet/base/require.h"
@@ -136,10 +138,59 @@ TEST(Recorder, ARunOutlivesAFullDisk) {
   const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(recorder.lost(), 3);
   EXPECT_EQ(console.size(), 3u);
-  EXPECT_NE(warnings.find("metrics.jsonl: cannot write: No space left on device; training goes on (records lost so far: 1)"),
-            std::string::npos)
+  EXPECT_NE(
+      warnings.find("metrics.jsonl: cannot write: No space left on device; training goes on (records not written so far: 1)"),
+      std::string::npos)
       << warnings;
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+}
+
+// The lines of a time when the disk was full are written, in their order, as soon as there is room, at the latest with the next
+// checkpoint. Until then there must be no checkpoint, or a resumed run would lack them.
+TEST(Recorder, LinesWaitUntilTheDiskHasRoom) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  const std::filesystem::path file = folder / "run/metrics.jsonl";
+  Recorder recorder({.directory = folder / "run", .tensorboard = false});
+  const auto write = [&](std::int64_t step) {
+    StepMetrics metrics;
+    metrics.step = step;
+    recorder.write(metrics, kUnknown);
+  };
+  const auto steps = [&] {
+    std::vector<std::int64_t> found;
+    for (const StepMetrics& line : read_jsonl<StepMetrics>(file).records) found.push_back(line.step);
+    return found;
+  };
+  write(1);
+  const auto unlimited = [] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    return limit;
+  }();
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{.rlim_cur = std::filesystem::file_size(file), .rlim_max = unlimited.rlim_max};  // EFBIG instead of ENOSPC
+  ::setrlimit(RLIMIT_FSIZE, &full);
+  ::testing::internal::CaptureStderr();
+  write(2);
+  write(3);
+  EXPECT_THROW(recorder.sync(), Error);
+  EXPECT_EQ(recorder.lost(), 2);
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1}));
+  recorder.sync();
+  EXPECT_EQ(recorder.lost(), 0);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3}));
+  ::setrlimit(RLIMIT_FSIZE, &full);
+  ::testing::internal::CaptureStderr();
+  write(4);
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  ::testing::internal::GetCapturedStderr();
+  recorder.rewind(3);
+  write(4);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3, 4}));
+  ::signal(SIGXFSZ, before);
 }
 
 // Opening a pipe that nobody reads would wait for ever.

@@ -4,9 +4,12 @@
 
 #include <atomic>
 #include <cmath>
+#include <deque>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "octet/base/clock.h"
 #include "octet/base/directory.h"
@@ -54,20 +57,40 @@ struct Recorder::Sinks {
     if (from.experts) experts.emplace(from.directory / "expert_loads.jsonl", from.last_step);
     if (from.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(from.directory / "tensorboard", from.last_step);
   }
-  // Calls `act`, which writes `records` records. A failure must not cost the run that it is about.
+  // Calls `act`. A failure to write must not cost the run that the records are about.
   template <class Act>
-  void attempt(std::size_t records, Act&& act) {
+  void attempt(Act&& act) {
     try {
       act();
     } catch (const Error& error) {
-      lost += static_cast<std::int64_t>(records);
       const Clock::time_point now = Clock::now();
       if (warned && now - *warned < kBetweenWarnings) return;
       warned = now;
-      log_warning(concat(error.what(), "; training goes on (records lost so far: ", lost.load(), ")"));
+      log_warning(concat(error.what(), "; training goes on (records not written so far: ", lost.load(), ")"));
+    }
+  }
+  // Writes records to a file of lines, after those that could not be written before.
+  template <class Record>
+  void add(std::span<const Record> records, JsonlWriter<Record>& file) {
+    const std::lock_guard lock(mutex);
+    late.push_back({static_cast<std::int64_t>(records.size()),
+                    [kept = std::vector(records.begin(), records.end()), &file] { file.write(kept.data(), kept.size()); }});
+    lost += late.back().records;
+    if (late.size() > kMostLate) late.pop_front();
+    attempt([&] { write_late(); });
+  }
+  void write_late() {
+    for (; !late.empty(); late.pop_front()) {
+      late.front().write();
+      lost -= late.front().records;
     }
   }
 
+  struct Late {
+    std::int64_t records;
+    std::function<void()> write;
+  };
+  static constexpr std::size_t kMostLate = 100'000;
   static constexpr std::chrono::minutes kBetweenWarnings{1};
   Options options;
   JsonlWriter<StepMetrics> metrics;
@@ -75,7 +98,9 @@ struct Recorder::Sinks {
   JsonlWriter<AttentionSample> attention;
   std::optional<JsonlWriter<ExpertSample>> experts;
   std::unique_ptr<TensorBoardWriter> tensorboard;
-  std::atomic<std::int64_t> lost = 0;  // the thread that writes checkpoints reads it
+  std::mutex mutex;                    // the thread that writes checkpoints also uses the members below
+  std::deque<Late> late;               // records that could not be written yet
+  std::atomic<std::int64_t> lost = 0;  // records that are in no file, the late ones included
   std::optional<Clock::time_point> warned;
 };
 
@@ -94,8 +119,14 @@ void Recorder::write_run_info(const RunInfo& info) {
 
 void Recorder::write(const StepMetrics& metrics, double eta_s) {
   if (!sinks_) return;
-  sinks_->attempt(1, [&] { sinks_->metrics.write(metrics); });
-  if (sinks_->tensorboard) sinks_->attempt(1, [&] { sinks_->tensorboard->write(metrics); });
+  sinks_->add(std::span(&metrics, 1), sinks_->metrics);
+  if (sinks_->tensorboard) {
+    sinks_->attempt([&] {
+      ++sinks_->lost;
+      sinks_->tensorboard->write(metrics);
+      --sinks_->lost;
+    });
+  }
   if (sinks_->options.console) {
     const ConsoleContext context{.total_steps = sinks_->options.total_steps, .eta_s = eta_s, .worker = sinks_->options.worker};
     sinks_->options.console(console_line(metrics, context));
@@ -103,19 +134,24 @@ void Recorder::write(const StepMetrics& metrics, double eta_s) {
 }
 
 void Recorder::write(std::span<const HealthSample> samples) {
-  if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->health.write(samples.data(), samples.size()); });
+  if (sinks_) sinks_->add(samples, sinks_->health);
 }
 
 void Recorder::write(std::span<const AttentionSample> samples) {
-  if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->attention.write(samples.data(), samples.size()); });
+  if (sinks_) sinks_->add(samples, sinks_->attention);
 }
 
 void Recorder::write(std::span<const ExpertSample> samples) {
-  if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->experts->write(samples.data(), samples.size()); });
+  if (sinks_) sinks_->add(samples, *sinks_->experts);
 }
 
 void Recorder::rewind(std::int64_t last_step) {
   if (!sinks_) return;
+  const std::lock_guard lock(sinks_->mutex);
+  while (!sinks_->late.empty()) {  // of later steps, because the checkpoint was not declared complete without those before it
+    sinks_->lost -= sinks_->late.front().records;
+    sinks_->late.pop_front();
+  }
   sinks_->metrics.rewind(last_step);
   sinks_->health.rewind(last_step);
   sinks_->attention.rewind(last_step);
@@ -125,6 +161,10 @@ void Recorder::rewind(std::int64_t last_step) {
 
 void Recorder::sync() {
   if (!sinks_) return;
+  {
+    const std::lock_guard lock(sinks_->mutex);
+    sinks_->write_late();
+  }
   sinks_->metrics.sync();
   sinks_->health.sync();
   sinks_->attention.sync();

@@ -37,8 +37,8 @@ class Recorder {
     std::int64_t total_steps = 0;
     Worker worker = Worker::gpu;  // see ConsoleContext
   };
-  // Creates `directory`. Failures throw Error{internal} "PATH: reason". Later, write() does not throw: what it cannot write is
-  // counted, and a warning is printed at most once a minute.
+  // Creates `directory`. Failures throw Error{internal} "PATH: reason". Later, write() does not throw: lines that it cannot write
+  // wait in memory and are written before the next ones. A warning is printed at most once a minute.
   explicit Recorder(const Options& options);
   ~Recorder();
   Recorder(Recorder&&) noexcept;
@@ -51,9 +51,10 @@ class Recorder {
   void write(std::span<const ExpertSample> samples);
   // Drops the records after `last_step`. Called when training goes back to the checkpoint of that step.
   void rewind(std::int64_t last_step);
-  // Calls fsync on the JSON files and the folder. Call it before a checkpoint is declared complete. Throws Error{internal}.
+  // Writes the lines that wait, and calls fsync on the JSON files and the folder. Call it before a checkpoint is declared
+  // complete. Throws Error{internal}.
   void sync();
-  // How many records, in one destination or several, could not be written.
+  // How many records, in one destination or several, have not been written, those that wait included.
   std::int64_t lost() const;
 
  private:
