@@ -116,6 +116,9 @@ class Trainer {
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;
   void record_checkpoint(std::int64_t step);
+  // On the first rank, a clause for the message about a failed save: what a checkpoint takes, what is free, and how old the
+  // newest one is. Call it while the writer is idle.
+  std::string room_for_saves() const;
   std::string how_to_go_on() const;
 
   TrainerOptions options_;

@@ -1,14 +1,18 @@
 // What a run records about itself.
+#include <chrono>
 #include <cmath>
 
 #include "octet/base/log.h"
 #include "octet/base/utc.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 #include "octet/train/version.h"
 
 namespace octet::train {
+
+namespace fs = std::filesystem;
 
 void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled) {
   telemetry::StepMetrics m;
@@ -124,6 +128,19 @@ void Trainer::record_checkpoint(std::int64_t step) {
   } catch (const Error& error) {
     log_warning(concat(error.what(), "; the checkpoint of step ", step, " is saved"));
   }
+}
+
+std::string Trainer::room_for_saves() const {
+  if (!world_.is_first()) return "";
+  std::error_code unknown;
+  const fs::space_info space = fs::space(config_.run.output_dir, unknown);
+  std::string text = concat("; a checkpoint takes ", telemetry::format_bytes(checkpoint_bytes()),
+                            unknown ? "" : concat(", ", telemetry::format_bytes(space.available), " are free"));
+  if (info_.checkpoint_step == 0) return text + ", and none is there yet";
+  const fs::file_time_type written = fs::last_write_time(checkpoint_folder(info_.checkpoint_step), unknown);
+  const std::chrono::duration<double> age = fs::file_time_type::clock::now() - written;
+  return concat(text, ", and the newest is of step ", info_.checkpoint_step,
+                unknown ? "" : concat(" and ", telemetry::format_duration(age.count()), " old"));
 }
 
 }  // namespace octet::train
