@@ -99,7 +99,11 @@ bool Attempts::begin_as(const Attempt& attempt) const {
   if (fd < 0 && errno == EEXIST) return false;
   if (fd < 0) fail_errno(ExitCode::internal, path_of(attempt.number), "");
   ::close(fd);
-  write(attempt);
+  try {
+    write(attempt);
+  } catch (const Error& error) {  // the number is taken all the same
+    log_warning(concat(error.what(), "; attempt ", attempt.number, " is written down when it ends"));
+  }
   return true;
 }
 

@@ -42,7 +42,8 @@ class Attempts {
 
   // Gives the attempt the next free number and writes it down. Throws Error{internal} or Error{data} "PATH: REASON".
   void begin(Attempt& attempt) const;
-  // Writes the attempt down under its own number. Returns false if that is taken.
+  // Writes the attempt down under its own number. Returns false if that is taken. If there is no room on the disk, the number is
+  // taken and the file is empty until the next write().
   bool begin_as(const Attempt& attempt) const;
   void write(const Attempt& attempt) const;
   // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning. Throws SystemError
