@@ -126,7 +126,9 @@ TEST(NodeMessages, AreWhatTheyWere) {
   EXPECT_EQ(back.attempt, 7);
   EXPECT_EQ(back.ranks.first, 4);
   EXPECT_EQ(back.command, order.command);
-  const NodeEnd end = end_of(text_of(NodeEnd{.attempt = 3, .code = 137, .what = "rank 1 \"died\"\n", .all = true, .port = 5}));
+  const NodeEnd end = end_of(
+      text_of(NodeEnd{.attempt = 3, .code = 137, .what = "rank 1 \"died\"\n", .cause = Cause::memory, .all = true, .port = 5}));
+  EXPECT_EQ(end.cause, Cause::memory);
   EXPECT_EQ(end.what, "rank 1 \"died\"\n");
   EXPECT_TRUE(end.all);
   EXPECT_THROW(order_of("{}"), Error);

@@ -7,7 +7,7 @@
 namespace octet::app {
 namespace {
 
-constexpr int kKilled = 137, kPeer = 78;
+constexpr int kKilled = 137, kPeer = 78, kData = 76;
 
 RestartBudget::Decision after(RestartBudget& budget, double at_s, std::int64_t saved_step, int code = kKilled) {
   return budget.judge({.code = code, .saved_step = saved_step, .at_s = at_s});
@@ -16,7 +16,52 @@ RestartBudget::Decision after(RestartBudget& budget, double at_s, std::int64_t s
 // Every code that a process can end with. docs/guides/keep-running.md has the table.
 TEST(RestartBudget, StartsAgainOnlyWhereThatCanHelp) {
   const std::set<int> final = {0, 2, 3, 75, 76, 77, 130};
-  for (int code = 0; code < 256; ++code) EXPECT_EQ(may_pass(code), !final.contains(code)) << code;
+  for (int code = 0; code < 256; ++code) EXPECT_EQ(most_restarts(code, Cause::unknown) > 0, !final.contains(code)) << code;
+}
+
+// A file server that has gone gets two minutes to come back. A checkpoint afterwards shows that it has.
+TEST(RestartBudget, WaitsTwiceForStorage) {
+  RestartBudget budget({.restarts = 5, .per_hour = 0});
+  const auto fails = [&](std::int64_t saved_step) {
+    return budget.judge({.code = kData, .cause = Cause::storage, .saved_step = saved_step});
+  };
+  for (const std::int64_t step : {10, 20}) {
+    for (int i = 0; i < 2; ++i) {
+      const RestartBudget::Decision decision = fails(step);
+      EXPECT_TRUE(decision.restarts);
+      EXPECT_EQ(decision.wait_s, 60);
+    }
+  }
+  const RestartBudget::Decision last = fails(20);
+  EXPECT_FALSE(last.restarts);
+  EXPECT_EQ(last.code, kData);
+  EXPECT_EQ(last.why, "2 restarts have not brought the storage back");
+  EXPECT_TRUE(after(budget, 0, 20).restarts) << "a kill is another matter";
+}
+
+// A run that needs more memory than there is ends with 1, so that no job script starts it again. One that lasts until it has
+// saved, as with a slow leak, may go on.
+TEST(RestartBudget, StartsOnceAfterMemoryWasUsedUp) {
+  RestartBudget budget({.restarts = 5, .per_hour = 0});
+  const auto ends = [&](std::int64_t saved_step) {
+    return budget.judge({.code = kKilled, .cause = Cause::memory, .saved_step = saved_step});
+  };
+  EXPECT_TRUE(ends(0).restarts);
+  EXPECT_TRUE(ends(10).restarts);
+  const RestartBudget::Decision last = ends(10);
+  EXPECT_FALSE(last.restarts);
+  EXPECT_EQ(last.code, 1);
+  EXPECT_EQ(last.why, "memory was used up again after a restart");
+}
+
+// The general limits hold for every cause.
+TEST(RestartBudget, StorageAndMemoryCountAmongAllRestarts) {
+  RestartBudget budget({.restarts = 2, .per_hour = 0});
+  EXPECT_TRUE(after(budget, 0, 0).restarts);
+  EXPECT_TRUE(budget.judge({.code = kKilled, .cause = Cause::memory}).restarts);
+  const RestartBudget::Decision decision = budget.judge({.code = kData, .cause = Cause::storage});
+  EXPECT_FALSE(decision.restarts);
+  EXPECT_EQ(decision.why, "2 restarts in a row brought no newer checkpoint, and --restarts = 2");
 }
 
 TEST(RestartBudget, WaitsLongerEachTimeAndGivesUpWithoutProgress) {
@@ -57,6 +102,7 @@ TEST(RestartBudget, CountsTheRestartsOfAnHour) {
 TEST(RestartBudget, DoesNotResistARequest) {
   RestartBudget budget({});
   EXPECT_FALSE(budget.judge({.code = kPeer, .asked = true, .saved_step = 1}).restarts);
+  EXPECT_EQ(budget.judge({.code = kKilled, .cause = Cause::memory, .asked = true}).code, kKilled);
   EXPECT_TRUE(budget.judge({.code = kPeer, .saved_step = 1}).restarts);
 }
 

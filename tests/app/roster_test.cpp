@@ -45,6 +45,10 @@ TEST(Verdict, TheWeightiestReportCounts) {
   verdict.node_lost(0, "node0 is silent");
   verdict.rank_failed(0, 139, "rank 0 crashed");
   EXPECT_EQ(verdict.what(), "rank 1 was killed") << "the first of equals";
+  verdict.rank_failed(3, 76, "rank 3 ended with code 76", Cause::storage);
+  EXPECT_EQ(verdict.code(), 76) << "the others cannot go on without what rank 3 reads";
+  EXPECT_EQ(verdict.node(), 3);
+  EXPECT_EQ(verdict.cause(), Cause::storage);
   verdict.stalled(2, "no rank has moved");
   verdict.rank_failed(2, 137, "rank 2 was killed");
   EXPECT_EQ(verdict.code(), 80) << "after a stall all ranks are killed";

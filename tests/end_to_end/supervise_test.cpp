@@ -1,12 +1,13 @@
 // `octet launch --supervise` and `octet status`: runs that faults do not end, and what people and scripts read about them.
 #include <algorithm>
 #include <csignal>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "octet/base/rng.h"
-#include "support/paths.h"
+#include "support/faults.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -31,6 +32,19 @@ class Supervise : public ::testing::Test {
     ADD_FAILURE() << "rank " << rank << " has not been started";
   }
   Json status() const { return json_of(run_.run("status out --json").out); }
+  // Waits until the supervisor has said these words.
+  bool node_says(const std::string& words) const {
+    const std::filesystem::path log = run_ / "out/logs/node-000.log";
+    for (int tries = 0; tries < 3000; ++tries) {
+      if (std::filesystem::exists(log) && says(read_file(log), words)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+  // Reads what the supervisor prints until it ends, so that it never waits for its reader.
+  static std::future<ProgramResult> end_of(Process& process) {
+    return std::async(std::launch::async, [&process] { return process.wait(); });
+  }
   TinyRun run_;
 
  private:
@@ -225,15 +239,9 @@ TEST_F(Supervise, ADiskThatHangsIsFound) {
   const std::string rule = concat("write */out/metrics.jsonl 9 hang while ", (run_ / "hangs").string());
   const std::string options = "--checkpoint.interval=2 --training.steps=20 ";
   ASSERT_EQ(run_.train("--metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
-  Process process(command(options + "--comm.stall_s=1", 1), run_.path(),
-                  "exec env LD_PRELOAD='" + faults_library() + "' OCTET_FAULTS='" + rule + "' OCTET_FAULTS_LOG=\"$PWD/faults.log\"");
+  Process process(command(options + "--comm.stall_s=1", 1), run_.path(), "exec " + with_faults(rule));
   ASSERT_TRUE(process.read_to_step(7));
-  const auto log = [&] {
-    const std::filesystem::path path = run_ / "out/logs/node-000.log";
-    return std::filesystem::exists(path) ? read_file(path) : "";
-  };
-  for (int tries = 0; tries < 1000 && !says(log(), "no rank has moved for 1 s"); ++tries)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(node_says("no rank has moved for 1 s"));
   std::filesystem::remove(run_ / "hangs");
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
@@ -241,6 +249,108 @@ TEST_F(Supervise, ADiskThatHangsIsFound) {
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
   EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), "octet::telemetry::"))
       << "the stack shows who writes\n" << read_file(run_ / "out/logs/rank-00000.log");
+}
+
+// A disk that is full for a while, from the third save on. Training goes on until three saves have failed. Neither the steps that
+// are trained again nor the lines that had no room are lost.
+TEST_F(Supervise, AFullDiskCostsNothingButTime) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  const std::string full = (run_ / "full").string();
+  const std::string rules =
+      concat("write *rank-00000.safetensors* 3+ ENOSPC while ", full, ";write */out/metrics.jsonl 5+ ENOSPC while ", full);
+  const std::string options = "--checkpoint.interval=2 --training.steps=30 --parallel.shard=2 ";
+  ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  write_text(full, "");
+  Process process(command(options), run_.path(), "exec " + with_faults(rules));
+  auto end = end_of(process);
+  EXPECT_TRUE(node_says("attempt 1 ended with code 1 "));
+  std::filesystem::remove(full);
+  const ProgramResult result = end.get();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  EXPECT_TRUE(says(result.err,
+                   ": cannot write: No space left on device; training goes on with the older ones (failed save 1 of 3); "
+                   "a checkpoint takes "));
+  EXPECT_TRUE(says(result.err, " are free, and the newest is of step ")) << result.err;
+  EXPECT_TRUE(says(result.err, "3 saves in a row failed, and checkpoint.max_failed_saves = 3; a checkpoint takes "));
+}
+
+// Reading was tried again for checkpoint.retry_s when a rank ends with 76.
+TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  ASSERT_EQ(run_.train("--training.steps=4 --metrics.tensorboard=false").code, 0);
+  const std::string options = "--training.steps=8 --checkpoint.retry_s=0.2";
+  Process process(command(options), run_.path(), "exec " + with_faults("read *step-00000004/rank-00000.safetensors 3+ EIO"));
+  auto end = end_of(process);
+  EXPECT_TRUE(node_says("; restarts in 60 s"));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "rank-00000.safetensors: cannot read: Input/output error, also after 0.2 s of trying again"));
+  EXPECT_EQ(status()["attempts"][0]["code"], 76);
+
+  const ProgramResult forbidden =
+      run_.run(command(options), "exec " + with_faults("open *step-00000004/manifest.json 1+ EACCES"));
+  EXPECT_EQ(forbidden.code, 76) << forbidden.err;
+  EXPECT_EQ(status()["attempts"].back()["next"], "stops") << "permissions do not come back by themselves";
+  const ProgramResult later = run_.run(command(options));
+  EXPECT_EQ(later.code, 0) << later.err;
+}
+
+// The index of a corpus is mapped. A page that cannot be read gives no error number, only a signal.
+TEST_F(Supervise, ACorpusThatCannotBeReadGetsTimeToo) {
+  Process process(command("--training.steps=100000 --checkpoint.interval=0 --lr_scheduler.decay=constant"), run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  std::filesystem::resize_file(run_ / "corpus.idx", 0);
+  auto end = end_of(process);
+  EXPECT_TRUE(node_says("; restarts in 60 s"));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "corpus.idx: cannot be read: ")) << result.err;
+}
+
+// The kernel of this test does not run out of memory. A folder of files stands in for the control group, and counts a kill.
+TEST_F(Supervise, MemoryThatIsUsedUpTwiceEndsTheRun) {
+  write_text(run_ / "in_a_group.sh", R"(
+    group=$(sed -n 's,^[0-9]*:.*\bmemory\b[^:]*:,/sys/fs/cgroup/memory,p' /proc/self/cgroup)
+    [ -n "$group" ] || group=$(sed -n 's,^0::,/sys/fs/cgroup,p' /proc/self/cgroup)
+    mount --bind group "$group" || exit 99
+    exec "$@"
+  )");
+  std::filesystem::create_directories(run_ / "group");
+  const auto count = [&](int kills) {
+    for (const char* name : {"memory.events", "memory.oom_control"})
+      write_text(run_ / concat("group/", name), concat("oom_kill ", kills, "\n"));
+  };
+  for (const char* name : {"memory.max", "memory.limit_in_bytes"}) write_text(run_ / concat("group/", name), "805306368\n");
+  for (const char* name : {"memory.current", "memory.usage_in_bytes"}) write_text(run_ / concat("group/", name), "4096\n");
+  write_text(run_ / "group/memory.stat", "");
+  count(0);
+  Process process(command("--training.steps=100000 --checkpoint.interval=0"), run_.path(), "exec unshare -m sh in_a_group.sh");
+  if (!process.read_to_step(3)) {
+    ASSERT_EQ(process.wait().code, 99);
+    GTEST_SKIP() << "no permission to mount a folder, or no control group of memory";
+  }
+  for (int kills = 1; kills <= 2; ++kills) {
+    count(kills);
+    kill_rank(1);
+    ASSERT_TRUE(kills == 2 || process.read_to_step(3));
+  }
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_TRUE(says(result.err,
+                   "rank 1 was killed by signal 9 (SIGKILL) by the kernel, because memory was used up: this host's ranks "
+                   "may use 768 MiB"))
+      << result.err;
+  EXPECT_TRUE(says(result.err, "attempt 2 ended with code 1 ")) << result.err;
+  EXPECT_TRUE(says(result.err, "; stops: memory was used up again after a restart")) << result.err;
+  const Json attempts = status()["attempts"];
+  EXPECT_EQ(attempts[0]["code"], 128 + SIGKILL);
+  EXPECT_EQ(attempts[1]["code"], 1);
+  EXPECT_EQ(run_.run("status out --code").code, 1);
 }
 
 // The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.

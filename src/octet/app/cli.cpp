@@ -10,10 +10,13 @@
 #include "octet/app/local_ranks.h"
 #include "octet/app/octet.h"
 #include "octet/app/standard_streams.h"
+#include "octet/base/bus_error.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/base/visible.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/recipes/registry.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
 namespace {
@@ -477,6 +480,9 @@ int say(const std::string& line, ExitCode code) {
 }  // namespace
 
 int run(int argc, const char* const* argv) {
+  // A supervisor that sees this flag starts the ranks again.
+  std::atomic<bool>& storage_failed = telemetry::own_page().storage_failed;
+  tell_bus_errors(storage_failed);
   try {
     hold_standard_streams();
     const int code = Octet().run(argc, argv);
@@ -484,6 +490,9 @@ int run(int argc, const char* const* argv) {
     return code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());
+  } catch (const SystemError& error) {
+    storage_failed = error.may_pass();
+    return say(concat("octet: ", error.what()), error.code());
   } catch (const Error& error) {
     return say(concat("octet: ", error.what()), error.code());
   } catch (const std::bad_alloc&) {

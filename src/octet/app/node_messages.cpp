@@ -87,6 +87,7 @@ std::string text_of(const NodeEnd& end) {
   return dump({{"attempt", end.attempt},
                {"code", end.code},
                {"what", end.what},
+               {"cause", static_cast<int>(end.cause)},
                {"asked", end.asked},
                {"all", end.all},
                {"port", end.port}});
@@ -94,9 +95,12 @@ std::string text_of(const NodeEnd& end) {
 
 NodeEnd end_of(const std::string& text) {
   return read_message(topic::kEnded, text, [](const Value& json) {
+    const int cause = json.at("cause").get<int>();
+    demand(cause >= 0 && cause < kCauses, ExitCode::peer, "sent the cause ", cause);
     return NodeEnd{.attempt = json.at("attempt").get<std::int64_t>(),
                    .code = json.at("code").get<int>(),
                    .what = json.at("what").get<std::string>(),
+                   .cause = static_cast<Cause>(cause),
                    .asked = json.at("asked").get<bool>(),
                    .all = json.at("all").get<bool>(),
                    .port = json.at("port").get<int>()};

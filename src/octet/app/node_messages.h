@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "octet/app/local_ranks.h"
+#include "octet/app/restart_budget.h"
 #include "octet/base/json.h"
 #include "octet/telemetry/rank_page.h"
 
@@ -52,6 +53,7 @@ struct NodeEnd {
   std::int64_t attempt = 0;
   int code = 0;
   std::string what;    // which rank failed, and how
+  Cause cause = Cause::unknown;
   bool asked = false;  // by a signal to this node's supervisor
   bool all = false;    // all ranks of the node have ended
   int port = 0;        // free, for rank 0 of the next attempt

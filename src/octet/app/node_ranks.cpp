@@ -3,10 +3,13 @@
 #include <poll.h>
 
 #include <cmath>
+#include <csignal>
 #include <utility>
 
 #include "octet/app/thread_stacks.h"
+#include "octet/base/control_group.h"
 #include "octet/telemetry/attempts.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::app {
 
@@ -22,6 +25,7 @@ void NodeRanks::start(const Order& order) {
   order_ = order;
   what_.clear();
   told_failure_ = told_end_ = writes_stacks_ = false;
+  memory_kills_ = memory_kills();
   pages_.clear();
   group_.reset();
   if (order.ranks.count == 0) return;
@@ -39,7 +43,13 @@ void NodeRanks::start(const Order& order) {
   };
   group.note = [this](std::string_view sentence) {
     what_ = sentence;
-    say(sentence);
+    if (is_out_of_memory()) {
+      const HostMemory memory = host_memory();
+      what_ +=
+          concat(" by the kernel, because memory was used up",
+                 memory.total_bytes ? concat(": this host's ranks may use ", telemetry::format_bytes(*memory.total_bytes)) : "");
+    }
+    say(what_);
   };
   group_.emplace(std::move(group), &signals_);
   group_->start();
@@ -57,6 +67,22 @@ void NodeRanks::turn(int also, double at_most_s) {
   for (const int signal : signals_.take()) asked_ = asked_ || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
 }
 
+bool NodeRanks::is_out_of_memory() const {
+  if (!memory_kills_ || group_->code() != 128 + SIGKILL) return false;
+  const std::optional<std::int64_t> now = memory_kills();
+  return now && *now > *memory_kills_;
+}
+
+// Why this node's ranks have failed, as far as more is known than their code.
+Cause NodeRanks::cause() const {
+  if (is_out_of_memory()) return Cause::memory;
+  if (group_->code() != static_cast<int>(ExitCode::data)) return Cause::unknown;
+  for (int i = 0; i < order_.ranks.count; ++i) {
+    if (pages_.page(order_.ranks.first + i).storage_failed) return Cause::storage;
+  }
+  return Cause::unknown;
+}
+
 std::optional<NodeEnd> NodeRanks::news() {
   if (!group_ || told_end_) return std::nullopt;
   NodeEnd end{.attempt = order_.attempt};
@@ -65,10 +91,12 @@ std::optional<NodeEnd> NodeRanks::news() {
     told_failure_ = true;
     end.code = group_->code();
     end.what = what_;
+    end.cause = cause();
     return end;
   }
   end.code = group_->conclude();
   end.what = what_;
+  end.cause = cause();
   end.asked = group_->asked_to_end();
   end.all = told_end_ = true;
   return end;

@@ -52,6 +52,9 @@ class NodeRanks {
   void say(std::string_view sentence);
 
  private:
+  Cause cause() const;
+  bool is_out_of_memory() const;
+
   NodeRanksOptions options_;
   SignalPipe signals_;
   RankLogs logs_;
@@ -59,6 +62,7 @@ class NodeRanks {
   Order order_;
   std::optional<ProcessGroup> group_;
   std::string what_;  // the sentence about the failure of this attempt
+  std::optional<std::int64_t> memory_kills_;  // before the attempt
   bool told_failure_ = false, told_end_ = false, asked_ = false, writes_stacks_ = false;
 };
 

@@ -1,7 +1,8 @@
 #include "octet/app/restart_budget.h"
 
 #include <algorithm>
-#include <array>
+#include <limits>
+#include <numeric>
 
 #include "octet/base/require.h"
 
@@ -10,41 +11,54 @@ namespace {
 
 constexpr double kHour = 3600;
 constexpr std::array kWaits = {0.0, 5.0, 20.0, 60.0};  // seconds before the first restart without progress, the second, ...
+constexpr double kStorageWaitS = 60;                   // a file server may need that long to start again
 
 }  // namespace
 
-bool may_pass(int code) {
+int most_restarts(int code, Cause cause) {
   switch (static_cast<ExitCode>(code)) {
     case ExitCode::done:
     case ExitCode::config:
     case ExitCode::does_not_fit:
     case ExitCode::preempted:
-    case ExitCode::data:
     case ExitCode::not_finite:
     case ExitCode::interrupted:
-      return false;
+      return 0;
+    case ExitCode::data:
+      return cause == Cause::storage ? 2 : 0;
     case ExitCode::internal:
     case ExitCode::peer:
     case ExitCode::stalled:
       break;
   }
-  return true;
+  return cause == Cause::memory ? 1 : std::numeric_limits<int>::max();
 }
 
 RestartBudget::Decision RestartBudget::judge(const End& end) {
-  if (end.asked || !may_pass(end.code)) return {};
-  if (end.saved_step > latest_step_) without_progress_ = 0;
+  Decision decision{.code = end.code};
+  const int most = most_restarts(end.code, end.cause);
+  if (end.asked || most == 0) return decision;
+  if (end.saved_step > latest_step_) without_progress_ = {};
   latest_step_ = std::max(latest_step_, end.saved_step);
   while (!restarts_.empty() && end.at_s - restarts_.front() >= kHour) restarts_.pop_front();
-  if (without_progress_ >= limits_.restarts)
-    return {.why =
-                concat(without_progress_, " restarts in a row brought no newer checkpoint, and --restarts = ", limits_.restarts)};
-  if (limits_.per_hour > 0 && static_cast<int>(restarts_.size()) >= limits_.per_hour)
-    return {.why = concat(restarts_.size(), " restarts in an hour, and --restarts-per-hour = ", limits_.per_hour)};
-  const double wait_s = kWaits[std::min(static_cast<std::size_t>(without_progress_), kWaits.size() - 1)];
-  ++without_progress_;
-  restarts_.push_back(end.at_s);
-  return {.restarts = true, .wait_s = wait_s};
+  int& of_cause = without_progress_[static_cast<std::size_t>(end.cause)];
+  const int all = std::accumulate(without_progress_.begin(), without_progress_.end(), 0);
+  if (of_cause >= most) {
+    decision.why = end.cause == Cause::memory ? "memory was used up again after a restart"
+                                              : concat(of_cause, " restarts have not brought the storage back");
+  } else if (all >= limits_.restarts) {
+    decision.why = concat(all, " restarts in a row brought no newer checkpoint, and --restarts = ", limits_.restarts);
+  } else if (limits_.per_hour > 0 && static_cast<int>(restarts_.size()) >= limits_.per_hour) {
+    decision.why = concat(restarts_.size(), " restarts in an hour, and --restarts-per-hour = ", limits_.per_hour);
+  } else {
+    decision.restarts = true;
+    decision.wait_s =
+        end.cause == Cause::storage ? kStorageWaitS : kWaits[std::min(static_cast<std::size_t>(all), kWaits.size() - 1)];
+    ++of_cause;
+    restarts_.push_back(end.at_s);
+  }
+  if (end.cause == Cause::memory && !decision.restarts) decision.code = static_cast<int>(ExitCode::internal);
+  return decision;
 }
 
 }  // namespace octet::app

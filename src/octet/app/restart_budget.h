@@ -1,9 +1,11 @@
 // Whether a run that has ended starts again, and when.
 //
-// A code says whether starting again can help. Restarts without progress are counted: an attempt that has saved a later
-// step than all attempts before clears the count. Each of them waits longer than the one before.
+// The exit code says whether starting again can help, and how often; sometimes the cause of the end does. Restarts without
+// progress are counted: an attempt that has saved a later step than all attempts before clears the counts. Each restart waits
+// longer than the one before.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -15,6 +17,14 @@ struct RestartLimits {
   int per_hour = 20;  // 0: no limit
 };
 
+// What is known about an end besides its code.
+enum class Cause : std::uint8_t {
+  unknown,
+  storage,  // with code 76: a file could not be read, for a reason that may pass
+  memory,   // with code 137: the kernel killed the rank because the host's memory was used up
+};
+inline constexpr int kCauses = 3;
+
 class RestartBudget {
  public:
   explicit RestartBudget(RestartLimits limits) : limits_(limits) {}
@@ -22,6 +32,7 @@ class RestartBudget {
   // How an attempt ended.
   struct End {
     int code = 0;                 // as ProcessGroup::run() returns it
+    Cause cause = Cause::unknown;
     bool asked = false;           // a person or a scheduler asked it to end
     std::int64_t saved_step = 0;  // of the last checkpoint that the attempt has saved; 0: none
     double at_s = 0;              // the time, on any clock that goes on
@@ -29,19 +40,21 @@ class RestartBudget {
   struct Decision {
     bool restarts = false;
     double wait_s = 0;
+    int code = 0;     // with which the run ends if it does not start again
     std::string why;  // a clause: "it has used up ..."; "" if the code itself says why
   };
   Decision judge(const End& end);
 
  private:
   RestartLimits limits_;
-  int without_progress_ = 0;
+  std::array<int, kCauses> without_progress_{};
   std::int64_t latest_step_ = 0;  // that any attempt has saved
   std::deque<double> restarts_;   // of the last hour
 };
 
-// Whether starting again can help after this exit code: after a crash, a kill, a lost peer and an internal error, but not after
-// success, a request, an invalid configuration, missing data, a model that does not fit, or a loss that is not finite.
-bool may_pass(int code);
+// How many restarts without progress may follow ends with this code and cause, if RestartLimits allow as many. Starting again can
+// help after a crash, a kill, a lost peer and an internal error. It cannot after success, a request, an invalid configuration,
+// missing data, a model that does not fit, or a loss that is not finite.
+int most_restarts(int code, Cause cause);
 
 }  // namespace octet::app

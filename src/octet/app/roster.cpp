@@ -32,23 +32,24 @@ std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<
   return nodes;
 }
 
-void Verdict::weigh(int weight, int node, int code, std::string_view what) {
+void Verdict::weigh(int weight, int node, int code, std::string_view what, Cause cause) {
   if (weight <= weight_) return;
   weight_ = weight;
   node_ = node;
   code_ = code;
   what_ = what;
+  cause_ = cause;
 }
 
-void Verdict::rank_failed(int node, int code, std::string_view what) {
+void Verdict::rank_failed(int node, int code, std::string_view what, Cause cause) {
   if (code == 0) return;
   const bool by_itself = code != kPeer && code != kPreempted;
-  weigh(by_itself ? 3 : 1, by_itself ? node : -1, code, what);
+  weigh(cause != Cause::unknown ? 4 : by_itself ? 3 : 1, by_itself ? node : -1, code, what, cause);
 }
 
 void Verdict::node_lost(int node, std::string_view what) { weigh(2, node, kPeer, what); }
 
-void Verdict::stalled(int node, std::string_view what) { weigh(4, node, static_cast<int>(ExitCode::stalled), what); }
+void Verdict::stalled(int node, std::string_view what) { weigh(5, node, static_cast<int>(ExitCode::stalled), what); }
 
 std::optional<DataMesh> shrunk(const DataMesh& mesh, int ranks) {
   for (int data = std::min(mesh.replicate * mesh.shard, ranks / mesh.rest); data >= 1; --data) {

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/app/restart_budget.h"
+
 namespace octet::app {
 
 class Roster {
@@ -24,11 +26,11 @@ class Roster {
 };
 
 // What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a
-// stall, after which all ranks are killed, then a rank that failed by itself, then a node that was lost, then ranks that missed a
-// peer or were asked to end. Of equals the first counts.
+// stall, after which all ranks are killed, then a rank that failed for a known cause, then a rank that failed by itself, then a
+// node that was lost, then ranks that missed a peer or were asked to end. Of equals the first counts.
 class Verdict {
  public:
-  void rank_failed(int node, int code, std::string_view what);
+  void rank_failed(int node, int code, std::string_view what, Cause cause = Cause::unknown);
   void node_lost(int node, std::string_view what);
   void stalled(int node, std::string_view what);  // -1: no node is to blame
 
@@ -36,11 +38,13 @@ class Verdict {
   int code() const { return code_; }
   const std::string& what() const { return what_; }
   int node() const { return node_; }  // -1: none is to blame
+  Cause cause() const { return cause_; }
 
  private:
-  void weigh(int weight, int node, int code, std::string_view what);
+  void weigh(int weight, int node, int code, std::string_view what, Cause cause = Cause::unknown);
 
   int weight_ = 0, code_ = 0, node_ = -1;
+  Cause cause_ = Cause::unknown;
   std::string what_;
 };
 

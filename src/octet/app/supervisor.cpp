@@ -385,7 +385,7 @@ void Supervisor::handle_end(int node, const NodeEnd& end) {
   }
   if (end.code == 0) return;
   if (!fault_) fault_ = node == me() && ranks_.failed_at() ? *ranks_.failed_at() : Clock::now();
-  verdict_.rank_failed(node, end.code, end.what);
+  verdict_.rank_failed(node, end.code, end.what, end.cause);
   stop_others(options_.grace_s);
 }
 
@@ -465,12 +465,14 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
     attempt.next = "restarts with more hosts";
   } else {
     decision = budget.judge({.code = attempt.code,
+                             .cause = verdict_.cause(),
                              .asked = asked,
                              .saved_step = ranks_.pages().page(0).saved_step,
                              .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
     if (decision.restarts) {
       attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
     } else if (attempt.code != 0) {
+      attempt.code = decision.code;
       attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
     }
   }

@@ -26,12 +26,14 @@ struct WatchedRange {
 std::array<WatchedRange, 1000> watched_ranges;
 
 struct sigaction handler_before;
+std::atomic<std::atomic<bool>*> told{nullptr};
 
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   for (const WatchedRange& range : watched_ranges) {
     const std::uintptr_t begin = range.begin.load();
     if (begin == 0 || address < begin || address >= range.end.load()) continue;
+    if (std::atomic<bool>* const flag = told.load()) flag->store(true);
     const char* const message = range.message.load();
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, message, std::strlen(message));
     ::_exit(static_cast<int>(ExitCode::data));
@@ -55,6 +57,8 @@ void install_handler() {
 std::mutex changes;
 
 }  // namespace
+
+void tell_bus_errors(std::atomic<bool>& flag) { told.store(&flag); }
 
 void watch_mapping(const void* data, std::size_t size, const std::filesystem::path& path) {
   install_handler();

@@ -2,6 +2,7 @@
 // page. Without this the program would die without a word.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 
@@ -12,5 +13,7 @@ namespace octet {
 void watch_mapping(const void* data, std::size_t size, const std::filesystem::path& path);
 // To be called before the memory is unmapped.
 void forget_mapping(const void* data);
+// From now on the flag is set before such an end. It must live as long as the program.
+void tell_bus_errors(std::atomic<bool>& flag);
 
 }  // namespace octet

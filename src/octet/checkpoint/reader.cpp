@@ -39,6 +39,12 @@ class Staging {
 // The failures of one rank, to be told to the others.
 struct Failures {
   std::string damaged, unreadable;
+  int number = 0;  // the errno of what is unreadable
+
+  // Throws an error with this rank's number, so that a supervisor knows whether the reason may pass, and with all ranks' text.
+  void demand_readable(const std::string& all) const {
+    if (!all.empty()) throw SystemError(ExitCode::data, all, number);
+  }
 };
 
 // Calls act() and sorts its errors: a file that is missing belongs to a damaged checkpoint, a file that cannot be read does not.
@@ -49,7 +55,7 @@ Failures failures_of(Act&& act) {
     return {};
   } catch (const SystemError& error) {
     return error.not_there() ? Failures{.damaged = error.what(), .unreadable = {}}
-                             : Failures{.damaged = {}, .unreadable = error.what()};
+                             : Failures{.damaged = {}, .unreadable = error.what(), .number = error.number()};
   } catch (const Error& error) {
     return {.damaged = error.what(), .unreadable = {}};
   }
@@ -90,7 +96,7 @@ Reader Reader::open(const std::filesystem::path& step_directory, const Ranks& ra
   const std::string key = "open/" + step_directory.filename().string();
   const std::string unreadable = common_failure(ranks, key + "/read", mine.unreadable);
   const std::string damaged = common_failure(ranks, key, mine.damaged);
-  demand(unreadable.empty(), ExitCode::data, unreadable);
+  mine.demand_readable(unreadable);
   if (!damaged.empty()) throw Damaged(damaged);
   return std::move(*reader);
 }
@@ -106,7 +112,7 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
     });
   }
   const std::string unreadable = broadcast(ranks, "checkpoints/failure", listing.unreadable + listing.damaged);
-  demand(unreadable.empty(), ExitCode::data, unreadable);
+  listing.demand_readable(unreadable);
   std::istringstream candidates(broadcast(ranks, "checkpoints", steps));
   std::vector<std::pair<std::filesystem::path, std::string>> damaged;  // with the reasons
   for (std::int64_t step; candidates >> step;) {
@@ -269,7 +275,7 @@ nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s) {
   for (const StepDirectory& found : retry(retry_s, [&] { return find_checkpoints(root); })) {
     nlohmann::json meta;
     const Failures failures = failures_of([&] { meta = read_manifest(found.path, retry_s).meta; });
-    demand(failures.unreadable.empty(), ExitCode::data, failures.unreadable);
+    failures.demand_readable(failures.unreadable);
     if (failures.damaged.empty()) return meta;  // open_latest() reports damaged ones
   }
   return nlohmann::json::object();

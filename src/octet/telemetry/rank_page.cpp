@@ -84,6 +84,7 @@ void RankPage::reset() {
   for (std::atomic<std::int64_t>& ns : entered_ns) ns.store(0, kRelaxed);
   loss.store(0, kRelaxed);
   step_s.store(0, kRelaxed);
+  storage_failed.store(false, kRelaxed);
   for (GroupPage& group : groups) group.clear();
 }
 

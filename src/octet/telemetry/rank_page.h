@@ -69,6 +69,7 @@ struct RankPage {
   std::atomic<double> loss = 0, step_s = 0;
   std::atomic<std::int64_t> tokens = 0;
   std::atomic<std::int64_t> alive_ns = 0;  // when the thread of the rendezvous last ran; it runs about once a second
+  std::atomic<bool> storage_failed = false;  // the rank ends because a file could not be read, for a reason that may pass
   std::atomic<std::int64_t> marks = 0;     // grows with everything that the rank shows here
   std::array<GroupPage, kGroups> groups{};
 

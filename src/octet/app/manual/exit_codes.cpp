@@ -6,12 +6,16 @@ namespace octet::app {
 std::string_view meaning(ExitCode code) {
   switch (code) {
     case ExitCode::done: return "Done.";
-    case ExitCode::internal: return "An error inside Octet, a full disk, or a failed self-test or `octet convert verify`.";
+    case ExitCode::internal:
+      return "An error inside Octet, a full disk, a failed self-test or `octet convert verify`, or host memory that a supervised "
+             "run used up twice.";
     case ExitCode::config: return "A mistake in the configuration or the arguments, or another run writes into the folder. Nothing was changed.";
     case ExitCode::does_not_fit:
       return "The run does not fit into memory, a checkpoint onto the disk, or a corpus into `--max-output`. Said with what would help.";
     case ExitCode::preempted: return "Asked to stop by SIGTERM or the first SIGINT, and saved. The same command continues the run if checkpoint.resume is auto.";
-    case ExitCode::data: return "A corpus, a model directory or a checkpoint is missing or damaged.";
+    case ExitCode::data:
+      return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read. `octet launch --supervise` "
+             "starts the ranks again only after an I/O error.";
     case ExitCode::not_finite:
       return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, or every step was skipped.";
     case ExitCode::peer: return "Another rank or the interconnect failed.";
