@@ -5,8 +5,10 @@
 
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 
 #include "octet/base/rng.h"
+#include "support/faults.h"
 #include "support/supervised_hosts.h"
 
 namespace octet::testing {
@@ -14,17 +16,41 @@ namespace {
 
 constexpr int kHosts = 6, kSpares = 2;
 
-enum class FaultKind { kill_rank, kill_supervisor, freeze, power_off, unplug, cut_one_way, cut_both_ways };
-constexpr int kKinds = 7;
+enum class FaultKind {
+  kill_rank,
+  kill_supervisor,
+  freeze,
+  power_off,
+  unplug,
+  cut_one_way,
+  cut_both_ways,
+  storage_fails,
+  disk_full,
+  damage
+};
+constexpr int kKinds = 10;
 const char* name_of(FaultKind kind) {
-  constexpr const char* kNames[kKinds] = {
-      "kill of rank",      "kill of the supervisor on host", "freeze of host", "power loss of host",
-      "cable out of host", "one-way cut from host",          "cut at host"};
+  constexpr const char* kNames[kKinds] = {"kill of rank",
+                                          "kill of the supervisor on host",
+                                          "freeze of host",
+                                          "power loss of host",
+                                          "cable out of host",
+                                          "one-way cut from host",
+                                          "cut at host",
+                                          "EIO on host",
+                                          "full disk, seen from host",
+                                          "damaged checkpoint, for host"};
   return kNames[static_cast<int>(kind)];
 }
 
 class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> {
  protected:
+  // The storage of a host fails while the file eio-host3 exists, and the disk of all hosts is full while the file full exists.
+  std::string faults_on(int host) const override {
+    return with_faults(concat("read,write,fsync,opendir */out/checkpoints* 1+ EIO while ", (run_ / "eio-host").string(), host,
+                              ";write */out/* 1+ ENOSPC while ", (run_ / "full").string()));
+  }
+
   // Draws from 0 to count-1.
   int draw(int count) { return static_cast<int>(rng_.words(draws_++)[0] % static_cast<std::uint32_t>(count)); }
 
@@ -35,6 +61,7 @@ class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> 
       if (!end.valid() || end.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
       const ProgramResult result = end.get();
       last_words_ = concat("host", host, " ended with ", result.code, ": ", result.err);
+      all_words_ += result.err;
       start_on(hosts, host);
     }
   }
@@ -94,14 +121,68 @@ class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> 
         hosts.heal(host, other);
         hosts.heal(other, host);
         break;
+      case FaultKind::storage_fails:
+      case FaultKind::disk_full: {
+        const std::filesystem::path on = run_ / (kind == FaultKind::disk_full ? "full" : "eio-" + name_of_one_that_trains(host));
+        write_text(on, "");
+        sleep_s(lasts_s);
+        std::filesystem::remove(on);
+        break;
+      }
+      case FaultKind::damage:
+        damage_newest(hosts);
+        break;
     }
+  }
+
+  // A spare would not notice that its storage fails.
+  std::string name_of_one_that_trains(int host) const {
+    const Json names = attempts().back()["nodes"];
+    return names[static_cast<std::size_t>(host) % names.size()].get<std::string>();
+  }
+
+  // Flips a bit in the newest checkpoint and kills rank 0, which stands still meanwhile, so that there is no newer one.
+  void damage_newest(const Hosts& hosts) {
+    ASSERT_TRUE(moves_on(hosts, step())) << last_words_ << logs();  // or a rank might read the checkpoint just now
+    const pid_t first = run_.pid_of_rank(0);
+    if (first <= 0) return;
+    ::kill(first, SIGSTOP);
+    const std::filesystem::path newest = last_checkpoint(run_ / "out"), file = newest / "rank-00000.safetensors";
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(file) / 2);
+    const int byte = bytes.seekg(middle).get();
+    bytes.seekp(middle).put(static_cast<char>(byte ^ 4));
+    bytes.close();
+    ::kill(first, SIGKILL);
+    damaged_.push_back(newest.filename());
+  }
+
+  // Checks the sentences that docs/guides/keep-running.md shows for storage that fails.
+  void tells_of_storage() const {
+    std::set<std::string> faults;  // "write EIO"
+    std::ifstream log(run_ / "faults.log");
+    for (std::string call, path, error; log >> call >> path >> error;) faults.insert(concat(call, " ", error));
+    std::printf("%zu damaged checkpoints;", damaged_.size());
+    for (const std::string& fault : faults) std::printf(" %s;", fault.c_str());
+    std::printf("\n");
+    const auto told = [&](const std::string& words) { EXPECT_TRUE(says(all_words_, words)); };
+    if (faults.contains("write EIO") || faults.contains("fsync EIO"))
+      told("Input/output error; training goes on with the older ones (failed save 1 of 3); a checkpoint takes ");
+    if (faults.contains("write ENOSPC")) told("No space left on device");
+    if (!damaged_.empty()) told(": its bytes are damaged (XXH3 sum ");
+    for (const std::filesystem::path& step : damaged_) {
+      EXPECT_TRUE(std::filesystem::exists(run_ / "out/checkpoints/damaged" / step)) << step;
+      told(concat("; the damaged one is now out/checkpoints/damaged/", step.string()));
+    }
+    for (const Json& attempt : attempts()) EXPECT_NE(attempt["code"], 76) << attempt;
   }
 
   std::int64_t checkpoint_step() const { return std::stoll(last_checkpoint(run_ / "out").filename().string().substr(5)); }
 
-  const Rng rng_{1021, RngStream::test};
+  const Rng rng_{1006, RngStream::test};  // 20 faults are of all kinds
   std::uint64_t draws_ = 0;
-  std::string last_words_;
+  std::string last_words_, all_words_;  // of supervisors that have ended
+  std::vector<std::filesystem::path> damaged_;
 };
 
 TEST_P(Chaos, ChangesNothing) {
@@ -125,7 +206,8 @@ TEST_P(Chaos, ChangesNothing) {
     std::fflush(stdout);
     keep_supervisors(hosts);
     strike(hosts, kind, host, lasts_s);
-    if (draw(3) == 0) continue;  // the next one comes during the recovery
+    // The next one may come during the recovery, but it must not silence the ranks before they have told about their disks.
+    if (draw(3) == 0 && kind < FaultKind::storage_fails) continue;
     // A new checkpoint, so that the supervisor does not wait before it starts again.
     ASSERT_TRUE(moves_on(hosts, std::max(before, step()) + 2)) << "stuck after step " << step() << "; " << last_words_ << logs();
   }
@@ -135,7 +217,9 @@ TEST_P(Chaos, ChangesNothing) {
   for (int host = 0; host < kHosts; ++host) {
     const ProgramResult result = end_of(host);
     EXPECT_EQ(result.code, 75) << host << "\n" << result.err;
+    all_words_ += result.err;
   }
+  tells_of_storage();
   const std::int64_t last = checkpoint_step();
   make_reference(kHosts - kSpares, concat(options, "--until ", last));
   EXPECT_TRUE(is_reference());

@@ -34,6 +34,9 @@ class SupervisedHosts : public ::testing::Test {
   // Silence counts after a second, so that tests are short.
   static constexpr const char* kTimes = "--comm.silence_s=1 --comm.join_timeout_s=30 ";
 
+  // What a shell puts before the command of a host whose system calls may fail, of support/faults.h.
+  virtual std::string faults_on(int /*host*/) const { return ""; }
+
   // Starts the supervisors of all hosts. `list` is the value of --hosts; "": their addresses.
   void start(const Hosts& hosts, int each, const std::string& limits, const std::string& options, const std::string& list = "") {
     command_ = concat("launch --hosts ", list.empty() ? hosts.list() : list, " -n ", each, " --supervise ", limits,
@@ -43,7 +46,7 @@ class SupervisedHosts : public ::testing::Test {
   }
   void start_on(const Hosts& hosts, int host) {
     supervisors_[static_cast<std::size_t>(host)] = std::make_unique<Process>(
-        command_, run_.path(), concat("exec env ", variables_ ? variables_(host) : "", " ", hosts.on(host)));
+        command_, run_.path(), concat("exec env ", variables_ ? variables_(host) : "", " ", hosts.on(host), faults_on(host)));
     drain(host);
   }
   // Reads what the supervisor prints, so that it never waits for its reader.
@@ -78,7 +81,10 @@ class SupervisedHosts : public ::testing::Test {
     std::vector<Json> result;
     std::set<std::filesystem::path> paths;
     for (const auto& entry : std::filesystem::directory_iterator(run_ / "out/attempts")) paths.insert(entry.path());
-    for (const auto& path : paths) result.push_back(json_of(read_file(path)));
+    for (const auto& path : paths) {
+      Json attempt = json_of(read_file(path));
+      if (attempt.is_object()) result.push_back(std::move(attempt));  // a full disk may have left an empty file
+    }
     return result;
   }
   std::string node_log(int node) const { return read_file(run_ / concat("out/logs/node-00", node, ".log")); }
