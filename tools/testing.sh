@@ -10,6 +10,12 @@ quick=(-LE '(slow|long)$' -E "$slow_cases")
 # through code that the tests of its rooms run as well. `--long` leaves out none. Tests without a program have no label.
 shorter_asan=(-LE '^(end_to_end|docs|layers)|(slow|long)$' -E "$slow_cases|NOT_BUILT")
 
+# ThreadSanitizer makes tests ten times as long. Of the rooms that mostly compute, `--full` gives it some tests of each kind of thread:
+# workers that read and tokenise, ranks, saves behind training, copies of optimizer states. `--long` gives it all.
+threads='^(base|device|comm|telemetry|checkpoint)\.'
+threads+='|^data\.(LoaderTest|OrderedPipeline|OutputWatch|Prepare|TaskReader)\.'
+threads+='|^train\.(Run|MeshTest|Fetched|Quick/DemoteOnRanks|OffloadTest\.GivesTheSameBitsInAnyOrder|Recipes/Snapshot.*/bf16)'
+
 minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1% 60)); }
 
 # Shows progress in one line that is rewritten on a terminal, and in a line for every tenth elsewhere. Passes other lines on.
