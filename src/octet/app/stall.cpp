@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "octet/base/require.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::app {
