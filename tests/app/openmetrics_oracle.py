@@ -90,6 +90,12 @@ def main():
         run.communicate()
         assert run.returncode == 75, run.returncode
 
+        run = start(octet, folder, "compare", *train[1:], "--recipes", "fp32,bf16", "--run.output_dir=compared")
+        wait_for(port, lambda found: found.get(("octet_step", ("rank", "0")), 0) >= 5, run)
+        run.send_signal(signal.SIGTERM)
+        run.communicate()
+        assert run.returncode == 75, run.returncode
+
         run = start(octet, folder, "launch", "-n", "2", "--supervise", "--", *train, "--run.output_dir=kept")
         both = wait_for(port, lambda found: found.get(("octet_step", ("rank", "1")), 0) >= 5, run)
         assert abs(both["octet_step", ("rank", "0")] - both["octet_step", ("rank", "1")]) <= 1, both

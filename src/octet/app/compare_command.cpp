@@ -6,6 +6,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/compare.h"
 #include "octet/app/progress.h"
+#include "octet/app/run_metrics.h"
 #include "octet/app/standard_streams.h"
 #include "octet/app/threads.h"
 #include "octet/base/clock.h"
@@ -115,6 +116,7 @@ int run_compare(const CompareArgs& args) {
   if (args.time_budget_s > 0) fit_budget(plans, args.time_budget_s, train::device_of(config));
 
   const checkpoint::RunLock lock(output_of(args, config));
+  const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   std::vector<report::Run> runs;
   ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others
   for (const RecipeRun& plan : plans) {

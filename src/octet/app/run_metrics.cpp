@@ -110,4 +110,10 @@ std::shared_ptr<const HttpContent> RunMetrics::at(std::string_view path) {
   return text(fmt::format("{} after step {}\n", telemetry::name_of(pages_.front()->phase), pages_.front()->step.load()));
 }
 
+std::unique_ptr<RunMetrics> own_metrics(const train::Config& config) {
+  if (config.metrics.port == 0 || !telemetry::own_attempt().job.empty()) return nullptr;
+  return std::make_unique<RunMetrics>(config.metrics.address, static_cast<int>(config.metrics.port), config.comm.stall_s,
+                                      Pages{&telemetry::own_page()});
+}
+
 }  // namespace octet::app

@@ -1,4 +1,5 @@
-// The figures of a run for Prometheus and alike, and whether it moves: served by rank 0, or by the supervisor of each host.
+// The figures of a run for Prometheus and alike, and whether it moves: served by rank 0, by the process that compares recipes, or by the
+// supervisor of each host.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 #include "octet/app/stall.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/rank_page.h"
+#include "octet/train/config.h"
 
 namespace octet::app {
 
@@ -43,5 +45,8 @@ class RunMetrics {
   comm::Wakeup wakeup_;
   std::thread thread_;
 };
+
+// Serves the figures of this process at metrics.port. Null if that is 0, or if a supervisor serves them.
+std::unique_ptr<RunMetrics> own_metrics(const train::Config& config);
 
 }  // namespace octet::app

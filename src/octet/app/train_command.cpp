@@ -93,9 +93,7 @@ int run_train(const TrainArgs& args) {
     fmt::print("memory plan\n{}", plan::memory_table(plan.bytes, plan.snapshot));
     return 0;
   }
-  std::optional<RunMetrics> metrics;  // a supervisor has its own
-  if (config.metrics.port > 0 && telemetry::own_attempt().job.empty())
-    metrics.emplace(config.metrics.address, static_cast<int>(config.metrics.port), config.comm.stall_s, Pages{&telemetry::own_page()});
+  const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   train::World world(where, config);
   config = fitting_together(world, config, where);
   if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
