@@ -15,7 +15,7 @@ namespace {
 // Measured on two H100 (docs/measurements/gpu-tests.md, "Recovery on GPUs"); on more GPUs nobody has measured them.
 constexpr double kStopS = 3;     // until the other ranks have ended
 constexpr double kStartS = 2.5;  // start of the processes, meeting, corpus, plan, model and the first step
-// Octet advises to save as rarely as costs at most this share of the time.
+// Octet advises the longest interval that costs at most this share of the time.
 constexpr double kSlack = 0.0005;
 // An assumption: how long it takes until a person has noticed a failure and started the run again.
 constexpr double kPersonS = 1800;
@@ -93,7 +93,7 @@ std::string goodput_text(const PlannedRun& run, const train::Config& config, con
   row("standing still", &plan::Goodput::saves);
   row("recovering", &plan::Goodput::recovery);
   row("repeating steps", &plan::Goodput::repeated);
-  text += fmt::format("\nSaves every {} steps would leave the most time, {}. The advice saves as rarely as costs {} more.\n",
+  text += fmt::format("\nSaves every {} steps would leave the most time, {}. The advised interval is the longest that costs at most {} more.\n",
                       telemetry::format_count(plan.best), percent(plan.every(plan.best).productive), percent(kSlack));
   text += fmt::format("Without `octet launch --supervise`, if a person restarts the run after {}: {} productive.\n",
                       format_duration(kPersonS), percent(plan.by_hand().productive));
