@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -25,7 +24,7 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
   std::string line = fmt::format("step {}/{}  loss {:.3f}", metrics.step, context.total_steps, metrics.loss);
   if (!std::isnan(metrics.grad_norm)) {
     line += "  grad " + (std::abs(metrics.grad_norm) >= 0.1 ? fmt::format("{:.2f}", metrics.grad_norm)
-                                                             : format_significant(metrics.grad_norm, 2));
+                                                            : format_significant(metrics.grad_norm, 2));
   }
   if (!std::isnan(metrics.lr)) line += fmt::format("  lr {:.1e}", metrics.lr);
   if (!std::isnan(metrics.tokens_per_s_per_gpu)) {
@@ -49,6 +48,13 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
 }
 
 struct Recorder::Sinks {
+  // A file of lines, and the records that could not be written to it yet.
+  template <class Record>
+  struct Lines {
+    Lines(const std::filesystem::path& path, std::optional<std::int64_t> last_step) : file(path, last_step) {}
+    JsonlWriter<Record> file;
+    std::vector<Record> late;
+  };
   explicit Sinks(const Options& from)
       : options(from),
         metrics(from.directory / "metrics.jsonl", from.last_step),
@@ -69,37 +75,40 @@ struct Recorder::Sinks {
       log_warning(concat(error.what(), "; training goes on (records not written so far: ", lost.load(), ")"));
     }
   }
-  // Writes records to a file of lines, after those that could not be written before.
+  // Writes records after those that could not be written before.
   template <class Record>
-  void add(std::span<const Record> records, JsonlWriter<Record>& file) {
+  void add(std::span<const Record> records, Lines<Record>& lines) {
     const std::lock_guard lock(mutex);
-    late.push_back({static_cast<std::int64_t>(records.size()),
-                    [kept = std::vector(records.begin(), records.end()), &file] { file.write(kept.data(), kept.size()); }});
-    lost += late.back().records;
-    if (late.size() > kMostLate) late.pop_front();
-    attempt([&] { write_late(); });
+    lines.late.insert(lines.late.end(), records.begin(), records.end());
+    lost += static_cast<std::int64_t>(records.size());
+    if (std::ssize(lines.late) > kMostLate) lines.late.erase(lines.late.begin(), lines.late.end() - kMostLate);
+    attempt([&] { write_late(lines); });
   }
-  void write_late() {
-    for (; !late.empty(); late.pop_front()) {
-      late.front().write();
-      lost -= late.front().records;
-    }
+  template <class Record>
+  void write_late(Lines<Record>& lines) {
+    if (lines.late.empty()) return;
+    lines.file.write(lines.late.data(), lines.late.size());
+    lost -= static_cast<std::int64_t>(lines.late.size());
+    lines.late.clear();
+  }
+  // Calls act(lines) for every file of lines.
+  template <class Act>
+  void each(Act&& act) {
+    act(metrics);
+    act(health);
+    act(attention);
+    if (experts) act(*experts);
   }
 
-  struct Late {
-    std::int64_t records;
-    std::function<void()> write;
-  };
-  static constexpr std::size_t kMostLate = 100'000;
+  static constexpr std::ptrdiff_t kMostLate = 100'000;  // records of a file
   static constexpr std::chrono::minutes kBetweenWarnings{1};
   Options options;
-  JsonlWriter<StepMetrics> metrics;
-  JsonlWriter<HealthSample> health;
-  JsonlWriter<AttentionSample> attention;
-  std::optional<JsonlWriter<ExpertSample>> experts;
+  std::mutex mutex;  // guards the late records: the thread that writes checkpoints writes them, too
+  Lines<StepMetrics> metrics;
+  Lines<HealthSample> health;
+  Lines<AttentionSample> attention;
+  std::optional<Lines<ExpertSample>> experts;
   std::unique_ptr<TensorBoardWriter> tensorboard;
-  std::mutex mutex;                    // the thread that writes checkpoints also uses the members below
-  std::deque<Late> late;               // records that could not be written yet
   std::atomic<std::int64_t> lost = 0;  // records that are in no file, the late ones included
   std::optional<Clock::time_point> warned;
 };
@@ -148,27 +157,24 @@ void Recorder::write(std::span<const ExpertSample> samples) {
 void Recorder::rewind(std::int64_t last_step) {
   if (!sinks_) return;
   const std::lock_guard lock(sinks_->mutex);
-  while (!sinks_->late.empty()) {  // of later steps, because the checkpoint was not declared complete without those before it
-    sinks_->lost -= sinks_->late.front().records;
-    sinks_->late.pop_front();
-  }
-  sinks_->metrics.rewind(last_step);
-  sinks_->health.rewind(last_step);
-  sinks_->attention.rewind(last_step);
-  if (sinks_->experts) sinks_->experts->rewind(last_step);
+  sinks_->each([&](auto& lines) {
+    // All late ones are of later steps, because the checkpoint was not declared complete without those before it.
+    sinks_->lost -= static_cast<std::int64_t>(lines.late.size());
+    lines.late.clear();
+    lines.file.rewind(last_step);
+  });
   if (sinks_->tensorboard) sinks_->tensorboard->rewind(last_step);
 }
 
 void Recorder::sync() {
   if (!sinks_) return;
-  {
-    const std::lock_guard lock(sinks_->mutex);
-    sinks_->write_late();
-  }
-  sinks_->metrics.sync();
-  sinks_->health.sync();
-  sinks_->attention.sync();
-  if (sinks_->experts) sinks_->experts->sync();
+  sinks_->each([&](auto& lines) {
+    {
+      const std::lock_guard lock(sinks_->mutex);
+      sinks_->write_late(lines);
+    }
+    lines.file.sync();
+  });
   sync_directory(sinks_->options.directory);
 }
 
