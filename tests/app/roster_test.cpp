@@ -49,6 +49,8 @@ TEST(Verdict, TheWeightiestReportCounts) {
   EXPECT_EQ(verdict.code(), 76) << "the others cannot go on without what rank 3 reads";
   EXPECT_EQ(verdict.node(), 3);
   EXPECT_EQ(verdict.cause(), Cause::storage);
+  verdict.rank_failed(1, 76, "rank 1 ended with code 76", Cause::storage);
+  EXPECT_EQ(verdict.node(), -1) << "what two nodes cannot read is the fault of neither";
   verdict.stalled(2, "no rank has moved");
   verdict.rank_failed(2, 137, "rank 2 was killed");
   EXPECT_EQ(verdict.code(), 80) << "after a stall all ranks are killed";

@@ -43,6 +43,7 @@ void Verdict::weigh(int weight, int node, int code, std::string_view what, Cause
 
 void Verdict::rank_failed(int node, int code, std::string_view what, Cause cause) {
   if (code == 0) return;
+  if (cause == Cause::storage) without_storage_.insert(node);
   const bool by_itself = code != kPeer && code != kPreempted;
   weigh(cause != Cause::unknown ? 4 : by_itself ? 3 : 1, by_itself ? node : -1, code, what, cause);
 }

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +38,8 @@ class Verdict {
   bool any() const { return weight_ > 0; }
   int code() const { return code_; }
   const std::string& what() const { return what_; }
-  int node() const { return node_; }  // -1: none is to blame
+  // -1: none is to blame. Where several nodes cannot read the storage, it is not theirs.
+  int node() const { return cause_ == Cause::storage && without_storage_.size() > 1 ? -1 : node_; }
   Cause cause() const { return cause_; }
 
  private:
@@ -46,6 +48,7 @@ class Verdict {
   int weight_ = 0, code_ = 0, node_ = -1;
   Cause cause_ = Cause::unknown;
   std::string what_;
+  std::set<int> without_storage_;  // the nodes that could not read
 };
 
 // The mesh of a run, as far as the number of ranks can change it.

@@ -54,8 +54,10 @@ Failures failures_of(Act&& act) {
     act();
     return {};
   } catch (const SystemError& error) {
-    return error.not_there() ? Failures{.damaged = error.what(), .unreadable = {}}
-                             : Failures{.damaged = {}, .unreadable = error.what(), .number = error.number()};
+    if (error.not_there()) return {.damaged = error.what(), .unreadable = {}};
+    // Told at once: another rank may end the run with this rank's words before this one has ended.
+    telemetry::own_page().storage_failed = error.may_pass();
+    return {.damaged = {}, .unreadable = error.what(), .number = error.number()};
   } catch (const Error& error) {
     return {.damaged = error.what(), .unreadable = {}};
   }

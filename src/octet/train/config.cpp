@@ -6,6 +6,7 @@
 #include "octet/base/file.h"
 #include "octet/base/math.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/base/visible.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/anomaly.h"
@@ -99,6 +100,9 @@ Config load_config(const std::filesystem::path& path, std::span<const std::strin
   std::string text;
   try {
     text = read_file(path);
+  } catch (const SystemError& error) {
+    if (error.may_pass()) throw;  // not a mistake in the file, so a supervisor tries again
+    fail(ExitCode::config, error.what());
   } catch (const Error& error) {
     fail(ExitCode::config, error.what());
   }

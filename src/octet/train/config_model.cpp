@@ -5,6 +5,7 @@
 #include "octet/base/file.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/reader.h"
 #include "octet/models/decoder/config_json.h"
 #include "octet/models/registry.h"
@@ -155,6 +156,9 @@ models::DecoderConfig decoder_config(const Config& config) {
   try {
     const std::string file = config.file.empty() ? "model" : config.file + ": model";
     return model.config.empty() ? parse(Json::object(), file) : parse(named_model(model.config), file + ".config = " + model.config);
+  } catch (const SystemError& error) {
+    if (error.may_pass()) throw;  // not a mistake in the file, so a supervisor tries again
+    fail(ExitCode::config, error.what());
   } catch (const Error& error) {
     fail(ExitCode::config, error.what());  // the run's own words, not a data set's
   }
