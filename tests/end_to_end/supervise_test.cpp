@@ -167,6 +167,7 @@ TEST_F(Supervise, CanBeAskedWhileItWaits) {
   process.send(SIGTERM);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_EQ(run_.run("status out --code").code, 75);
 }
 
 // A supervisor that is killed takes its ranks with it and cannot say so. The next one goes on, with the next number.
@@ -290,6 +291,7 @@ TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
   EXPECT_EQ(result.code, 75) << result.err;
   EXPECT_TRUE(says(result.err, "rank-00000.safetensors: cannot read: Input/output error, also after 0.2 s of trying again"));
   EXPECT_EQ(status()["attempts"][0]["code"], 76);
+  EXPECT_EQ(status()["code"], 75) << "a job script starts it again";
 
   const ProgramResult forbidden =
       run_.run(command(options), "exec " + with_faults("open *step-00000004/manifest.json 1+ EACCES"));
@@ -297,6 +299,9 @@ TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
   EXPECT_EQ(status()["attempts"].back()["next"], "stops") << "permissions do not come back by themselves";
   const ProgramResult later = run_.run(command(options));
   EXPECT_EQ(later.code, 0) << later.err;
+
+  const ProgramResult config = run_.run("train run.toml", "exec " + with_faults("read *run.toml 1+ EIO"));
+  EXPECT_EQ(config.code, 76) << "the storage, and no mistake in the file: " << config.err;
 }
 
 // The index of a corpus is mapped. A page that cannot be read gives no error number, only a signal.

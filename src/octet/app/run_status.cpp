@@ -71,12 +71,13 @@ RunState state_of(const RunStatus& status, const fs::path& folder, const std::op
   const Fate holder = lock && !(last && is_left_over(*lock, *last)) ? fate_of(lock->process) : Fate::ended;
   if (holder == Fate::runs || current_of(status)) return RunState::running;
   if (supervisor == Fate::runs && last->next.starts_with("restarts")) return RunState::waiting;
-  if (holder == Fate::unknown || (supervisor == Fate::unknown && last->ended.empty())) return RunState::elsewhere;
+  const bool unfinished = last && (last->ended.empty() || last->next.starts_with("restarts"));
+  if (holder == Fate::unknown || (supervisor == Fate::unknown && unfinished)) return RunState::elsewhere;
   const bool exported = path_exists(folder / "model") || path_exists(folder / "adapter");
   if (exported && status.steps > 0 && status.checkpoint_step >= status.steps) return RunState::done;
   // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended.
   if (!last) return lock ? RunState::vanished : RunState::ended;
-  if (last->ended.empty() || (lock && lock->since > last->ended)) return RunState::vanished;
+  if (unfinished || (lock && lock->since > last->ended)) return RunState::vanished;
   return last->code == 0 ? RunState::done : RunState::ended;
 }
 
@@ -111,7 +112,8 @@ RunStatus status_of(const fs::path& folder) {
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
   status.state = state_of(status, folder, lock);
   for (const telemetry::Attempt& attempt : status.attempts) {
-    if (!attempt.ended.empty()) status.code = attempt.code;
+    if (!attempt.ended.empty())
+      status.code = attempt.next == telemetry::kAskedToEnd ? static_cast<int>(ExitCode::preempted) : attempt.code;
   }
   if (const telemetry::Attempt* const current = current_of(status)) status.ranks = ranks_of(*current);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);

@@ -152,6 +152,7 @@ std::optional<int> Supervisor::coordinate() {
   member(me()) = {.here = true, .join = own_join()};
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
+  bool has_file = false;  // of the newest attempt
   for (bool initial = first;; initial = false) {
     switch (gather(initial)) {
       case Gathered::yes:
@@ -159,13 +160,12 @@ std::optional<int> Supervisor::coordinate() {
       case Gathered::too_few:
         return finish(static_cast<int>(ExitCode::peer));
       case Gathered::asked:
-        return finish(kAsked);
+        return end_between_attempts(has_file);
       case Gathered::replaced:
         for (int node = 0; node < nodes(); ++node) network_->close(node);
         return std::nullopt;
     }
     telemetry::Attempt attempt;
-    bool has_file = false;
     if (!begin(attempt, has_file)) {
       for (int node = 0; node < nodes(); ++node) network_->close(node);
       return std::nullopt;
@@ -186,8 +186,17 @@ std::optional<int> Supervisor::coordinate() {
     if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
     if (ended_.size() > 1) say_all_attempts();
     if (leaves) return kAsked;
-    return finish(decision.restarts ? kAsked : attempt.code);
+    return decision.restarts ? end_between_attempts(has_file) : finish(attempt.code);
   }
+}
+
+// Somebody asked the run to end while no rank ran. The newest attempt's file says that it starts again, which nobody does now.
+int Supervisor::end_between_attempts(bool has_file) {
+  if (!ended_.empty() && has_file) {
+    ended_.back().next = telemetry::kAskedToEnd;
+    record([&] { attempts_.write(ended_.back()); });
+  }
+  return finish(kAsked);
 }
 
 Supervisor::Gathered Supervisor::gather(bool first) {
@@ -360,7 +369,9 @@ void Supervisor::handle(const NodeEvent& event) {
                                                               : concat("another command than node", me(), ": ", join.command);
         const std::string why = concat("node", node, " was started with ", what);
         ranks_.say(why);
-        return network_->send(node, topic::kFinish, text_of(RunOver{.code = static_cast<int>(ExitCode::config), .why = why}));
+        // A host may have lost a GPU, so another number of ranks is no mistake of the command.
+        const ExitCode code = join.ranks != options_.ranks ? ExitCode::peer : ExitCode::config;
+        return network_->send(node, topic::kFinish, text_of(RunOver{.code = static_cast<int>(code), .why = why}));
       }
       member(node) = {.here = true, .join = join};
       ranks_.say(concat(name_of(node), " has joined from ", join.host));

@@ -87,6 +87,7 @@ class Supervisor {
   bool begin(telemetry::Attempt& attempt, bool& has_file);
   // Tells of the nodes that ran ranks and no longer do, because they failed too often.
   void exclude_suspects(const std::vector<int>& ran_before);
+  int end_between_attempts(bool has_file);
   void give_orders(const telemetry::Attempt& attempt);
   void run_attempt(telemetry::Attempt& attempt);
   void handle(const NodeEvent& event);

@@ -30,11 +30,14 @@ struct Attempt {
   std::string what;            // which rank failed, and how
   std::int64_t last_step = 0;  // finished
   std::int64_t checkpoint_step = 0;
-  std::string next;  // "restarts in 5 s", "stops: ..."; "" after success
+  std::string next;  // "restarts in 5 s", "stops: ...", kAskedToEnd; "" after success
   // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended. `stop`
   // is the time from the first failure until all ranks had ended, and `total` the length of the attempt.
   std::map<std::string, double> seconds;
 };
+
+// What follows an attempt after which the run was to restart, if somebody asked it to end meanwhile. The run then ends with code 75.
+inline constexpr const char* kAskedToEnd = "stops: asked to end before the next attempt";
 
 class Attempts {
  public:
