@@ -95,7 +95,9 @@ def check_pod(pod: dict) -> dict:
     """Checks what both kinds of jobs need, and returns the container."""
     (container,) = pod["containers"]
     arguments = container["args"]
-    assert arguments[0] == "launch" and "--supervise" in arguments and option(arguments, "-n") == "auto", arguments
+    assert arguments[0] == "launch" and "--supervise" in arguments, arguments
+    # Not auto: a pod that has lost a GPU must not look like a mistake of the command.
+    assert option(arguments, "-n") == container["resources"]["limits"]["nvidia.com/gpu"], arguments
     assert pod["securityContext"]["runAsUser"] == 1000 and "USER 1000:1000" in (ROOT / "Dockerfile").read_text()
     token = {variable["name"]: variable for variable in container["env"]}["OCTET_TOKEN"]
     assert set(token["valueFrom"]["secretKeyRef"]) == {"name", "key"}

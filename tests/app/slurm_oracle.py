@@ -10,7 +10,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "examples" / "slurm.sbatch"
-REQUEUED = {75, 78, 79, 80, *range(129, 193)} - {130}
+REQUEUED = {75, 78, 80, *range(129, 193)} - {130}
 FAILED = {1, 2, 3, 76, 77, 130}
 
 SRUN = """#!/bin/bash
@@ -19,6 +19,7 @@ if [ "$BEGINS" ]; then
   mkdir -p "$BEGINS/attempts"
   touch "$BEGINS/attempts/$(printf %08d $(($(ls "$BEGINS/attempts" | wc -l) + 1))).json"
 fi
+if [ "$SAVES" ]; then mkdir -p "$BEGINS/checkpoints/step-00000010"; fi
 exit "$SRUN_CODE"
 """
 SCONTROL = """#!/bin/bash
@@ -64,12 +65,21 @@ class Job:
 
 def check_codes(job: Job) -> None:
     """The run's folder decides, whatever srun says."""
-    for code in sorted(FAILED | {75, 78, 79, 80, 129, 131, 137, 139, 143, 160, 192}):
+    for code in sorted(FAILED | {75, 78, 80, 129, 131, 137, 139, 143, 160, 192}):
         ended = job.run(status=code, state=f"ended with code {code}")
         assert ended == code, (ended, code, job.error)
         assert job.requeued() == (code in REQUEUED), code
     for srun in (0, 1, 75, 78, 137):
         assert job.run(srun=srun) == 0 and not job.requeued(), srun
+
+
+def check_a_fault_that_comes_again(job: Job) -> None:
+    """After three requeues without a new checkpoint the job ends."""
+    folder = job.folder / "out" / "kept run"
+    for code, count, saves, again in ((139, 2, False, True), (139, 3, False, False), (139, 3, True, True), (75, 9, False, True)):
+        assert job.run(status=code, state=f"ended with code {code}", SLURM_RESTART_COUNT=str(count), SAVES="yes" if saves else "") == code
+        assert job.requeued() == again, (code, count, saves)
+    assert len(list((folder / "checkpoints").iterdir())) == 1
 
 
 def check_supervisors_that_vanished(job: Job) -> None:
@@ -125,6 +135,7 @@ def main() -> None:
         job = Job(sys.argv[1], pathlib.Path(name))
         check_command(job)
         check_codes(job)
+        check_a_fault_that_comes_again(job)
         check_supervisors_that_vanished(job)
         check_supervisors_that_started_nothing(job)
         check_mistakes(job)
