@@ -15,6 +15,7 @@
 #include "octet/comm/environment.h"
 #include "octet/report/html.h"
 #include "octet/telemetry/format.h"
+#include "octet/telemetry/rank_page.h"
 #include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 
@@ -121,6 +122,7 @@ int run_compare(const CompareArgs& args) {
   ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others
   for (const RecipeRun& plan : plans) {
     Progress progress(plan.label, plan.config.training.steps);
+    telemetry::own_page().reset();
     train::Trainer trainer({.config = plan.config,
                             .resume = "none",
                             .label = plan.label,
