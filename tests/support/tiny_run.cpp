@@ -161,7 +161,7 @@ std::map<std::string, std::string> outcome_of(const std::filesystem::path& run) 
     const auto found = actual.find(name);
     if (found == actual.end()) return ::testing::AssertionFailure() << name << " is missing";
     if (found->second == value) continue;
-    const bool text = name.rfind("m", 0) == 0 && value.size() < 2000 && name.find("safetensors") == std::string::npos;
+    const bool text = name.rfind("m", 0) == 0 && value.size() < 10000 && name.find("safetensors") == std::string::npos;
     return ::testing::AssertionFailure() << name << " differs"
                                          << (text ? ":\n" + found->second + "\nexpected\n" + value : std::string());
   }

@@ -42,7 +42,7 @@ GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, con
   const int writers = run.cluster.gpus / run.layout.mesh.size(parallel::Axis::replicate);  // the first replica
   result.copy_s = static_cast<double>(options.checkpoint_bytes) / writers / run.cluster.gpu.machine.host_bytes_per_s;
   result.notice_s = config.comm.silence_s;
-  result.read_s = stored_s;
+  result.read_s = stored_s * (1 + run.layout.mesh.size(parallel::Axis::replicate));  // sums are checked, then every replica reads
   // The copy runs beside forward and backward of the next step; its optimizer waits for the rest.
   double update_s = 0;
   for (const auto& [task, begin, end] : run.update) update_s = std::max(update_s, end);
@@ -93,8 +93,9 @@ std::string goodput_text(const PlannedRun& run, const train::Config& config, con
   row("standing still", &plan::Goodput::saves);
   row("recovering", &plan::Goodput::recovery);
   row("repeating steps", &plan::Goodput::repeated);
-  text += fmt::format("\nSaves every {} steps would leave the most time, {}. The advised interval is the longest that costs at most {} more.\n",
-                      telemetry::format_count(plan.best), percent(plan.every(plan.best).productive), percent(kSlack));
+  text += fmt::format(
+      "\nSaves every {} steps would leave the most time, {}. The advised interval is the longest that costs at most {} more.\n",
+      telemetry::format_count(plan.best), percent(plan.every(plan.best).productive), percent(kSlack));
   text += fmt::format("Without `octet launch --supervise`, if a person restarts the run after {}: {} productive.\n",
                       format_duration(kPersonS), percent(plan.by_hand().productive));
   return text;

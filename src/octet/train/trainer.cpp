@@ -330,6 +330,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   anomaly_.begin_row();
   went_back_to_ = step_;
   set_abandoned_steps_aside();
+  info_.checkpoint_step = step_;
   restore_best(reader->meta());
   recorder_->rewind(step_);
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
