@@ -168,7 +168,7 @@ check_changed() {
   fi
 }
 
-# Compiles the CUDA backend and its tests if nvcc, cuDNN and NCCL are installed. Runs the tests if there is a GPU.
+# cuda TIER: compiles the CUDA backend and its tests if nvcc, cuDNN and NCCL are installed. Runs the tests if there is a GPU.
 cuda() {
   if ! command -v nvcc >/dev/null || ! printf '#include <cudnn.h>\n#include <nccl.h>\n' | nvcc -x cu -E - >/dev/null 2>&1; then
     say "No nvcc with cuDNN and NCCL here: the CUDA backend is not compiled"
@@ -180,7 +180,8 @@ cuda() {
     return
   fi
   local architectures="90a-real" options
-  if nvcc --list-gpu-arch | grep -q compute_100; then architectures+=";100-real"; fi  # compiled for Blackwell, but never run there
+  # Also compiled for Blackwell, but never run there.
+  if [ "$1" = long ] && nvcc --list-gpu-arch | grep -q compute_100; then architectures+=";100-real"; fi
   options=(-DOCTET_CUDA_ARCHITECTURES="$architectures")
   # Without a GPU nothing will run, so nothing is optimised.
   if [ ! -e /dev/nvidia0 ]; then
