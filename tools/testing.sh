@@ -168,7 +168,8 @@ check_changed() {
   fi
 }
 
-# cuda TIER: compiles the CUDA backend and its tests if nvcc, cuDNN and NCCL are installed. Runs the tests if there is a GPU.
+# cuda [;ARCHITECTURE...]: compiles the CUDA backend and its tests for Hopper and for these GPUs, if nvcc, cuDNN and NCCL are installed.
+# Runs the tests if there is a GPU.
 cuda() {
   if ! command -v nvcc >/dev/null || ! printf '#include <cudnn.h>\n#include <nccl.h>\n' | nvcc -x cu -E - >/dev/null 2>&1; then
     say "No nvcc with cuDNN and NCCL here: the CUDA backend is not compiled"
@@ -179,10 +180,7 @@ cuda() {
     failed=$((failed + 1))
     return
   fi
-  local architectures="90a-real" options
-  # Also compiled for Blackwell, but never run there.
-  if [ "$1" = long ] && nvcc --list-gpu-arch | grep -q compute_100; then architectures+=";100-real"; fi
-  options=(-DOCTET_CUDA_ARCHITECTURES="$architectures")
+  local options=(-DOCTET_CUDA_ARCHITECTURES="90a-real${1:-}")
   # Without a GPU nothing will run, so nothing is optimised.
   if [ ! -e /dev/nvidia0 ]; then
     options+=(-DOCTET_QUICK_CUDA=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_FLAGS_DEBUG=-O0)
