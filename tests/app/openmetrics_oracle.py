@@ -63,8 +63,12 @@ def wait_for(port, condition, process):
     raise AssertionError(f"not within a minute: {found}")
 
 
+started = []
+
+
 def start(octet, folder, *arguments):
-    return subprocess.Popen([octet, *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    started.append(subprocess.Popen([octet, *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+    return started[-1]
 
 
 def main():
@@ -110,4 +114,8 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        for process in started:  # after a failure
+            process.kill()

@@ -159,9 +159,9 @@ TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
   }
   time.start = std::min(total - time.stop, seconds("training"));
   const double training = total - time.stop - time.start;
-  time.kept =
-      training * static_cast<double>(std::clamp<std::int64_t>(kept - attempt.from_step, 0, steps)) / static_cast<double>(steps);
-  time.again = training - time.kept;
+  const std::int64_t kept_steps = std::clamp<std::int64_t>(kept - attempt.from_step, 0, steps);
+  time.kept = training * static_cast<double>(kept_steps) / static_cast<double>(steps);
+  time.again = training * static_cast<double>(steps - kept_steps) / static_cast<double>(steps);  // a difference could be -1e-17
   return time;
 }
 
