@@ -139,7 +139,7 @@ def check_indexed_job(octet: str) -> None:
     fails, ignores = spec["podFailurePolicy"]["rules"]
     assert fails["action"] == "FailJob" and fails["onExitCodes"]["values"] == [2, 3, 76, 77]
     assert fails["onExitCodes"]["containerName"] == container["name"] and ignores["action"] == "Ignore"
-    # A pod too many: the whole command line and the list of hosts have been read when the program counts them.
+    # One pod too many. The program only notices after it has read the whole command line and the list of hosts.
     why = start(octet, on_cpus(container["args"]), {"JOB_COMPLETION_INDEX": str(count)})
     assert f"this is host {count} of {count}" in why, why
 

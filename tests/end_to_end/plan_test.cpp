@@ -138,7 +138,7 @@ TEST_F(Plan, ParametersAddUpToTheMemory) {
   EXPECT_NE(experts.out.find("model.layers.0-1.block_sparse_moe.experts.0-1.w2 "), std::string::npos) << experts.out;
 }
 
-// A checkpoint has a master weight and two moments of each parameter, in F32. Two nodes store 2 GB in a second.
+// A checkpoint holds a master weight and two moments for each parameter, all in F32. Two nodes together write 2 GB in a second.
 TEST_F(Plan, GoodputIsWhatFailuresLeave) {
   const std::string options = "configs/llama3.1-8b.toml --gpus 16xH200 --checkpoint.interval=100 --goodput ";
   const ProgramResult result = plan_config(options + "--json");
@@ -150,7 +150,8 @@ TEST_F(Plan, GoodputIsWhatFailuresLeave) {
   EXPECT_EQ(plan["save_s"], 0.0) << "the copy hides behind the step";
   EXPECT_NEAR(plan["write_s"], bytes / 2e9 + bytes / 16 / 55e9, 1e-6);
   EXPECT_NEAR(plan["recover_s"], 5 + 3 + 2.5 + 2 * bytes / 2e9, 1e-6) << "sums are checked before anything is loaded";
-  // Of a failure, half an interval on average and the work of a write are repeated. Failures are rare enough to add up.
+  // On average a failure repeats half an interval, and the work that was done while the newest checkpoint was written. Failures are
+  // so rare that their shares add up.
   const Json own = plan["as_configured"];
   const double mtbf = plan["failure_every_s"], repeated = 50 * step + plan["write_s"].get<double>();
   EXPECT_NEAR(own["repeated"], repeated / mtbf, 0.01 * repeated / mtbf);

@@ -275,7 +275,7 @@ TEST_F(SuperviseHosts, TellsWhichHostItExcludes) {
   EXPECT_TRUE(says(node_log(0), "--on-exclude ended with code 4")) << node_log(0);
 }
 
-// As `-n auto` could have it where a GPU is missing.
+// `-n auto` gives a smaller number on a host that has lost a GPU.
 TEST_F(SuperviseHosts, RefusesAHostWithAnotherNumberOfRanks) {
   const Hosts hosts(2);
   supervisors_.resize(2);

@@ -9,7 +9,7 @@
 namespace octet::plan {
 namespace {
 
-// The share of productive time of a run that is played second by second, failure by failure.
+// Simulates a run, save by save and failure by failure, and returns the share of its time that was productive.
 double played(const Upkeep& upkeep, double interval_s, int failures) {
   std::mt19937_64 random(7);
   std::exponential_distribution<double> until_failure(1 / upkeep.mtbf_s);
@@ -52,7 +52,8 @@ TEST(Goodput, IsThatOfARunThatIsPlayed) {
                                            Case{{.mtbf_s = 50000, .save_s = 5, .write_s = 400, .recover_s = 20}, 500}}) {
     const Goodput found = goodput_of(upkeep, interval_s);
     const int failures = 100000;
-    // The lost share of a failure varies by about its own size, so that of all is known to a fraction 1 / sqrt(failures).
+    // What one failure costs varies by about its mean, so the mean over all failures is known to a fraction 1 / sqrt(failures).
+    // The model also neglects that a second failure may come while a checkpoint is written, at most write_s / mtbf_s.
     const double lost = 1 - played(upkeep, interval_s, failures);
     EXPECT_NEAR(1 - found.productive, lost, (4 / std::sqrt(failures) + upkeep.write_s / upkeep.mtbf_s) * lost) << interval_s;
     EXPECT_NEAR(found.productive + found.saves + found.recovery + found.repeated, 1, 1e-12);

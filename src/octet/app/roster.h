@@ -38,7 +38,7 @@ class Verdict {
   bool any() const { return weight_ > 0; }
   int code() const { return code_; }
   const std::string& what() const { return what_; }
-  // -1: none is to blame. Where several nodes cannot read the storage, it is not theirs.
+  // -1 if no node is to blame, as when several nodes cannot read the storage.
   int node() const { return cause_ == Cause::storage && without_storage_.size() > 1 ? -1 : node_; }
   Cause cause() const { return cause_; }
 

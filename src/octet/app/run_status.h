@@ -31,7 +31,8 @@ struct RankStatus {
 
 struct RunStatus {
   RunState state = RunState::ended;
-  // Of the last attempt that has ended; 75 if the run was asked to end after it. Empty: no supervisor has written one down.
+  // The exit code of the last attempt that has ended, or 75 if somebody asked the run to end after that attempt. Empty if no
+  // supervisor has recorded an attempt.
   std::optional<int> code;
   std::string holder;                // "process 123 on node1, since ..."; "": nobody
   std::int64_t step = 0, steps = 0;  // finished, as far as is known; of all

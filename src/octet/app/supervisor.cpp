@@ -190,7 +190,7 @@ std::optional<int> Supervisor::coordinate() {
   }
 }
 
-// Somebody asked the run to end while no rank ran. The newest attempt's file says that it starts again, which nobody does now.
+// Somebody asked the run to end while no rank ran. This corrects the file of the newest attempt, which says that the run restarts.
 int Supervisor::end_between_attempts(bool has_file) {
   if (!ended_.empty() && has_file) {
     ended_.back().next = telemetry::kAskedToEnd;

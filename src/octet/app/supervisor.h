@@ -139,7 +139,7 @@ class Supervisor {
     int code = 0;
     std::string what;
   };
-  std::map<int, Fault> faults_;  // the last one of each node that was to blame for the end of an attempt
+  std::map<int, Fault> faults_;  // of each node that has ended an attempt, its last one
   Verdict verdict_;
   std::vector<int> chosen_;          // nodes that run ranks
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing

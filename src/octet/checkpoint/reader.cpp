@@ -55,7 +55,7 @@ Failures failures_of(Act&& act) {
     return {};
   } catch (const SystemError& error) {
     if (error.not_there()) return {.damaged = error.what(), .unreadable = {}};
-    // Told at once: another rank may end the run with this rank's words before this one has ended.
+    // Set here and not only in main(), because the supervisor may kill this rank as soon as another one has ended.
     telemetry::own_page().storage_failed = error.may_pass();
     return {.damaged = {}, .unreadable = error.what(), .number = error.number()};
   } catch (const Error& error) {

@@ -18,7 +18,7 @@ namespace octet::plan {
 
 // What saves and failures cost a run. All are seconds.
 struct Upkeep {
-  double mtbf_s = 0;     // between two failures of any GPU of the run; above 0
+  double mtbf_s = 0;     // mean time between two failures, whichever GPU of the run fails; above 0
   double save_s = 0;     // in which training stands still for a save
   double write_s = 0;    // from there until the save is durable
   double recover_s = 0;  // from a failure to the first step after it, without the work that is repeated

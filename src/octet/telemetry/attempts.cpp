@@ -101,7 +101,7 @@ bool Attempts::begin_as(const Attempt& attempt) const {
   ::close(fd);
   try {
     write(attempt);
-  } catch (const Error& error) {  // the number is taken all the same
+  } catch (const Error& error) {  // the empty file keeps the number from others
     log_warning(concat(error.what(), "; attempt ", attempt.number, " is written down when it ends"));
   }
   return true;

@@ -36,7 +36,7 @@ struct Attempt {
   std::map<std::string, double> seconds;
 };
 
-// What follows an attempt after which the run was to restart, if somebody asked it to end meanwhile. The run then ends with code 75.
+// `next` of an attempt after which somebody asked the run to end, before it could restart. The run then ends with code 75.
 inline constexpr const char* kAskedToEnd = "stops: asked to end before the next attempt";
 
 class Attempts {

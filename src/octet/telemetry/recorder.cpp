@@ -158,7 +158,7 @@ void Recorder::rewind(std::int64_t last_step) {
   if (!sinks_) return;
   const std::lock_guard lock(sinks_->mutex);
   sinks_->each([&](auto& lines) {
-    // All late ones are of later steps, because the checkpoint was not declared complete without those before it.
+    // sync() has written all records up to the checkpoint's step, so those that wait belong to later steps.
     sinks_->lost -= static_cast<std::int64_t>(lines.late.size());
     lines.late.clear();
     lines.file.rewind(last_step);
