@@ -221,6 +221,23 @@ TEST(Writer, KeepsEveryNthForEver) {
             (std::vector<std::string>{"step-00000020", "step-00000040", "step-00000060", "step-00000065"}));
 }
 
+// A kill between a save and the deletion of older checkpoints leaves too many.
+TEST(Writer, DeletesWhatAKilledRunHasLeft) {
+  const TemporaryFolder folder;
+  Memory memory;
+  const std::vector<Entry> entries = {Entry::whole("a", memory.counting({2}))};
+  {
+    Writer all({.root = folder.path(), .keep_latest_k = 0});
+    for (std::int64_t step = 10; step <= 50; step += 10) all.save(step, memory.stream(), entries, Json::object());
+  }
+  Writer(WriterOptions{.root = folder.path(), .keep_latest_k = 0}).delete_surplus(50, {});
+  EXPECT_EQ(find_checkpoints(folder.path()).size(), 5u) << "all are kept";
+  Writer writer({.root = folder.path(), .keep_latest_k = 2});
+  EXPECT_EQ(find_checkpoints(folder.path()).size(), 5u) << "nothing goes before a checkpoint has been loaded";
+  writer.delete_surplus(50, {.steps = {20}});
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000020", "step-00000040", "step-00000050"}));
+}
+
 TEST_P(BothModes, KeepsTheBestBesideTheLatest) {
   const TemporaryFolder folder;
   Memory memory;

@@ -177,22 +177,22 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
 }
 
-// Deletes what need not be kept. The new checkpoint is safe: what goes wrong here is a warning.
-void prune(const WriterOptions& options, const Save& save) {
-  if (options.keep_latest_k <= 0 && save.best.extra.empty()) return;
+// Deletes what need not be kept. The checkpoint of `newest` is safe: what goes wrong here is a warning.
+void prune(const WriterOptions& options, std::int64_t newest, const BestCheckpoint& best_ones) {
+  if (options.keep_latest_k <= 0 && best_ones.extra.empty()) return;
   try {
     const std::vector<StepDirectory> found = find_checkpoints(options.root);
     const auto exists = [&](std::int64_t step) {
       return std::any_of(found.begin(), found.end(), [&](const StepDirectory& directory) { return directory.step == step; });
     };
-    const auto best = std::find_if(save.best.steps.begin(), save.best.steps.end(), exists);
+    const auto best = std::find_if(best_ones.steps.begin(), best_ones.steps.end(), exists);
     std::int64_t newer = 0;
     for (const StepDirectory& directory : found) {
       const std::int64_t step = directory.step;
       const bool for_ever = options.keep_every > 0 && step % options.keep_every == 0;
-      const bool extra = contains(save.best.extra, step) && !for_ever;
+      const bool extra = contains(best_ones.extra, step) && !for_ever;
       const bool surplus = extra || (options.keep_latest_k > 0 && newer++ >= options.keep_latest_k);
-      const bool stays = for_ever || step == save.step || (best != save.best.steps.end() && step == *best);
+      const bool stays = for_ever || step == newest || (best != best_ones.steps.end() && step == *best);
       if (surplus && !stays) discard_checkpoint(directory.path);
     }
   } catch (const SystemError& error) {
@@ -229,7 +229,7 @@ std::string lead(const WriterOptions& options, Save& save, const Source& source)
     if (options.may_publish) options.may_publish();
     replace_directory(folder->path(), final_path);
     if (options.published) options.published(save.step);
-    prune(options, save);
+    prune(options, save.step, save.best);
   });
   return failure;
 }
@@ -324,6 +324,10 @@ void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entr
       return std::span<const std::byte>(snapshot_.get() + piece.snapshot_offset + offset, bytes);
     });
   });
+}
+
+void Writer::delete_surplus(std::int64_t step, const BestCheckpoint& best) {
+  if (options_.ranks.rank == 0) prune(options_, step, best);
 }
 
 void Writer::wait_for_snapshot() {

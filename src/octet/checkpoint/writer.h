@@ -90,6 +90,9 @@ class Writer {
   // so is its `best`. On the meta device nothing happens.
   void save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta,
             const BestCheckpoint& best = {});
+  // Deletes the old checkpoints that a run left when it was killed between the save of `step` and their deletion. A rollback would
+  // go further back to them than in a run that was never killed. Call it after `step` has been loaded.
+  void delete_surplus(std::int64_t step, const BestCheckpoint& best);
   // Returns when this rank's snapshot is complete, so that all entries of the last save may change. Throws nothing: if the copy
   // failed, the save fails.
   void wait_for_snapshot();

@@ -261,11 +261,11 @@ void Trainer::load(const checkpoint::Reader& reader) {
   initial_loss_bf16_ = known("initial_eval_loss_bf16");
 }
 
-void Trainer::resume() {
+bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
   set_old_history_aside();
-  if (!reader) return;
+  if (!reader) return false;
   restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
   if (!continuation_.changes.empty()) anomaly_.begin_window();  // other losses are no spikes
@@ -275,7 +275,9 @@ void Trainer::resume() {
     log_info(
         concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
   }
+  bool keeps_as_before = true;
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
+    keeps_as_before = keeps_as_before && !d.key.starts_with("checkpoint.keep_");
     if (d.key == "run.output_dir") continue;
     const char* unread = d.key == "model.init_from" && !config_.lora
                              ? "; its weights are not read, because the run goes on from the checkpoint's"
@@ -288,6 +290,7 @@ void Trainer::resume() {
                     "run.output_dir, or --resume=none and --run.set_aside=true"));
   }
   for (const std::string& line : consequences(continuation_, *dataset_)) log_info("  " + line);
+  return keeps_as_before;
 }
 
 // The state goes back; the data does not: the batches that led here are not seen again.
@@ -405,7 +408,7 @@ ExitCode Trainer::run() {
   const StopSignals signals;
   const fs::path directory = config_.run.output_dir;
   page_.enter(Phase::loading);
-  resume();
+  const bool keeps_as_before = resume();
   page_.start_step = step_;
   if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
   writer_ = std::make_unique<checkpoint::Writer>(
@@ -420,6 +423,7 @@ ExitCode Trainer::run() {
                                       lock_->renew();
                                     },
                                 .published = [this](std::int64_t step) { record_checkpoint(step); }});
+  if (keeps_as_before) writer_->delete_surplus(step_, best_->checkpoint());
   calibrate();
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
   recorder_ = std::make_unique<telemetry::Recorder>(

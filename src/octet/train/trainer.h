@@ -89,7 +89,9 @@ class Trainer {
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
   // Says that evaluation.patience ends the run.
   std::string why_it_ends() const;
-  void resume();
+  // Whether the run goes on, with the same checkpoint.keep_latest_k and keep_every. If they are others, a person may have forgotten
+  // them, so nothing is deleted before the next save.
+  bool resume();
   void load(const checkpoint::Reader& reader);
   void save();
   void save_if_possible();
