@@ -60,7 +60,7 @@ class Client {
   }
 
  private:
-  comm::Descriptor socket_;
+  Descriptor socket_;
 };
 
 std::string ask(const Served& served, std::string_view request) {

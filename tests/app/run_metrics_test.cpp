@@ -15,7 +15,7 @@ class RunMetricsTest : public ::testing::Test {
  protected:
   // What the server answers: status line, head and body.
   static std::string get(int port, const std::string& path, const std::string& host = "127.0.0.1") {
-    const comm::Descriptor socket = comm::connect_to("127.0.0.1", port, Clock::now() + std::chrono::seconds(10));
+    const Descriptor socket = comm::connect_to("127.0.0.1", port, Clock::now() + std::chrono::seconds(10));
     ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
     const std::string request = concat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n");
     EXPECT_EQ(::send(socket.get(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));

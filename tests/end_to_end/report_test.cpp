@@ -21,7 +21,7 @@ class Watched {
     port_ = std::stoi(line.substr(address.size()));
   }
   std::string get(const std::string& path, const std::string& host = "localhost") const {
-    const comm::Descriptor socket = comm::connect_to("127.0.0.1", port_, Clock::now() + std::chrono::seconds(10));
+    const Descriptor socket = comm::connect_to("127.0.0.1", port_, Clock::now() + std::chrono::seconds(10));
     const int flags = ::fcntl(socket.get(), F_GETFL);
     ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK);
     const std::string request = "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n";

@@ -69,7 +69,7 @@ bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 // client might lose the answer.
 struct HttpServer::Client {
   enum class State { reading, writing, leaving, gone } state = State::reading;
-  comm::Descriptor socket;
+  Descriptor socket;
   Clock::time_point deadline;
   std::string received{}, head{};
   std::shared_ptr<const HttpContent> content{};  // null: `head` is all
@@ -119,7 +119,7 @@ void HttpServer::run(int fd, const std::function<bool()>& stop) {
 }
 
 void HttpServer::accept_new() {
-  comm::Descriptor socket = comm::accept_from(listener_);
+  Descriptor socket = comm::accept_from(listener_);
   if (!socket.open()) return;
   if (clients_.size() >= limits_.connections) clients_.pop_front();
   clients_.push_back({.socket = std::move(socket), .deadline = Clock::now() + comm::seconds(limits_.request_s)});

@@ -55,7 +55,7 @@ class HttpServer {
   void write(Client& client);
 
   bool any_host_;
-  comm::Descriptor listener_;
+  Descriptor listener_;
   Handler handler_;
   Limits limits_;
   std::list<Client> clients_;  // the oldest first

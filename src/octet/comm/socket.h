@@ -1,4 +1,4 @@
-// TCP for the rendezvous: owned file descriptors, listening, connecting, and waking a thread that polls.
+// TCP for the rendezvous: listening, connecting, and waking a thread that polls.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "octet/base/clock.h"
+#include "octet/base/descriptor.h"
 
 namespace octet::comm {
 
@@ -21,20 +22,6 @@ inline std::uint32_t milliseconds_of(double seconds) {
 }
 // The timeout for poll(), rounded up so that `time` has passed when poll() returns.
 int milliseconds_until(Clock::time_point time);
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() { close(); }
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  void close();
-
- private:
-  int fd_;
-};
 
 // Wakes a thread that polls fd().
 class Wakeup {
