@@ -146,7 +146,9 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   telemetry::GroupPage& group = pages.page(1).group("shard x context");
   for (int i = 0; i < 3; ++i) pages.page(1).begin(group, telemetry::Exchange::all_gather, 4096);
   group.waits = 1;
-  EXPECT_EQ(read_pages(pages_text(9, pages, 1, 2), copy), 9) << "rank 2 has no place in the copy";
+  EXPECT_FALSE(read_pages(pages_text(8, pages, 1, 2), 9, copy));
+  EXPECT_EQ(copy.page(1).step, 0);
+  EXPECT_TRUE(read_pages(pages_text(9, pages, 1, 2), 9, copy)) << "rank 2 has no place in the copy";
   const telemetry::RankPage& page = copy.page(1);
   EXPECT_EQ(page.phase, telemetry::Phase::training);
   EXPECT_EQ(page.step, 5);

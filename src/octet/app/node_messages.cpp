@@ -147,8 +147,9 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
 }
 
-std::int64_t read_pages(const std::string& text, telemetry::RankPages& pages) {
+bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPages& pages) {
   return read_message(topic::kPages, text, [&](const Value& json) {
+    if (json.at("attempt").get<std::int64_t>() != attempt) return false;
     const std::int64_t now = telemetry::monotonic_ns();
     for (const Value& from : json.at("pages")) {
       const int rank = from.at("rank").get<int>(), phase = from.at("phase").get<int>();
@@ -176,7 +177,7 @@ std::int64_t read_pages(const std::string& text, telemetry::RankPages& pages) {
         group.waits = groups[i].at(4).get<std::uint32_t>();
       }
     }
-    return json.at("attempt").get<std::int64_t>();
+    return true;
   });
 }
 

@@ -79,7 +79,7 @@ double grace_of(const std::string& text);  // of a stop
 
 // The pages of ranks first to first+count-1, with ages instead of times, because clocks of machines differ; and the reverse.
 std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, int first, int count);
-// Returns the attempt. Leaves ranks out for which `pages` has no room.
-std::int64_t read_pages(const std::string& text, telemetry::RankPages& pages);
+// Changes nothing and returns false if the text is about another attempt. Leaves ranks out for which `pages` has no room.
+bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPages& pages);
 
 }  // namespace octet::app

@@ -23,6 +23,7 @@ constexpr double kSparesS = 5;         // how long the first attempt waits for s
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
 constexpr double kLeavingS = 1;        // within which a scheduler asks all hosts, if it asks more than one
 constexpr double kSaveS = 20;          // for a last checkpoint
+constexpr double kLateS = 10;          // after SIGKILL, until a node that has not reported the end of its ranks is lost
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
@@ -327,6 +328,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
 void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   verdict_ = {};
   stopping_ = regrouping_ = left_ = false;
+  late_at_.reset();
   returned_at_step_ = -1;
   fault_.reset();
   begin_ns_ = telemetry::monotonic_ns();
@@ -336,6 +338,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   while (std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.runs; })) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
+    lose_late();
     say_recovered();
     tell_saved();
     if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
@@ -376,7 +379,7 @@ void Supervisor::handle(const NodeEvent& event) {
       member(node) = {.here = true, .join = join};
       ranks_.say(concat(name_of(node), " has joined from ", join.host));
     } else if (event.what == topic::kPages) {
-      if (member(node).runs) read_pages(event.text, ranks_.pages());
+      if (member(node).runs) read_pages(event.text, attempt_, ranks_.pages());
     } else if (event.what == topic::kEnded) {
       handle_end(node, end_of(event.text));
     }
@@ -404,12 +407,30 @@ void Supervisor::lose(int node, std::string_view how) {
   Member& lost = member(node);
   if (!lost.here) return;
   lost.here = false;
+  const bool ran = std::exchange(lost.runs, false);
   if (lost.asked) return;  // it has said goodbye
   ranks_.say(concat(name_of(node), " ", how));
-  if (!std::exchange(lost.runs, false)) return;
+  if (!ran) return;
   if (!fault_) fault_ = Clock::now();
   verdict_.node_lost(node, concat(name_of(node), " ", how));
   stop_others(options_.grace_s);
+}
+
+// The kernel cannot kill a process that waits for a device or a file server. Its host must not hold up the others.
+void Supervisor::lose_late() {
+  if (!late_at_ || Clock::now() < *late_at_) return;
+  late_at_.reset();
+  const std::string how = concat("has not ended its ranks within ", kLateS, " s of SIGKILL");
+  for (int node = 0; node < nodes(); ++node) {
+    if (!member(node).runs) continue;
+    demand(node != me() || !network_, ExitCode::peer, name_of(me()), " ", how, "; its processes need a look: ps -o pid,stat,wchan,args");
+    if (node == me()) {
+      ranks_.say(concat("this host ", how, "; waits"));
+    } else {
+      network_->close(node);
+      lose(node, how);
+    }
+  }
 }
 
 int Supervisor::node_of(int rank) const { return chosen_[static_cast<std::size_t>(rank / options_.ranks)]; }
@@ -435,6 +456,7 @@ void Supervisor::end_stall(const Stall& stall) {
 // Also this node's own ranks, unless they are ending by themselves.
 void Supervisor::stop_others(double grace_s) {
   if (std::exchange(stopping_, true)) return;
+  late_at_ = Clock::now() + comm::seconds(grace_s + kLateS);
   for (int node = 0; node < nodes(); ++node) {
     if (node != me() && member(node).runs) network_->send(node, topic::kStop, fmt::format(R"({{"grace_s": {}}})", grace_s));
   }

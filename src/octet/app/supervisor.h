@@ -93,6 +93,7 @@ class Supervisor {
   void handle(const NodeEvent& event);
   void handle_end(int node, const NodeEnd& end);
   void lose(int node, std::string_view how);
+  void lose_late();
   void end_stall(const Stall& stall);
   int node_of(int rank) const;
   void stop_others(double grace_s);
@@ -147,6 +148,7 @@ class Supervisor {
   std::int64_t attempt_ = 0;
   std::int64_t returned_at_step_ = -1;          // the checkpoint that was there when a missing host came back
   bool stopping_ = false;                       // the nodes have been told to end their ranks
+  std::optional<Clock::time_point> late_at_;    // when all of them must have reported the end
   bool regrouping_ = false;                     // for no fault: a host has come back
   bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt
