@@ -34,70 +34,6 @@ std::string slice_file(int rank) {
   return name;
 }
 
-// A slice on its way into the file.
-struct Piece {
-  std::string tensor;
-  std::size_t slice = 0;  // of the manifest's tensor
-  const void* device = nullptr;
-  std::size_t bytes = 0;
-  bool steady = false;
-  std::size_t snapshot_offset = 0;
-};
-
-// What this rank adds to a checkpoint.
-struct Part {
-  Manifest manifest;          // sums to be filled in
-  std::vector<Piece> pieces;  // in the order of the file
-  std::vector<TensorDeclaration> declarations;
-};
-
-Part describe(int rank, std::int64_t step, std::span<const Entry> entries, const nlohmann::json& meta) {
-  Part result;
-  result.manifest.step = step;
-  if (rank == 0) result.manifest.meta = meta;
-  for (const Entry& entry : entries) {
-    const StoredTensor first = {entry.tensor.dtype, entry.global, {}};
-    StoredTensor& tensor = result.manifest.tensors.try_emplace(entry.name, first).first->second;
-    require(tensor.dtype == entry.tensor.dtype && tensor.shape == entry.global, "checkpoint: slices of ", entry.name,
-            " disagree");
-    require(
-        entry.tensor.contiguous() && is_within(entry.slice, entry.global) && entry.slice.elements() == entry.tensor.elements(),
-        "checkpoint: ", entry.name, " ", entry.tensor.shape, " is not the slice ", entry.slice.text(), " of ", entry.global);
-    if (entry.slice.elements() == 0) continue;
-    const std::size_t number = tensor.slices.size();
-    const std::string stored_name = number == 0 ? entry.name : concat(entry.name, "#", number);
-    tensor.slices.push_back({slice_file(rank), stored_name, entry.slice, 0});
-    result.pieces.push_back({.tensor = entry.name,
-                             .slice = number,
-                             .device = entry.tensor.data,
-                             .bytes = entry.tensor.bytes(),
-                             .steady = entry.steady});
-  }
-
-  // Wide dtypes first: all data are aligned.
-  std::map<std::string, StoredTensor>& tensors = result.manifest.tensors;
-  std::stable_sort(result.pieces.begin(), result.pieces.end(), [&](const Piece& a, const Piece& b) {
-    return size_of(tensors[a.tensor].dtype) > size_of(tensors[b.tensor].dtype);
-  });
-  std::size_t offset = 0;
-  for (Piece& piece : result.pieces) {
-    piece.snapshot_offset = offset;
-    offset += piece.bytes;
-    const StoredTensor& tensor = tensors[piece.tensor];
-    const StoredSlice& stored = tensor.slices[piece.slice];
-    result.declarations.push_back({stored.name, tensor.dtype, stored_shape(stored.slice)});
-  }
-  return result;
-}
-
-// Copies the pieces that are steady, or those that are not, to their places in the snapshot, and waits.
-void copy_pieces(Stream& stream, const std::vector<Piece>& pieces, bool steady, std::byte* snapshot) {
-  for (const Piece& piece : pieces) {
-    if (piece.steady == steady) stream.copy_to_host(snapshot + piece.snapshot_offset, piece.device, piece.bytes);
-  }
-  stream.synchronize();
-}
-
 // Gives `bytes` bytes of a piece from `offset` on, until the next call.
 using Source = std::function<std::span<const std::byte>(const Piece& piece, std::size_t offset, std::size_t bytes)>;
 
@@ -112,7 +48,7 @@ void write_slices(const fs::path& folder, int rank, Part& part, const Source& so
       sum.update(bytes);
       file.write(bytes);
     }
-    part.manifest.tensors[piece.tensor].slices[piece.slice].sum = sum.value();
+    part.stored(piece).sum = sum.value();
   }
   file.finish();
 }
@@ -290,11 +226,10 @@ void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entr
   Save save = {.key = concat("save ", saves_++), .step = step, .best = best, .part = {}, .failure = ""};
   // A failure here, too, is one of all ranks, which are about to wait for this one.
   attempt(save.failure, [&] {
-    save.part = describe(options_.ranks.rank, step, entries, meta);
+    save.part = describe_part(slice_file(options_.ranks.rank), step, entries);
+    if (options_.ranks.rank == 0) save.part.manifest.meta = meta;
     std::size_t wanted = options_.mode == WriteMode::now ? kChunkBytes : 0;
-    if (options_.mode == WriteMode::behind && !save.part.pieces.empty()) {
-      wanted = save.part.pieces.back().snapshot_offset + save.part.pieces.back().bytes;
-    }
+    if (options_.mode == WriteMode::behind) wanted = save.part.bytes();
     if (wanted > snapshot_bytes_) {
       snapshot_bytes_ = 0;
       snapshot_.reset();
@@ -321,7 +256,7 @@ void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entr
     attempt(save.failure, [&] { copy_pieces(*copies_, save.part.pieces, true, snapshot_.get()); });
     taken.set_value();
     write_checkpoint(options_, save, [this](const Piece& piece, std::size_t offset, std::size_t bytes) {
-      return std::span<const std::byte>(snapshot_.get() + piece.snapshot_offset + offset, bytes);
+      return std::span<const std::byte>(snapshot_.get() + piece.offset + offset, bytes);
     });
   });
 }

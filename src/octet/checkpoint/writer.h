@@ -12,30 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "octet/checkpoint/manifest.h"
+#include "octet/checkpoint/part.h"
 #include "octet/checkpoint/ranks.h"
-#include "octet/checkpoint/slice.h"
 #include "octet/device/device.h"
-#include "octet/tensor/tensor.h"
 
 namespace octet::checkpoint {
-
-// A piece of a global tensor in device memory. Several entries may be slices of one tensor; together, those of all ranks, they
-// must cover it, each element once.
-struct Entry {
-  std::string name;
-  Tensor tensor;  // contiguous; slice.elements() elements
-  Shape global;
-  Slice slice;
-  // Whether the tensor stays as it is until Writer::wait_for_snapshot() has returned. save() then copies it behind the caller's
-  // back.
-  bool steady = false;
-
-  // All of a tensor, under its own shape.
-  static Entry whole(std::string name, const Tensor& tensor) {
-    return {.name = std::move(name), .tensor = tensor, .global = tensor.shape, .slice = Slice::whole(tensor.shape)};
-  }
-};
 
 enum class WriteMode : std::uint8_t {
   behind,  // a thread copies to host memory, the snapshot, which is allocated once and reused, and writes it

@@ -1,0 +1,58 @@
+// What one rank adds to a checkpoint: its slices, in the order of the rank's safetensors file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "octet/checkpoint/manifest.h"
+#include "octet/checkpoint/safetensors.h"
+#include "octet/device/device.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::checkpoint {
+
+// A piece of a global tensor in device memory. Several entries may be slices of one tensor; together, those of all ranks, they
+// must cover it, each element once.
+struct Entry {
+  std::string name;
+  Tensor tensor;  // contiguous; slice.elements() elements
+  Shape global;
+  Slice slice;
+  // Whether the tensor stays as it is until the optimizer changes it. It may be copied behind the caller's back until then.
+  bool steady = false;
+
+  // All of a tensor, under its own shape.
+  static Entry whole(std::string name, const Tensor& tensor) {
+    return {.name = std::move(name), .tensor = tensor, .global = tensor.shape, .slice = Slice::whole(tensor.shape)};
+  }
+};
+
+// A slice on its way into the file.
+struct Piece {
+  std::string tensor;
+  std::size_t slice = 0;  // of the manifest's tensor
+  const void* device = nullptr;
+  std::size_t bytes = 0;
+  bool steady = false;
+  std::size_t offset = 0;  // in the data of the file
+};
+
+struct Part {
+  Manifest manifest;          // without sums
+  std::vector<Piece> pieces;  // in the order of the file
+  std::vector<TensorDeclaration> declarations;
+
+  std::size_t bytes() const { return pieces.empty() ? 0 : pieces.back().offset + pieces.back().bytes; }
+  StoredSlice& stored(const Piece& piece) { return manifest.tensors[piece.tensor].slices[piece.slice]; }
+};
+
+// Describes `entries` as slices of the file `file`. Requires that slices of one tensor agree about its dtype and shape.
+Part describe_part(const std::string& file, std::int64_t step, std::span<const Entry> entries);
+
+// Copies the pieces that are steady, or those that are not, to their offsets from `host` on, and waits.
+void copy_pieces(Stream& stream, const std::vector<Piece>& pieces, bool steady, std::byte* host);
+
+}  // namespace octet::checkpoint
