@@ -25,15 +25,6 @@ std::string in(pid_t process) { return concat("nsenter -t ", process, " -n -u --
 
 std::string cable(int host) { return concat("cable", host); }
 
-pid_t parent_of(pid_t process) {
-  std::ifstream status(concat("/proc/", process, "/status"));
-  for (std::string word; status >> word;) {
-    pid_t parent = -1;
-    if (word == "PPid:" && status >> parent) return parent;
-  }
-  return ::getpid();  // it has gone
-}
-
 void die_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
 // The first process of a host: what ends without a parent there is its child.
@@ -64,6 +55,15 @@ void die_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
 }
 
 }  // namespace
+
+pid_t parent_of(pid_t process) {
+  std::ifstream status(concat("/proc/", process, "/status"));
+  for (std::string word; status >> word;) {
+    pid_t parent = -1;
+    if (word == "PPid:" && status >> parent) return parent;
+  }
+  return ::getpid();  // it has gone
+}
 
 pid_t only_child_of(pid_t process) {
   std::ifstream children(concat("/proc/", process, "/task/", process, "/children"));

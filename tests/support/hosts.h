@@ -51,5 +51,7 @@ class Hosts {
 
 // The child of a process, or -1.
 pid_t only_child_of(pid_t process);
+// Returns this process if the other one has gone.
+pid_t parent_of(pid_t process);
 
 }  // namespace octet::testing
