@@ -89,6 +89,16 @@ TEST(RestartBudget, ANewerCheckpointClearsTheCount) {
 }
 
 // The hour is a sliding window: of restarts at 0 s and 600 s, the first is forgotten 3,600 s later.
+// A snapshot in memory is progress, too, but a checkpoint from which the first attempt went on is not.
+TEST(RestartBudget, GoingOnFromALaterStepClearsTheCount) {
+  RestartBudget budget({.restarts = 1, .per_hour = 0});
+  const auto after_step = [&](std::int64_t from_step) { return budget.judge({.code = kKilled, .from_step = from_step}).restarts; };
+  EXPECT_TRUE(after_step(40));
+  EXPECT_TRUE(after_step(44));
+  EXPECT_TRUE(after_step(45));
+  EXPECT_FALSE(after_step(45));
+}
+
 TEST(RestartBudget, CountsTheRestartsOfAnHour) {
   RestartBudget budget({.restarts = 3, .per_hour = 2});
   EXPECT_TRUE(after(budget, 0, 1).restarts);

@@ -1,6 +1,7 @@
 // `octet launch --supervise` and `octet status`: runs that faults do not end, and what people and scripts read about them.
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "octet/base/rng.h"
 #include "support/faults.h"
+#include "support/hosts.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -94,6 +96,77 @@ TEST_F(Supervise, KillsChangeNothing) {
   const std::string log = read_file(run_ / "out/logs/rank-00000.log");
   EXPECT_TRUE(says(log, concat("==== attempt ", kKills + 1, " ====\n")));
   EXPECT_TRUE(says(log, "Z step 70/70 "));
+}
+
+// Flips a bit in each snapshot that a supervisor keeps in memory.
+void damage_snapshots(pid_t supervisor) {
+  for (const auto& entry : std::filesystem::directory_iterator(concat("/proc/", supervisor, "/fd"))) {
+    std::error_code gone;
+    if (!std::filesystem::read_symlink(entry, gone).string().starts_with("/memfd:octet snapshot")) continue;
+    const auto bytes = static_cast<std::streamoff>(std::filesystem::file_size(entry));
+    if (bytes < 1 << 17) continue;  // a list of tensors
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const int byte = file.seekg(bytes / 2).get();
+    file.seekp(bytes / 2).put(static_cast<char>(byte ^ 4));
+  }
+}
+
+// Nothing is on the disk when a rank is killed. The first attempt began with other words than the next ones need.
+TEST_F(Supervise, GoesOnFromMemory) {
+  const std::string options =
+      "--resume none --checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=40 --training.global_batch_size=16 ";
+  ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  Process process(command(options), run_.path());
+  for (const int rank : {1, 0}) {
+    ASSERT_TRUE(process.read_to_step(rank == 1 ? 10 : 20));
+    kill_rank(rank);
+  }
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 3u);
+  EXPECT_GE(attempts[1]["from_step"], 6);
+  EXPECT_GE(attempts[2]["from_step"], 16);
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), concat("resuming after step ", attempts[2]["from_step"], " from memory")));
+}
+
+// A rank is killed while its checkpoint of step 10 has no name yet. The run must not go on from a later snapshot, or that
+// checkpoint would be missing for ever. From the snapshot of step 10 it may.
+TEST_F(Supervise, ASnapshotReplacesNoCheckpoint) {
+  for (const int every : {1, 10}) {
+    std::filesystem::remove_all(run_ / "out");
+    write_text(run_ / "slow", "");
+    Process process(command(concat("--checkpoint.interval=5 --checkpoint.keep_latest_k=0 --checkpoint.memory_every=", every,
+                                   " --training.steps=20 --training.global_batch_size=16 ")),
+                    run_.path(), with_faults(concat("rename */step-00000010 1+ hang while ", (run_ / "slow").string())));
+    ASSERT_TRUE(process.read_to_step(14));
+    std::filesystem::remove(run_ / "slow");
+    kill_rank(1);
+    const ProgramResult result = process.wait();
+    ASSERT_EQ(result.code, 0) << result.err;
+    const Json attempts = status()["attempts"];
+    ASSERT_EQ(attempts.size(), 2u);
+    EXPECT_EQ(attempts[1]["from_step"], every == 1 ? 5 : 10);
+    for (const char* step : {"05", "10", "15", "20"})
+      EXPECT_TRUE(std::filesystem::exists(run_ / concat("out/checkpoints/step-000000", step))) << step;
+  }
+}
+
+TEST_F(Supervise, DamagedSnapshotsAreNotLoaded) {
+  const std::string options = "--checkpoint.interval=4 --checkpoint.memory_every=1 --training.steps=24 --training.global_batch_size=16 ";
+  ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  Process process(command(options), run_.path());
+  ASSERT_TRUE(process.read_to_step(10));
+  const pid_t first = run_.pid_of_rank(0);
+  ::kill(first, SIGSTOP);  // so that no newer snapshot comes
+  damage_snapshots(parent_of(first));
+  ::kill(first, SIGKILL);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "in memory is damaged: rank 0: /proc/self/fd/")) << result.err;
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), "from out/checkpoints/step-"));
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
 }
 
 TEST_F(Supervise, StopsWhereStartingAgainCannotHelp) {
@@ -193,7 +266,7 @@ TEST_F(Supervise, IsSucceededAfterItsOwnDeath) {
 // are far apart and the steps slow.
 TEST_F(Supervise, GoesOnFromItsOwnCheckpoints) {
   ASSERT_EQ(run_.train("--training.steps=4").code, 0);
-  Process process(command("--resume none --run.set_aside=true --checkpoint.interval=40 --checkpoint.async=false "
+  Process process(command("--resume none --run.set_aside=true --checkpoint.interval=40 --checkpoint.async=false --checkpoint.memory_every=0 "
                           "--training.steps=80 --training.global_batch_size=32"),
                   run_.path());
   ASSERT_TRUE(process.read_to_step(2));
@@ -361,7 +434,7 @@ TEST_F(Supervise, MemoryThatIsUsedUpTwiceEndsTheRun) {
 // The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.
 TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
   ASSERT_EQ(run_.train("--training.steps=6 --checkpoint.interval=3 --checkpoint.keep_latest_k=0 --run.output_dir=first").code, 0);
-  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --training.steps=12", 1),
+  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=12", 1),
                   run_.path());
   ASSERT_TRUE(process.read_to_step(5));
   kill_rank(0);

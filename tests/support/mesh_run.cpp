@@ -32,10 +32,10 @@ Taken take(train::Engine& engine, const Steps& steps) {
     }
     // On odd steps the last rank asks to stop.
     const bool stops = step % 2 == 1;
-    engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), stops && options.rank == mesh.ranks() - 1);
+    engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), {.stop = stops && options.rank == mesh.ranks() - 1});
     const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
     engine.check_ranks();
-    EXPECT_EQ(engine.stop_asked(), stops) << "rank " << options.rank << ", step " << step;
+    EXPECT_EQ(engine.requests().stop, stops) << "rank " << options.rank << ", step " << step;
     taken.losses.push_back(scalars.loss_sum / scalars.token_count);
     taken.norm = scalars.grad_norm;
   }

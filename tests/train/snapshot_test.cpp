@@ -67,7 +67,7 @@ Saved save_twice(const train::EngineOptions& options, const Layout& layout) {
       engine.zero_gradients(1);
       const Tokens tokens = micro_batch(options, steps, step, layout.mesh.data_coordinate(rank));
       engine.forward_backward(tokens.batch(), nullptr);
-      engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), false, [&] {
+      engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), {}, [&] {
         beside.wait_for_snapshot();
         EXPECT_TRUE(bytes_of_steady(engine, entries) == saved) << "rank " << rank << ", step " << step << ": changed too early";
       });

@@ -101,7 +101,7 @@ class SavingRun {
     engine_->zero_gradients(accumulation_);
     for (std::int64_t micro = 0; micro < accumulation_; ++micro)
       engine_->forward_backward({.tokens = ids_, .targets = ids_}, nullptr);
-    engine_->apply(1e-5, ++step_, false, [&] {
+    engine_->apply(1e-5, ++step_, {}, [&] {
       const Clock::time_point start = Clock::now();
       writer_.wait_for_snapshot();
       waited = seconds_since(start);

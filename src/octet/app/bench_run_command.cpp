@@ -90,7 +90,7 @@ int run_bench_run(const BenchArgs& args) {
       const auto at = static_cast<std::size_t>(micro * micro_tokens), count = static_cast<std::size_t>(micro_tokens);
       engine.forward_backward({.tokens = all.subspan(at, count), .targets = all.subspan(at + 1, count)}, nullptr);
     }
-    engine.apply(1e-5, ++step, is_last);
+    engine.apply(1e-5, ++step, {.stop = is_last});
   };
   const auto finish = [&] {
     const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
@@ -109,7 +109,7 @@ int run_bench_run(const BenchArgs& args) {
     run_step(seconds_since(start) >= args.seconds);
     scalars = finish();
     ++steps;
-  } while (!engine.stop_asked());
+  } while (!engine.requests().stop);
   const double seconds = seconds_since(start) / static_cast<double>(steps);
   // Of this rank: what it shares with others counts once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();

@@ -28,12 +28,19 @@ void NodeRanks::start(const Order& order) {
   memory_kills_ = memory_kills();
   pages_.clear();
   group_.reset();
+  // The snapshots of ranks that another host runs now, or of another number of ranks, are of no use.
+  if (order.ranks.count != snapshots_ranks_) {
+    snapshots_.reset();
+    if (order.ranks.count > 0) snapshots_.emplace(order.ranks.count);
+    snapshots_ranks_ = order.ranks.count;
+  }
   if (order.ranks.count == 0) return;
   logs_.begin_attempt(order.attempt, order.ranks.first, order.ranks.count);
   ProcessGroupOptions group = local_ranks(order.ranks, order.command, options_.token);
   for (std::size_t i = 0; i < group.environment.size(); ++i) {
     group.environment[i].push_back(pages_.variable(order.ranks.first + static_cast<int>(i)));
     group.environment[i].push_back(telemetry::attempt_variable({.job = order.job, .number = order.attempt}));
+    group.environment[i].push_back(snapshots_->variable(static_cast<int>(i)));
   }
   group.grace_s = options_.grace_s;
   group.output = [this](int rank, StandardStream stream, std::string_view line) {

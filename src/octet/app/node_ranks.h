@@ -10,6 +10,7 @@
 #include "octet/app/node_messages.h"
 #include "octet/app/process_group.h"
 #include "octet/app/rank_logs.h"
+#include "octet/checkpoint/snapshot_memory.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
@@ -59,6 +60,8 @@ class NodeRanks {
   SignalPipe signals_;
   RankLogs logs_;
   telemetry::RankPages pages_;
+  std::optional<checkpoint::SnapshotMemory> snapshots_;
+  int snapshots_ranks_ = 0;
   Order order_;
   std::optional<ProcessGroup> group_;
   std::string what_;  // the sentence about the failure of this attempt

@@ -38,8 +38,9 @@ RestartBudget::Decision RestartBudget::judge(const End& end) {
   Decision decision{.code = end.code};
   const int most = most_restarts(end.code, end.cause);
   if (end.asked || most == 0) return decision;
-  if (end.saved_step > latest_step_) without_progress_ = {};
-  latest_step_ = std::max(latest_step_, end.saved_step);
+  const std::int64_t before = latest_step_.value_or(end.from_step);
+  latest_step_ = std::max({before, end.saved_step, end.from_step});
+  if (*latest_step_ > before) without_progress_ = {};
   while (!restarts_.empty() && end.at_s - restarts_.front() >= kHour) restarts_.pop_front();
   int& of_cause = without_progress_[static_cast<std::size_t>(end.cause)];
   const int all = std::accumulate(without_progress_.begin(), without_progress_.end(), 0);

@@ -1,13 +1,14 @@
 // Whether a run that has ended starts again, and when.
 //
 // The exit code says whether starting again can help, and how often; sometimes the cause of the end does. Restarts without
-// progress are counted: an attempt that has saved a later step than all attempts before clears the counts. Each restart waits
-// longer than the one before.
+// progress are counted: an attempt that has saved a later step than all attempts before, or has gone on from one, clears the
+// counts. Each restart waits longer than the one before.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 namespace octet::app {
@@ -35,6 +36,7 @@ class RestartBudget {
     Cause cause = Cause::unknown;
     bool asked = false;           // a person or a scheduler asked it to end
     std::int64_t saved_step = 0;  // of the last checkpoint that the attempt has saved; 0: none
+    std::int64_t from_step = 0;   // from which the attempt went on: of a checkpoint, or of a snapshot in memory
     double at_s = 0;              // the time, on any clock that goes on
   };
   struct Decision {
@@ -48,7 +50,7 @@ class RestartBudget {
  private:
   RestartLimits limits_;
   std::array<int, kCauses> without_progress_{};
-  std::int64_t latest_step_ = 0;  // that any attempt has saved
+  std::optional<std::int64_t> latest_step_;  // that any attempt has saved or gone on from
   std::deque<double> restarts_;   // of the last hour
 };
 

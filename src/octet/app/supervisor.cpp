@@ -501,6 +501,7 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
                              .cause = verdict_.cause(),
                              .asked = asked,
                              .saved_step = ranks_.pages().page(0).saved_step,
+                             .from_step = ranks_.pages().page(0).start_step,
                              .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
     if (decision.restarts) {
       attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";

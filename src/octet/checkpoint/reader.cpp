@@ -137,6 +137,12 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   fail(ExitCode::data, root.string(), ": no checkpoint of ", damaged.size(), " can be read: ", all);
 }
 
+Reader Reader::of_part(std::filesystem::path folder, Manifest part) {
+  Reader reader(std::move(folder), std::move(part), 0);
+  reader.check_share(0, 1);
+  return reader;
+}
+
 // Returns where the data of a slice are. Opens their file if necessary and checks that the tensor in the file agrees with the
 // manifest.
 Reader::Range Reader::range_of(const StoredTensor& tensor, const StoredSlice& stored) const {

@@ -59,6 +59,10 @@ class Reader {
                                            double retry_s = kRetryS,
                                            std::int64_t before = std::numeric_limits<std::int64_t>::max());
 
+  // Opens what one rank holds: `part` lists only slices of files in `folder` that this rank can read. Checks all of their bytes,
+  // and throws as open() does. Not collective.
+  static Reader of_part(std::filesystem::path folder, Manifest part);
+
   const std::filesystem::path& path() const { return path_; }
   std::int64_t step() const { return manifest_.step; }
   const nlohmann::json& meta() const { return manifest_.meta; }

@@ -279,15 +279,23 @@ Tensor SafetensorsFile::get(const TensorInfo& info) const {
   return {const_cast<std::byte*>(data), *info.dtype, shape};
 }
 
+std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, const Metadata& metadata) {
+  std::size_t data_bytes = 0;
+  const std::string text = header_text(tensors, metadata, data_bytes);
+  const std::uint64_t length = text.size();
+  std::string result(kLengthBytes, '\0');
+  std::memcpy(result.data(), &length, kLengthBytes);
+  return result + text;
+}
+
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors,
                                      const Metadata& metadata)
     : path_(path), temporary_(path.string() + concat(".tmp-", ::getpid())) {
-  const std::string header = header_text(tensors, metadata, missing_);
-  begins_ = {kLengthBytes + header.size()};
+  const std::string header = safetensors_header(tensors, metadata);
+  begins_ = {header.size()};
   for (const TensorDeclaration& tensor : tensors) begins_.push_back(begins_.back() + bytes_of(tensor.dtype, tensor.shape));
-  const std::uint64_t length = header.size();
+  missing_ = begins_.back() - begins_.front();
   writer_ = std::make_unique<FileWriter>(temporary_);
-  writer_->write(std::as_bytes(std::span(&length, 1)));
   writer_->write(header);
 }
 

@@ -90,6 +90,9 @@ struct TensorDeclaration {
   Shape shape;
 };
 
+// Returns what a file of these tensors begins with, up to its data.
+std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, const Metadata& metadata = {});
+
 // Writes a file of tensors that are declared in advance. The data are stored in the declared order. The caller passes every byte once,
 // in pieces of any size: in order with write(), or at any place with write_at(). finish() syncs the file to the disk and gives it its
 // name. Without finish(), the destructor deletes the temporary file. Throws Error{internal} "PATH: reason" if writing fails, for example

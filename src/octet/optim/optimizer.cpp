@@ -1,6 +1,7 @@
 #include "octet/optim/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -11,10 +12,13 @@
 namespace octet::optim {
 namespace {
 
+// What a rank adds to State::requests when it asks for a snapshot. A rank that asks to stop adds 1, and no run has so many ranks.
+constexpr double kSnapshot = 1 << 24;
+
 // The optimizer's state in device memory. The first four numbers are sums().
 struct State {
   double sum_squares;
-  double stops;
+  double requests;
   double loss_total[2];
   kernels::StepScalars scalars;
   std::int32_t updates;
@@ -89,9 +93,10 @@ Tensor Optimizer::sums() const { return {state_of(state_), DType::f64, {4}}; }
 
 void Optimizer::reset_sums(Stream& stream) { stream.zero(sums().data, sums().bytes()); }
 
-void Optimizer::ask_to_stop(Stream& stream) {
-  static constexpr double kOne = 1.0;
-  stream.copy_to_device(&state_of(state_)->stops, &kOne, sizeof kOne);
+void Optimizer::ask(Stream& stream, Requests requests) {
+  static constexpr double kNumbers[] = {0, 1, kSnapshot, kSnapshot + 1};
+  const double* const number = &kNumbers[(requests.stop ? 1 : 0) + (requests.snapshot ? 2 : 0)];
+  if (*number > 0) stream.copy_to_device(&state_of(state_)->requests, number, sizeof *number);
 }
 
 void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units) {
@@ -127,11 +132,11 @@ kernels::StepScalars Optimizer::read(Stream& stream) const {
   return host;
 }
 
-bool Optimizer::stop_asked(Stream& stream) const {
-  double stops = 0.0;
-  stream.copy_to_host(&stops, &state_of(state_)->stops, sizeof stops);
+Requests Optimizer::requests(Stream& stream) const {
+  double sum = 0.0;
+  stream.copy_to_host(&sum, &state_of(state_)->requests, sizeof sum);
   stream.synchronize();
-  return stops > 0.0;
+  return {.stop = std::fmod(sum, kSnapshot) > 0.0, .snapshot = sum >= kSnapshot};
 }
 
 }  // namespace octet::optim

@@ -7,7 +7,7 @@
 //     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
 //     optimizer.update(stream, number);                  // of all parameters' shards
-// Only read() and stop_asked() wait for the device where noted below. No function allocates memory after construction.
+// Only read() and requests() wait for the device where noted below. No function allocates memory after construction.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,12 @@ struct StepInput {
   std::uint32_t step = 0;  // number of this optimizer step, including skipped ones
 };
 
+// What a rank asks of all ranks, which hear of it together.
+struct Requests {
+  bool stop = false;      // after this step
+  bool snapshot = false;  // of the state after this step, in memory
+};
+
 class Optimizer {
  public:
   // The store must be materialised with gradients and moments, and must outlive the optimizer. Allocates a few hundred bytes of
@@ -53,11 +59,11 @@ class Optimizer {
   // [4] F64, device. The caller adds each element up over the ranks named here, before prepare():
   //   0     the sum of squares of this rank's gradient shards; over the ranks that hold the other shards. If several ranks of the
   //         tensor axis hold the same piece, only one of them counts it.
-  //   1     the number of ranks that ask to stop after this step; over all ranks
+  //   1     what the ranks ask for after this step; over all ranks
   //   2, 3  loss_total(); over the ranks that process different tokens
   Tensor sums() const;
-  // Records in sums() that this rank asks to stop after this step.
-  void ask_to_stop(Stream& stream);
+  // Records in sums() what this rank asks for after this step.
+  void ask(Stream& stream, Requests requests);
   // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
   // `units` are one of the ranges that the constructor was given. The number of launches does not depend on how many there are.
   void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
@@ -74,8 +80,8 @@ class Optimizer {
   void read(Stream& stream, kernels::StepScalars& host) const;
   // Copies the scalars to the host and waits. All are zero on the meta device.
   kernels::StepScalars read(Stream& stream) const;
-  // Whether any rank asked to stop after this step. Waits for the stream. Call it after sums() was added up over the ranks.
-  bool stop_asked(Stream& stream) const;
+  // What any rank asked for after this step. Waits for the stream. Call it after sums() was added up over the ranks.
+  Requests requests(Stream& stream) const;
 
   // [1] I32, device: the number of updates made, t of the bias correction. Skipped steps do not count. Checkpoints store it
   // beside the moments.

@@ -111,6 +111,7 @@ struct RunInfo {
   std::string started{};
   std::string changes{};
   std::int64_t checkpoint_step = 0;
+  std::string timeline{};
   std::int64_t best_step = 0;
   double best_eval_loss = kUnknown;
   std::int64_t lost_records = 0;
@@ -304,6 +305,9 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "checkpoint_step",
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
         r.checkpoint_step);
+  visit(FieldName{.json = "timeline",
+                  .help = "Snapshots in memory belong to this run if they have this name. It changes when steps are computed anew."},
+        r.timeline);
   visit(
       FieldName{
           .json = "best_step",

@@ -10,6 +10,7 @@
 #include "octet/base/visible.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/anomaly.h"
+#include "octet/train/snapshot_pace.h"
 
 namespace octet::train {
 namespace {
@@ -158,6 +159,9 @@ void check_config(const Config& config, std::int64_t ranks) {
   }
   check(parse_spike(config.anomaly.spike).has_value(), "anomaly.spike = \"", printable(config.anomaly.spike),
         "\": must be auto, off or a number above 1");
+
+  check(SnapshotPace::parse(config.checkpoint.memory_every).has_value(), "checkpoint.memory_every = \"",
+        printable(config.checkpoint.memory_every), "\": must be auto or a number of steps, 0 for none");
 
   const ParallelConfig& parallel = config.parallel;
   std::int64_t others = 1;

@@ -337,6 +337,7 @@ struct CheckpointConfig {
   bool async = true;
   std::int64_t max_failed_saves = 3;
   double retry_s = 60;
+  std::string memory_every = "auto";
 };
 template <FieldsOf<CheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -368,6 +369,12 @@ void visit_fields(C& c, auto&& visit) {
               .help = "How long reading checkpoints is tried again after an error that may pass, such as EIO.",
               .value = "seconds", .range = kNotNegative},
         c.retry_s);
+  visit(Field{.name = "memory_every",
+              .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run goes on after ranks were lost. "
+                      "0 takes none, auto as many as cost 1 % of the time.",
+              .value = "auto | STEPS",
+              .number = true},
+        c.memory_every);
 }
 
 struct AnomalyConfig {

@@ -327,11 +327,11 @@ void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {
   model_->begin_step(micro_batches, reduces);
 }
 
-void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, const std::function<void()>& before_update) {
+void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests asks, const std::function<void()>& before_update) {
   const TraceRange range(*stream_, "optimizer");
   parallel::Units& units = model_->units();
   bool updates = false;
-  if (asks_to_stop) optimizer_->ask_to_stop(*stream_);
+  optimizer_->ask(*stream_, asks);
   units.executor().run(model_->update_tasks(), [&](const parallel::Task& task) {
     switch (task.kind) {
       case parallel::Kind::squares:

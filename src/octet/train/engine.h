@@ -71,9 +71,9 @@ class Engine {
   // both.
   void forward_backward(const data::Batch& batch, nn::Watch* watch);
   // Does the rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
-  // `asks_to_stop`: this rank asks; stop_asked() then says so on all ranks. `before_update` is called once, when only the work
+  // `asks`: what this rank asks for; requests() then says so on all ranks. `before_update` is called once, when only the work
   // that changes parameters and moments remains to be enqueued. It may wait for whoever still reads them.
-  void apply(double learning_rate, std::uint32_t step, bool asks_to_stop = false,
+  void apply(double learning_rate, std::uint32_t step, optim::Requests asks = {},
              const std::function<void()>& before_update = {});
   // Says which step, from 1 on, the next micro-batches belong to. Only dropout depends on it, which drops other elements in each
   // step.
@@ -108,8 +108,8 @@ class Engine {
   // Throws Error{peer} if a rank is gone. Call it after the stream was synchronised, before results are kept.
   void check_ranks() const { groups_.check(); }
 
-  // Returns whether any rank asked to stop in the last apply(). Waits.
-  bool stop_asked() { return optimizer_->stop_asked(*stream_); }
+  // Returns what any rank asked for in the last apply(). Waits.
+  optim::Requests requests() { return optimizer_->requests(*stream_); }
 
   // Every pass has the one shape for which the memory was measured: a whole micro-batch. Returns {sum of losses, tokens} of all
   // ranks, each data coordinate with at most a micro-batch of whole rows of its own. Records nothing. A target that is

@@ -110,9 +110,14 @@ Trainer::Trainer(const TrainerOptions& options)
 }
 
 void Trainer::find_checkpoint() {
+  open_snapshots();
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   const double retry_s = config_.checkpoint.retry_s;
-  if (options_.resume == "auto") {
+  resumed_ = newest_snapshot();
+  from_memory_ = resumed_.has_value();
+  if (from_memory_) {
+    // It is of this job, so the run goes on whatever its first attempt began with.
+  } else if (options_.resume == "auto") {
     resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), retry_s);
   } else if (options_.resume != "none") {
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
@@ -249,7 +254,8 @@ void Trainer::load(const checkpoint::Reader& reader) {
               scales_are_new_ ? std::vector<std::string>{"fp8.*"} : std::vector<std::string>(),
               changes(changed, "recipe") ? checkpoint::OtherDtype::convert : checkpoint::OtherDtype::refuse);
   engine_->refresh();
-  step_ = saved_step_ = reader.step();
+  step_ = reader.step();
+  saved_step_ = from_memory_ ? -1 : step_;
   tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();
   anomaly_.restore(meta.at("anomaly"));
   in_danger_ = meta.value("in_danger", std::vector<std::string>());
@@ -270,7 +276,7 @@ bool Trainer::resume() {
   loader_->seek(continuation_.cursor);
   if (!continuation_.changes.empty()) anomaly_.begin_window();  // other losses are no spikes
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
-  log_info(concat("resuming after step ", step_, " from ", reader->path().string()));
+  log_info(concat("resuming after step ", step_, " from ", from_memory_ ? "memory" : reader->path().string()));
   if (init_from_is_gone(config_)) {
     log_info(
         concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
@@ -328,6 +334,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
     start_engine();
     reader = std::exchange(resumed_, std::nullopt);
   }
+  from_memory_ = false;
   load(*reader);
   calibrate();
   anomaly_.begin_row();
@@ -336,6 +343,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   info_.checkpoint_step = step_;
   restore_best(reader->meta());
   recorder_->rewind(step_);
+  begin_snapshots();
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
                             loader_->position(), count, remedy));
 }
@@ -363,6 +371,7 @@ void Trainer::skip(const std::vector<std::string>& linears) {
 
 // One optimizer step: the walk of docs/walk.md.
 kernels::StepScalars Trainer::step(Watch watch) {
+  const Clock::time_point start = Clock::now();
   world_.at_step(step_);
   if (watch.waits) engine_->model().units().start_waits();
   engine_->set_step(static_cast<std::uint32_t>(step_ + 1));
@@ -375,11 +384,15 @@ kernels::StepScalars Trainer::step(Watch watch) {
     tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size()) * world_.mesh().data_coordinates();
   }
   ++step_;
-  engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_),
-                 StopSignals::requested() != nullptr, [this] { writer_->wait_for_snapshot(); });
+  asked_ = {.stop = StopSignals::requested() != nullptr, .snapshot = wants_snapshot()};
+  engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_), asked_, [this] {
+    writer_->wait_for_snapshot();
+    wait_for_snapshot();
+  });
   const kernels::StepScalars scalars = engine_->optimizer().read(engine_->stream());
   engine_->check_ranks();
   if (watch.waits) waits_ = engine_->model().units().take_waits();  // the stream is empty
+  step_s_ = seconds_since(start);
   return scalars;
 }
 
@@ -424,6 +437,7 @@ ExitCode Trainer::run() {
                                     },
                                 .published = [this](std::int64_t step) { record_checkpoint(step); }});
   if (keeps_as_before) writer_->delete_surplus(step_, best_->checkpoint());
+  begin_snapshots();
   calibrate();
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
   recorder_ = std::make_unique<telemetry::Recorder>(
@@ -442,6 +456,7 @@ ExitCode Trainer::run() {
     recorder_->write_run_info(info_);
     peak_ = peak_of(info_.device_name);
   }
+  save_what_was_due();
   meter_ = std::make_unique<telemetry::StepMeter>(
       telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_, .processes = world_.size()});
 
@@ -496,7 +511,8 @@ ExitCode Trainer::run() {
     // Several ranks stop after the same step: one of which they all know that a rank had been asked when its optimizer was
     // enqueued.
     const char* stop = StopSignals::requested();
-    if (world_.size() > 1) stop = !engine_->stop_asked() ? nullptr : stop ? stop : "another rank was asked to stop";
+    const optim::Requests asked = world_.size() > 1 ? engine_->requests() : asked_;
+    if (world_.size() > 1) stop = !asked.stop ? nullptr : stop ? stop : "another rank was asked to stop";
     const bool saves = every(config_.checkpoint.interval, step_);
     const bool saves_best = config_.evaluation.keep_best && best_->step() == step_;
     if ((saves || saves_best) && step_ < last && !stop) {
@@ -514,6 +530,7 @@ ExitCode Trainer::run() {
       world_.barrier("done");
       return ExitCode::preempted;
     }
+    if (asked.snapshot && step_ < last) take_snapshot();
   }
   const bool pauses = step_ < steps_ && !best_->is_stale();
   if (step_ < steps_ && !pauses) log_info(why_it_ends());

@@ -8,6 +8,7 @@
 
 #include "octet/checkpoint/reader.h"
 #include "octet/checkpoint/run_lock.h"
+#include "octet/checkpoint/snapshots.h"
 #include "octet/checkpoint/writer.h"
 #include "octet/data/loader.h"
 #include "octet/telemetry/meter.h"
@@ -23,6 +24,7 @@
 #include "octet/train/held_out.h"
 #include "octet/train/history.h"
 #include "octet/train/peak.h"
+#include "octet/train/snapshot_pace.h"
 #include "octet/train/world.h"
 
 namespace octet::train {
@@ -70,6 +72,19 @@ class Trainer {
 
  private:
   void find_checkpoint();
+  // Snapshots in the memory of a supervisor (trainer_snapshots.cpp). Without one, nothing happens.
+  void open_snapshots();
+  std::optional<checkpoint::Reader> newest_snapshot();
+  // Begins a timeline, unless the run goes on from a snapshot, and makes room. Call it when step_ is where the run goes on.
+  void begin_snapshots();
+  std::string new_timeline();
+  // Saves what the interval demands of the step of the snapshot that the run goes on from, if that was not saved any more.
+  void save_what_was_due();
+  // Whether rank 0 asks for a snapshot after the present step.
+  bool wants_snapshot();
+  void take_snapshot();
+  // Before the optimizer changes what the snapshot copies.
+  void wait_for_snapshot();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();
@@ -136,6 +151,8 @@ class Trainer {
   std::optional<Best> best_;                   // always there after the constructor
   std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
+  bool from_memory_ = false;                   // the run goes on from a snapshot
+  std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began
   bool scales_are_new_ = true;                 // not loaded from a checkpoint; calibrate() has not run
   std::optional<History> old_history_;         // on the first rank: to be set aside before the first step
@@ -163,7 +180,19 @@ class Trainer {
   std::string base_hash_;                                                                // of the model beneath adapters
   std::optional<Peak> peak_;                                                             // on the first rank
   Waits waits_;                                 // in the last step whose waits were watched
-  std::unique_ptr<checkpoint::Writer> writer_;  // the last member, because its thread uses the others until it ends
+  std::string timeline_;        // of snapshots; the same on all ranks
+  int timelines_ = 0;           // that this process has begun
+  std::optional<SnapshotPace> pace_;
+  struct SnapshotCost {
+    std::int64_t step = 0;
+    double held_s = 0;  // so long training waited for it
+  };
+  std::optional<SnapshotCost> snapshot_cost_;  // of the last one, until pace_ has heard of it
+  optim::Requests asked_;                      // by this rank in the last step
+  double step_s_ = 0;                          // how long the last step took
+  // The last members, because their threads use the others until they end.
+  std::unique_ptr<checkpoint::Writer> writer_;
+  std::unique_ptr<checkpoint::Snapshots> snapshots_;
 };
 
 }  // namespace octet::train

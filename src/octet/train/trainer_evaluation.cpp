@@ -8,6 +8,7 @@
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/train/restore.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {

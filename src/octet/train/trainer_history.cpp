@@ -13,9 +13,9 @@ void Trainer::judge_history() {
   const fs::path folder = config_.run.output_dir, root = folder / "checkpoints", about = folder / "run.json";
   const double retry_s = config_.checkpoint.retry_s;
   const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
-  if (resumed_ && name(resumed_->path()).parent_path() == name(root)) kept_step_ = resumed_->step();
+  if (resumed_ && (from_memory_ || name(resumed_->path()).parent_path() == name(root))) kept_step_ = resumed_->step();
   const bool automatic = options_.resume == "auto";
-  if (automatic && resumed_) return;
+  if ((automatic && resumed_) || from_memory_) return;
   if (automatic) {
     const std::int64_t recorded =
         retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).checkpoint_step : 0; });

@@ -1,0 +1,44 @@
+// Memory of a host for the snapshots of its ranks. A supervisor makes it and its ranks inherit it, so a snapshot outlives the
+// rank that wrote it. The memory goes when the supervisor and its ranks have ended, however they end.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/base/descriptor.h"
+
+namespace octet::checkpoint {
+
+// Room for one snapshot of one rank: two files without a name, memfd_create(2).
+struct SnapshotSlot {
+  int data = -1;      // a safetensors file
+  int manifest = -1;  // this rank's part of a manifest, written last; empty: there is no snapshot
+};
+
+// Three, because one is being written while ranks that are behind may still lack the one before it.
+inline constexpr int kSlotsPerRank = 3;
+
+class SnapshotMemory {
+ public:
+  // Makes empty slots for the ranks of this host. They take memory as ranks fill them. Throws Error{internal}.
+  explicit SnapshotMemory(int ranks);
+  // "OCTET_SNAPSHOTS=...", for the environment of a rank of this host, counted from 0.
+  std::string variable(int local_rank) const;
+
+ private:
+  std::vector<Descriptor> files_;
+};
+
+// What a rank finds in OCTET_SNAPSHOTS.
+struct InheritedSlots {
+  std::vector<SnapshotSlot> host;  // of all ranks of this host
+  std::vector<SnapshotSlot> own;   // where this rank writes
+};
+// Reads the value of the variable. Throws Error{config} if it does not name open files.
+InheritedSlots slots_in(std::string_view value);
+// Returns nothing without a supervisor.
+std::optional<InheritedSlots> inherited_slots();
+
+}  // namespace octet::checkpoint

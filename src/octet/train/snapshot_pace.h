@@ -1,0 +1,30 @@
+// After which steps a run takes snapshots in memory: checkpoint.memory_every.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace octet::train {
+
+class SnapshotPace {
+ public:
+  // Returns nothing unless `text` is "auto" or a number of steps.
+  static std::optional<SnapshotPace> parse(const std::string& text);
+
+  bool takes_none() const { return every_ == 0; }
+  bool is_auto() const { return !every_; }
+  // Whether a snapshot is due after `step`. With "auto", the first one of a process is due after its second step.
+  bool due(std::int64_t step);
+  // The snapshot after `step` has cost training `cost_s` seconds, of which a step takes `step_s`. With "auto", snapshots are then so
+  // far apart that they cost 1 % of the time.
+  void took(std::int64_t step, double cost_s, double step_s);
+
+ private:
+  explicit SnapshotPace(std::optional<std::int64_t> every) : every_(every) {}
+
+  std::optional<std::int64_t> every_;  // nothing: auto
+  std::optional<std::int64_t> next_;
+};
+
+}  // namespace octet::train

@@ -1,0 +1,136 @@
+// Snapshots of a run in the memory of its supervisors.
+#include <algorithm>
+
+#include "octet/base/control_group.h"
+#include "octet/base/directory.h"
+#include "octet/base/log.h"
+#include "octet/base/retry.h"
+#include "octet/checkpoint/steps.h"
+#include "octet/telemetry/attempts.h"
+#include "octet/telemetry/format.h"
+#include "octet/telemetry/jsonl.h"
+#include "octet/train/entries.h"
+#include "octet/train/trainer.h"
+
+namespace octet::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kMostOfMemory = 0.4;  // of a host's, for the snapshots of all its ranks
+
+// Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which holds `bytes`.
+void check_room(std::size_t bytes, std::size_t slots_of_host) {
+  const HostMemory memory = host_memory();
+  if (!memory.total_bytes) return;
+  const double needed = static_cast<double>(bytes) * static_cast<double>(slots_of_host);
+  const double most = kMostOfMemory * static_cast<double>(*memory.total_bytes);
+  demand(needed <= most, ExitCode::does_not_fit, slots_of_host, " snapshots of ", telemetry::format_bytes(bytes), " are more than 40 % of this host's ",
+         telemetry::format_bytes(*memory.total_bytes), " of memory; --checkpoint.memory_every=0 takes none");
+}
+
+}  // namespace
+
+void Trainer::open_snapshots() {
+  pace_ = SnapshotPace::parse(config_.checkpoint.memory_every);
+  std::optional<checkpoint::InheritedSlots> slots = checkpoint::inherited_slots();
+  if (!slots || pace_->takes_none()) return;
+  snapshots_ = std::make_unique<checkpoint::Snapshots>(checkpoint::SnapshotsOptions{
+      .slots = std::move(*slots), .rank = world_.rank(), .size = world_.size(), .may_publish = [this] {
+        if (recorder_) recorder_->sync();  // a snapshot must not be ahead of its metrics
+      }});
+}
+
+std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
+  if (!snapshots_) return std::nullopt;
+  const fs::path folder = config_.run.output_dir, about = folder / "run.json";
+  std::string timeline;
+  if (world_.is_first()) {
+    const double retry_s = config_.checkpoint.retry_s;
+    timeline = retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).timeline : ""; });
+    const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(folder / "checkpoints"); });
+    if (!found.empty()) on_disk_ = found.front().step;
+  }
+  if (!timeline.starts_with(telemetry::own_attempt().job + "/")) timeline.clear();  // of another job
+  timeline_ = world_.from_first("the timeline of snapshots", timeline);
+  if (timeline_.empty()) return std::nullopt;
+  // A checkpoint that was begun and is not there would be missing for ever, if the run went on from a later step.
+  const auto usable = [this](std::int64_t step, const nlohmann::json& meta) {
+    const auto saved = meta.at("saved_step").get<std::int64_t>();
+    return step >= on_disk_ && (saved <= on_disk_ || saved == step);
+  };
+  return snapshots_->newest(world_.checkpoint_ranks(), timeline_, usable, log_shared_warning);
+}
+
+std::string Trainer::new_timeline() {
+  const telemetry::OwnAttempt attempt = telemetry::own_attempt();
+  return concat(attempt.job, "/", attempt.number, "/", ++timelines_);
+}
+
+void Trainer::begin_snapshots() {
+  if (!snapshots_) return;
+  std::size_t bytes = 0;
+  models::Decoder& model = engine_->model();
+  for (const checkpoint::Entry& entry : read_entries(model.parameters(), model.scales(), &engine_->optimizer()))
+    bytes += entry.tensor.bytes();
+  std::string failure;
+  try {
+    check_room(bytes, checkpoint::inherited_slots()->host.size());
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  failure = checkpoint::common_failure(world_.checkpoint_ranks(), "room for snapshots", failure);
+  demand(failure.empty() || pace_->is_auto(), ExitCode::does_not_fit, failure);
+  if (!failure.empty()) {
+    log_shared_warning(concat("no snapshots are taken: ", failure));
+    snapshots_.reset();
+    timeline_.clear();
+    return;
+  }
+  if (!from_memory_) timeline_ = new_timeline();
+  info_.timeline = timeline_;
+  if (recorder_) recorder_->write_run_info(info_);  // after a rollback
+  snapshots_->go_on(timeline_, step_);
+}
+
+void Trainer::save_what_was_due() {
+  if (!from_memory_) return;
+  const bool interval = config_.checkpoint.interval > 0 && step_ % config_.checkpoint.interval == 0;
+  const bool best = config_.evaluation.keep_best && best_->step() == step_;
+  if (!interval && !best) return;
+  const bool there = world_.is_first() && path_exists(checkpoint_folder(step_));
+  if (world_.from_first("the checkpoint of the snapshot's step", there ? "is there" : "") == "is there") {
+    saved_step_ = step_;
+  } else {
+    save_if_possible();
+  }
+}
+
+bool Trainer::wants_snapshot() {
+  if (!snapshots_ || !world_.is_first() || snapshots_->busy()) return false;
+  if (const auto cost = std::exchange(snapshot_cost_, std::nullopt)) {
+    // On a CPU the copy takes time from training, even if nobody waits for it.
+    pace_->took(cost->step, cost->held_s + (device_ == DeviceKind::cpu ? snapshots_->took_s() : 0), step_s_);
+  }
+  return pace_->due(step_);
+}
+
+void Trainer::take_snapshot() {
+  const telemetry::PausedMeter paused(*meter_);
+  const Clock::time_point start = Clock::now();
+  engine_->settle();
+  models::Decoder& model = engine_->model();
+  nlohmann::json about = meta();
+  about["saved_step"] = std::max<std::int64_t>(saved_step_, 0);
+  snapshots_->save(step_, engine_->stream(), read_entries(model.parameters(), model.scales(), &engine_->optimizer()), about);
+  snapshot_cost_ = {.step = step_, .held_s = seconds_since(start)};
+}
+
+void Trainer::wait_for_snapshot() {
+  if (!snapshots_) return;
+  const Clock::time_point start = Clock::now();
+  snapshots_->wait_for_copy();
+  if (snapshot_cost_) snapshot_cost_->held_s += seconds_since(start);
+}
+
+}  // namespace octet::train

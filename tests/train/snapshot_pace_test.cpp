@@ -1,0 +1,39 @@
+#include "octet/train/snapshot_pace.h"
+
+#include <gtest/gtest.h>
+
+namespace octet::train {
+namespace {
+
+TEST(SnapshotPace, ReadsItsText) {
+  for (const char* text : {"", "-1", "2.5", "every", "5 ", "99999999999999999999"}) EXPECT_FALSE(SnapshotPace::parse(text)) << text;
+  EXPECT_TRUE(SnapshotPace::parse("auto")->is_auto());
+  EXPECT_TRUE(SnapshotPace::parse("0")->takes_none());
+  EXPECT_FALSE(SnapshotPace::parse("3")->is_auto());
+}
+
+TEST(SnapshotPace, AFixedNumberOfSteps) {
+  SnapshotPace pace = *SnapshotPace::parse("4");
+  pace.took(4, 100, 1);  // what it costs does not matter
+  for (std::int64_t step = 5; step <= 20; ++step) EXPECT_EQ(pace.due(step), step % 4 == 0) << step;
+  SnapshotPace none = *SnapshotPace::parse("0");
+  for (std::int64_t step = 1; step <= 20; ++step) EXPECT_FALSE(none.due(step));
+}
+
+TEST(SnapshotPace, AutoCostsOnePercent) {
+  SnapshotPace pace = *SnapshotPace::parse("auto");
+  EXPECT_FALSE(pace.due(41));
+  EXPECT_TRUE(pace.due(42)) << "the second step of a process that goes on from step 40";
+  pace.took(42, 0.5, 2);  // 0.5 s are 1 % of 25 steps
+  EXPECT_FALSE(pace.due(66));
+  EXPECT_TRUE(pace.due(67));
+  EXPECT_TRUE(pace.due(69)) << "still due if the one before was not finished";
+  pace.took(69, 0, 2);
+  EXPECT_TRUE(pace.due(70));
+  pace.took(70, 1e9, 1e-3);
+  EXPECT_FALSE(pace.due(100'069));
+  EXPECT_TRUE(pace.due(100'070));
+}
+
+}  // namespace
+}  // namespace octet::train
