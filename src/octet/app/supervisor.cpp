@@ -549,7 +549,7 @@ void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::Rank
   attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
   attempt.from_step = page.start_step;
   attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
-  attempt.checkpoint_step = page.saved_step > 0 ? page.saved_step.load() : attempt.from_step;
+  attempt.checkpoint_step = page.saved_step;
   has_saved_ = has_saved_ || page.saved_step > 0;
 }
 

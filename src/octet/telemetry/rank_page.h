@@ -60,7 +60,7 @@ struct RankPage {
   std::atomic<Phase> phase = Phase::starting;
   std::atomic<std::int64_t> step = 0;                           // finished
   std::atomic<std::int64_t> start_step = 0;                     // from which it goes on; known once it trains
-  std::atomic<std::int64_t> saved_step = 0;                     // of the last checkpoint that this process has published; 0: none
+  std::atomic<std::int64_t> saved_step = 0;                     // of the newest checkpoint in the run's folder; 0: none
   std::atomic<std::int64_t> changed_ns = 0;                     // when phase or step changed
   std::atomic<std::int64_t> first_step_ns = 0;                  // when the first step of this process was finished
   std::array<std::atomic<std::int64_t>, kPhases> entered_ns{};  // when each phase began, the first time

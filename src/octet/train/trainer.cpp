@@ -423,6 +423,7 @@ ExitCode Trainer::run() {
   page_.enter(Phase::loading);
   const bool keeps_as_before = resume();
   page_.start_step = step_;
+  page_.saved_step = newest_checkpoint();
   if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
   writer_ = std::make_unique<checkpoint::Writer>(
       checkpoint::WriterOptions{.root = directory / "checkpoints",

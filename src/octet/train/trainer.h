@@ -102,6 +102,8 @@ class Trainer {
   // with.
   void restore_best(const nlohmann::json& meta);
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
+  // On the first rank, the step of the newest checkpoint in run.output_dir from which the run goes on; 0: there is none.
+  std::int64_t newest_checkpoint() const { return from_memory_ ? on_disk_ : kept_step_.value_or(0); }
   // Says that evaluation.patience ends the run.
   std::string why_it_ends() const;
   // Whether the run goes on, with the same checkpoint.keep_latest_k and keep_every. If they are others, a person may have forgotten

@@ -112,7 +112,7 @@ telemetry::RunInfo Trainer::run_info() const {
   info.commit = commit();
   info.started = utc_now();
   info.changes = text_of_record(continuation_.record);
-  info.checkpoint_step = from_memory_ ? on_disk_ : kept_step_.value_or(0);
+  info.checkpoint_step = newest_checkpoint();
   info.timeline = timeline_;
   info.best_step = best_->step();
   info.best_eval_loss = best_->loss();
