@@ -7,6 +7,7 @@
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/adamw/adamw.h"
+#include "octet/kernels/bit_sums/bit_sums.h"
 #include "octet/kernels/column_sums/column_sums.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
@@ -269,6 +270,8 @@ class KernelBench {
       const kernels::TensorList gradients(stream_->device(), {g});
       time("sum of squares, " + state, static_cast<double>(g.bytes()),
            [&] { kernels::sum_squares(*stream_, scratch_, {.x = gradients, .total = total.as<double>()}); });
+      time("sum of bits, " + state, static_cast<double>(g.bytes()),
+           [&] { kernels::bit_sums(*stream_, {.x = gradients, .sums = static_cast<std::uint64_t*>(total.data)}); });
     }
   }
 
