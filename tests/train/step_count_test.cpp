@@ -166,9 +166,9 @@ TEST(StepCount, HybridMeshesReduceTheirPartsOverReplicasOnceAStep) {
   const Layout layout{.mesh = Mesh({2, 4, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16};
   const Result r = count(layout, 5);
   EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 5 * 0.75 * 2 * kParameters);
-  // The scalars are the loss, its tokens and the request to stop, in F64. The amaxes belong to the operands of four linears in
-  // each block.
-  const double scalars = 3 * sizeof(double), amaxes = kLayers * 4 * 3 * sizeof(float);
+  // The scalars are the sum of squares, the loss, its tokens and the request to stop, in F64. The amaxes belong to the operands of
+  // four linears in each block.
+  const double scalars = 4 * sizeof(double), amaxes = kLayers * 4 * 3 * sizeof(float);
   EXPECT_EQ(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4 + scalars + amaxes);
 }
 

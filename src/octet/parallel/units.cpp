@@ -246,6 +246,13 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   for (const Sum& sum : sums) {
     if (sum.slot.data != sum.mine.data) compute_.copy(sum.mine.data, sum.slot.data, sum.mine.bytes());
   }
+  if (sums.empty() || groups_.replicas->size() == 1) return;
+  // NCCL may have added up in another order in each replica. All of them take the sums of the first, so that their weights stay
+  // equal to the bit.
+  exchange([&](Stream& params) {
+    const comm::Batch batch(*groups_.replicas, params);
+    for (const Sum& sum : sums) groups_.replicas->broadcast(params, {.x = sum.mine});
+  });
 }
 
 void Units::refresh(Arena& scratch) {

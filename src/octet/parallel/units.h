@@ -46,7 +46,7 @@ class Units {
   std::size_t pieces_of(const Task& update) const;
   // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
-  // Sums, over the ranks of the tensor axis that hold the same piece, the gradients of these units. They must be reduced.
+  // Sums the reduced gradients of pieces that several ranks of the tensor axis hold. All replicas then have the same bits.
   void sum_over_holders(Arena& scratch, UnitRange units);
 
   // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for

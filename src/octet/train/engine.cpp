@@ -364,10 +364,13 @@ void Engine::update(const parallel::Task& task) {
 void Engine::add_up_ranks(Stream& params) {
   const Tensor sums = optimizer_->sums();
   groups_.shards->all_reduce(params, scratch(), {.x = sums});  // also the fence after which parts that were gathered may change
-  groups_.tensor->all_reduce(params, scratch(), {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
-  groups_.replicas->all_reduce(params, scratch(), {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
+  groups_.tensor->all_reduce(params, scratch(), {.x = sums.slice_rows(0, 2)});  // which have seen the same tokens
   // Only the last stage knows the loss.
   model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, scratch(), {.x = sums}); });
+  // Replicas hold the same gradients, but NCCL may have added up their squares in another order in each of them. All of them take
+  // the sum of the first, so that their weights stay equal to the bit.
+  if (groups_.replicas->rank() > 0) params.zero(sums.data, sizeof(double));
+  groups_.replicas->all_reduce(params, scratch(), {.x = sums});
   if (double* const total = router_total(Routed::step)) {
     all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
   }
