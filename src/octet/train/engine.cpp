@@ -89,6 +89,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   if (options_.training) {
     optimizer_ =
         std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer, model_->units().update_work());
+    replica_check_.emplace(*device_, options_.layout.mesh, options_.rank, groups_, model_->parameters(), model_->scales(),
+                           optimizer_->updates());
   }
   // The most passes that a stage ever has under way: more micro-batches than these do not change it.
   const parallel::Stages stages = options_.layout.mesh.stages();
@@ -166,6 +168,7 @@ void Engine::dry_run() {
     for (const parallel::Parameter& p : model_->parameters().parameters()) {
       if (p.spec.saved) whole(p);
     }
+    compare_replicas();
     zero_gradients(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
     for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
   }
@@ -436,6 +439,11 @@ void Engine::observe_weights(nn::Watch& watch) {
 Tensor Engine::whole(const parallel::Parameter& p) {
   model_->units().wait_for_states(*stream_);
   return wholes_->of(p, scratch());
+}
+
+std::optional<Disagreement> Engine::compare_replicas() {
+  model_->units().wait_for_states(*stream_);
+  return replica_check_->compare(*stream_, scratch(), model_->units());
 }
 
 Engine::RouterLosses Engine::read_router_losses(Routed what) {

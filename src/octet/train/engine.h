@@ -16,6 +16,7 @@
 #include "octet/optim/optimizer.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/whole.h"
+#include "octet/train/replica_check.h"
 
 namespace octet::train {
 
@@ -98,6 +99,10 @@ class Engine {
   // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
   // the first. All ranks call it together.
   Tensor whole(const parallel::Parameter& p);
+
+  // Compares the state with that of the ranks that must hold the same (replica_check.h). All ranks call it together, between
+  // steps. Waits.
+  std::optional<Disagreement> compare_replicas();
 
   // Must be called, by all ranks together, before an engine is destroyed whose groups live on. Nothing runs on it afterwards.
   void close();
@@ -210,6 +215,7 @@ class Engine {
   Buffer batch_, evaluation_total_, logits_;
   Buffer router_total_;  // [2, router_numbers()] F64
   std::unique_ptr<parallel::Wholes> wholes_;
+  std::optional<ReplicaCheck> replica_check_;  // of an engine that trains
   std::uint32_t step_ = 1;
 };
 
