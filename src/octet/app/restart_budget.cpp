@@ -28,6 +28,7 @@ int most_restarts(int code, Cause cause) {
       return cause == Cause::storage ? 2 : 0;
     case ExitCode::internal:
     case ExitCode::peer:
+    case ExitCode::unfit:
     case ExitCode::stalled:
       break;
   }

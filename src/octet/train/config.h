@@ -1,6 +1,6 @@
-// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h, config_evaluation.h
-// and config_lora.h: its default, its choices or range, and the sentence that --print-config, docs/reference/configuration.md and
-// shell completion show.
+// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h, config_evaluation.h,
+// config_health.h and config_lora.h: its default, its choices or range, and the sentence that --print-config,
+// docs/reference/configuration.md and shell completion show.
 //
 // Paths are relative to the current directory, not to the file.
 #pragma once
@@ -17,6 +17,7 @@
 #include "octet/base/json.h"
 #include "octet/train/config_architecture.h"
 #include "octet/train/config_evaluation.h"
+#include "octet/train/config_health.h"
 #include "octet/train/config_lora.h"
 
 namespace octet::models {
@@ -483,6 +484,7 @@ struct Config {
   ActivationCheckpointConfig activation_checkpoint;
   CheckpointConfig checkpoint;
   AnomalyConfig anomaly;
+  HealthConfig health;
   CommConfig comm;
   MetricsConfig metrics;
 
@@ -504,6 +506,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);
   visit(Field{.name = "checkpoint", .help = "When to save, what to keep and how to resume."}, c.checkpoint);
   visit(Field{.name = "anomaly", .help = "What happens after a loss spike."}, c.anomaly);
+  visit(Field{.name = "health", .help = "How the run notices hardware that computes or keeps wrong bits."}, c.health);
   visit(Field{.name = "comm", .help = "How ranks find each other and how long they wait."}, c.comm);
   visit(Field{.name = "metrics", .help = "Logging."}, c.metrics);
 }

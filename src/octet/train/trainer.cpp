@@ -188,6 +188,7 @@ nlohmann::json Trainer::meta() const {
 void Trainer::save() {
   if (saved_step_ == step_) return;
   engine_->settle();
+  compare_replicas();  // so that a checkpoint does not keep what a faulty machine has changed
   models::Decoder& model = engine_->model();
   if (world_.is_first()) {  // the writer is idle
     best_->forget_deleted([&](std::int64_t step) { return path_exists(checkpoint_folder(step)); });
@@ -476,12 +477,15 @@ ExitCode Trainer::run() {
     meter_->add_data_time(loader_->take_wait_s());
     meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);
 
+    if (every(config_.health.replicas_every, step_)) compare_replicas();
+
     const bool masked = scalars.token_count == 0;  // the optimizer changed nothing, and there is no loss to judge
     const Anomaly::Verdict verdict =
         masked ? Anomaly::Verdict::fine : anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
     if (masked) log_shared_warning(concat("step ", step_, ": no token of its batch is trained on; skipped"));
     if (verdict == Anomaly::Verdict::spike || verdict == Anomaly::Verdict::not_finite) {
       const telemetry::PausedMeter paused(*meter_);
+      compare_replicas();  // a rollback would hide that a machine is the cause
       roll_back(verdict);
       if (step_ < next) {
         health_.take(step_);

@@ -114,6 +114,9 @@ class Trainer {
   void save_if_possible();
   void save_for_good();
   void wait_for_writer();
+  // Ends the run if ranks that must hold the same state do not: with Error{unfit} on those that the others outvote, with
+  // Error{peer} on all others. All ranks call it together, between steps.
+  void compare_replicas();
   // Calls a function that saves. Training survives a checkpoint that cannot be written, until checkpoint.max_failed_saves of them
   // fail in a row.
   void survive(const std::function<void()>& save);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "octet/base/checksum.h"
+#include "octet/base/process_identity.h"
 #include "octet/comm/multicast.h"
 #include "octet/comm/transport.h"
 #include "octet/device/cuda/cuda_device.h"
@@ -92,6 +93,8 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
   }
   const DeviceKind kind = device_of(config);
   device_ = make_device(kind, kind == DeviceKind::cuda ? gpu_of(where) : 0);
+  name_ = concat("rank ", rank_, " (", ProcessIdentity::mine().host, kind == DeviceKind::cuda ? concat(" GPU ", gpu_of(where)) : "",
+                 ")");
   const auto set = [this](const std::string& key, std::string_view value, int reads) { rendezvous_->set(key, value, reads); };
   const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
   const auto blame = [this](const std::vector<int>& ranks) {
@@ -134,6 +137,12 @@ std::string World::from_first(const std::string& what, const std::string& value)
   if (is_first()) rendezvous_->set(what, value, size());
   return rendezvous_->get(what, kFilesTimeoutS);
 }
+
+void World::tell(const std::string& what, const std::string& value) {
+  if (rendezvous_) rendezvous_->set(what, value);
+}
+
+std::string World::hear(const std::string& what) { return rendezvous_ ? rendezvous_->get(what) : ""; }
 
 void World::barrier(const std::string& name) {
   if (rendezvous_) rendezvous_->barrier(name);

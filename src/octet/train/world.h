@@ -33,6 +33,8 @@ class World {
   int size() const { return mesh_.ranks(); }
   // Whether this is rank 0, which alone writes common files and prints to the console.
   bool is_first() const { return rank_ == 0; }
+  // "rank 3 (node1 GPU 3)", or "rank 3 (node1)" without a GPU.
+  const std::string& name() const { return name_; }
   const parallel::Mesh& mesh() const { return mesh_; }
   // The device that this rank computes on. Each rank has its own GPU.
   Device& device() { return *device_; }
@@ -48,12 +50,17 @@ class World {
   std::string from_first(const std::string& what, const std::string& value);
   // Throws Error{peer} unless all ranks call it with the same value.
   void agree(const std::string& what, const std::string& value);
+  // Sets a value that any rank can hear. Several ranks may tell the same `what`; the last one counts.
+  void tell(const std::string& what, const std::string& value);
+  // Waits until a rank has told it. Throws Error{peer} if a rank is lost.
+  std::string hear(const std::string& what);
   // Sets the number of finished steps. Errors about lost ranks name the step after it.
   void at_step(std::int64_t step) { step_ = step; }
 
  private:
   int rank_ = 0;
   parallel::Mesh mesh_;
+  std::string name_;
   std::atomic<std::int64_t> step_ = 0;
   std::unique_ptr<comm::Rendezvous> rendezvous_;
   std::optional<comm::Links> links_;

@@ -1,0 +1,153 @@
+// A bit that flips in the memory of a running rank: `octet train` finds it, names the rank, and a supervised run ends as if it
+// had not happened.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+// Stops a process for as long as this lives, and reads and writes its memory.
+class Stopped {
+ public:
+  explicit Stopped(pid_t pid) : pid_(pid), memory_(::open(concat("/proc/", pid, "/mem").c_str(), O_RDWR | O_CLOEXEC)) {
+    ::kill(pid_, SIGSTOP);
+    while (state() == 'R' || state() == 'S' || state() == 'D') std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ~Stopped() {
+    ::kill(pid_, SIGCONT);
+    if (memory_ >= 0) ::close(memory_);
+  }
+  Stopped(const Stopped&) = delete;
+  Stopped& operator=(const Stopped&) = delete;
+  bool can_write() const { return memory_ >= 0; }
+
+  // Flips a bit of the first byte wherever these bytes lie in memory that is no file's. Returns how often they do.
+  int flip(std::string_view bytes, int bit) {
+    int count = 0;
+    std::ifstream maps(concat("/proc/", pid_, "/maps"));
+    for (std::string line; std::getline(maps, line);) {
+      std::uint64_t begin = 0, end = 0, inode = 0;
+      char rights[5] = {};
+      if (std::sscanf(line.c_str(), "%lx-%lx %4s %*x %*s %lu", &begin, &end, rights, &inode) != 4) continue;
+      if (std::string_view(rights) != "rw-p" || inode != 0) continue;
+      std::string held(end - begin, '\0');
+      const ssize_t read = ::pread(memory_, held.data(), held.size(), static_cast<off_t>(begin));
+      if (read <= 0) continue;
+      held.resize(static_cast<std::size_t>(read));
+      for (std::size_t at = held.find(bytes); at != std::string::npos; at = held.find(bytes, at + 1)) {
+        const char flipped = static_cast<char>(held[at] ^ (1 << bit));
+        count += ::pwrite(memory_, &flipped, 1, static_cast<off_t>(begin + at)) == 1 ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
+ private:
+  // As in /proc/PID/stat: 'T' when stopped; 0: there is no such process.
+  char state() const {
+    std::string pid, name;
+    char state = 0;
+    std::ifstream(concat("/proc/", pid_, "/stat")) >> pid >> name >> state;
+    return state;
+  }
+
+  pid_t pid_;
+  int memory_;
+};
+
+class Replicas : public ::testing::Test {
+ protected:
+  static constexpr const char* kTensor = "model.embed_tokens.weight";
+
+  // Runs replicas and flips a bit of a weight of rank 1 after some steps. Returns the end of the run, which is supervised.
+  ProgramResult run_with_flipped_bit(int replicas) {
+    const std::string options =
+        concat("--metrics.tensorboard=false --parallel.shard=1 --parallel.replicate=", replicas,
+               " --training.global_batch_size=24 --training.micro_batch_size=2 --training.steps=30 --checkpoint.interval=1 "
+               "--checkpoint.async=false --checkpoint.keep_latest_k=0 --health.replicas_every=1 ");
+    const std::string launch = concat("launch -n ", replicas, " ");
+    EXPECT_EQ(run_.run(launch + "-- train run.toml --run.output_dir=reference " + options).code, 0);
+    Process process(launch + "--supervise -- train run.toml " + options, run_.path());
+    EXPECT_TRUE(process.read_to_step(5));
+    auto end = std::async(std::launch::async, [&process] { return process.wait(); });
+    for (int tries = 0; tries < 1000 && flipped_after_ < 0; ++tries) flip_bit();
+    return end.get();
+  }
+  Json attempts() const { return json_of(run_.run("status out --json").out)["attempts"]; }
+  std::string log_of(int rank) const { return read_file(run_ / concat("out/logs/rank-0000", rank, ".log")); }
+
+  TinyRun run_;
+  std::int64_t flipped_after_ = -1;  // the step of the newest checkpoint then
+
+ private:
+  // Succeeds if rank 1 still has the weights of the newest checkpoint, of which it writes nothing itself. Each step saves one.
+  void flip_bit() {
+    const pid_t pid = run_.pid_of_rank(1);
+    ASSERT_GT(pid, 1);
+    Stopped rank(pid);
+    if (!rank.can_write()) return;
+    const std::filesystem::path newest = last_checkpoint(run_ / "out");
+    const std::string weight = tensors_of(newest / "rank-00000.safetensors").at(kTensor);
+    if (rank.flip(std::string_view(weight).substr(weight.size() / 2 + 1, 64), 2) > 0)
+      flipped_after_ = json_of(read_file(newest / "manifest.json"))["step"].get<std::int64_t>();
+  }
+};
+
+void expect_equal_outcome(const TinyRun& run) {
+  EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
+}
+
+TEST_F(Replicas, TwoOfThreeBlameTheThird) {
+  const ProgramResult result = run_with_flipped_bit(3);
+  ASSERT_GT(flipped_after_, 0);
+  EXPECT_EQ(result.code, 0) << result.err;
+  expect_equal_outcome(run_);
+  const Json all = attempts();
+  ASSERT_EQ(all.size(), 2u) << all;
+  EXPECT_EQ(all[0]["code"], 79);
+  EXPECT_EQ(all[0]["what"], "rank 1 ended with code 79");
+  EXPECT_EQ(all[1]["from_step"], flipped_after_) << "nothing was saved after the fault";
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string log = log_of(rank);
+    EXPECT_TRUE(says(log, concat("octet: step ", flipped_after_ + 1, ": rank 1 ("))) << log;
+    EXPECT_TRUE(says(log, concat(" holds other bits of ", kTensor, " than rank 0 ("))) << log;
+    EXPECT_TRUE(says(log, "which agree; all must be equal along replicate. Nothing of this state is saved.")) << log;
+  }
+}
+
+TEST_F(Replicas, OneOfTwoIsNotBlamed) {
+  const ProgramResult result = run_with_flipped_bit(2);
+  ASSERT_GT(flipped_after_, 0);
+  EXPECT_EQ(result.code, 0) << result.err;
+  expect_equal_outcome(run_);
+  const Json all = attempts();
+  ASSERT_EQ(all.size(), 2u) << all;
+  EXPECT_EQ(all[0]["code"], 78);
+  EXPECT_EQ(all[1]["from_step"], flipped_after_);
+  EXPECT_TRUE(says(log_of(0), concat(" hold different bits of ", kTensor))) << log_of(0);
+  EXPECT_TRUE(says(log_of(1), "no majority tells which of them is wrong")) << log_of(1);
+}
+
+// Untouched ranks of every axis train on, whether they compare their state or not.
+TEST_F(Replicas, ComparingChangesNothing) {
+  const std::string options = "--metrics.tensorboard=false --parallel.shard=1 --parallel.replicate=2 --parallel.tensor=2 ";
+  for (const char* run : {"out --health.replicas_every=1", "reference --health.replicas_every=0"}) {
+    const ProgramResult result = run_.run(concat("launch -n 4 -- train run.toml ", options, "--run.output_dir=", run));
+    ASSERT_EQ(result.code, 0) << result.err;
+  }
+  expect_equal_outcome(run_);
+}
+
+}  // namespace
+}  // namespace octet::testing
