@@ -47,7 +47,7 @@ class Snapshots {
                                const std::function<void(std::string_view)>& on_warning) const;
 
   // The snapshots from now on belong to `timeline`: a new name whenever steps may be computed anew with other bits. Those of this
-  // rank that belong to another one, or to later steps than `step`, go.
+  // rank that belong to another one, or to later steps than `step`, go: all of them with step -1.
   void go_on(const std::string& timeline, std::int64_t step);
 
   // Copies the entries. When it returns, those that are not steady may change; the others may after wait_for_copy(). Waits for
