@@ -29,8 +29,8 @@ TEST(Roster, PutsSuspectsLast) {
 }
 
 // The ranks that only miss a peer often end before the supervisor of the one that failed has told.
-TEST(Verdict, TheWeightiestReportCounts) {
-  Verdict verdict;
+TEST(AttemptVerdict, TheWeightiestReportCounts) {
+  AttemptVerdict verdict;
   EXPECT_FALSE(verdict.any());
   verdict.rank_failed(0, 0, "");
   EXPECT_FALSE(verdict.any());

@@ -32,7 +32,7 @@ std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<
   return nodes;
 }
 
-void Verdict::weigh(int weight, int node, int code, std::string_view what, Cause cause) {
+void AttemptVerdict::weigh(int weight, int node, int code, std::string_view what, Cause cause) {
   if (weight <= weight_) return;
   weight_ = weight;
   node_ = node;
@@ -41,16 +41,16 @@ void Verdict::weigh(int weight, int node, int code, std::string_view what, Cause
   cause_ = cause;
 }
 
-void Verdict::rank_failed(int node, int code, std::string_view what, Cause cause) {
+void AttemptVerdict::rank_failed(int node, int code, std::string_view what, Cause cause) {
   if (code == 0) return;
   if (cause == Cause::storage) without_storage_.insert(node);
   const bool by_itself = code != kPeer && code != kPreempted;
   weigh(cause != Cause::unknown ? 4 : by_itself ? 3 : 1, by_itself ? node : -1, code, what, cause);
 }
 
-void Verdict::node_lost(int node, std::string_view what) { weigh(2, node, kPeer, what); }
+void AttemptVerdict::node_lost(int node, std::string_view what) { weigh(2, node, kPeer, what); }
 
-void Verdict::stalled(int node, std::string_view what) { weigh(5, node, static_cast<int>(ExitCode::stalled), what); }
+void AttemptVerdict::stalled(int node, std::string_view what) { weigh(5, node, static_cast<int>(ExitCode::stalled), what); }
 
 std::optional<DataMesh> shrunk(const DataMesh& mesh, int ranks) {
   for (int data = std::min(mesh.replicate * mesh.shard, ranks / mesh.rest); data >= 1; --data) {

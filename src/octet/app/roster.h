@@ -29,7 +29,7 @@ class Roster {
 // What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a
 // stall, after which all ranks are killed, then a rank that failed for a known cause, then a rank that failed by itself, then a
 // node that was lost, then ranks that missed a peer or were asked to end. Of equals the first counts.
-class Verdict {
+class AttemptVerdict {
  public:
   void rank_failed(int node, int code, std::string_view what, Cause cause = Cause::unknown);
   void node_lost(int node, std::string_view what);

@@ -141,7 +141,7 @@ class Supervisor {
     std::string what;
   };
   std::map<int, Fault> faults_;  // of each node that has ended an attempt, its last one
-  Verdict verdict_;
+  AttemptVerdict verdict_;
   std::vector<int> chosen_;          // nodes that run ranks
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing
   std::string job_;
