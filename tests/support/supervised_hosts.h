@@ -80,7 +80,9 @@ class SupervisedHosts : public ::testing::Test {
   std::vector<Json> attempts() const {
     std::vector<Json> result;
     std::set<std::filesystem::path> paths;
-    for (const auto& entry : std::filesystem::directory_iterator(run_ / "out/attempts")) paths.insert(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(run_ / "out/attempts")) {
+      if (entry.path().extension() == ".json") paths.insert(entry.path());  // the others are about to be renamed
+    }
     for (const auto& path : paths) {
       Json attempt = json_of(read_file(path));
       if (attempt.is_object()) result.push_back(std::move(attempt));  // a full disk may have left an empty file
