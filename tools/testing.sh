@@ -133,7 +133,8 @@ sum_of() {
       fi
       if uses "$room" golden_dir; then files tests/golden; fi
       if uses "$room" source_dir; then
-        files cmake configs examples tools 'tests/*.py' docs/reference docs/pictures src/octet/base/require.h src/octet/app/doctor.h
+        files cmake configs examples tools 'tests/*.py' docs/reference docs/pictures src/octet/base/require.h \
+          src/octet/app/doctor.h src/octet/app/gate.h
       fi
       ;;
   esac | sha256sum

@@ -9,6 +9,7 @@
 
 #include "octet/base/json.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "support/facts.h"
 #include "support/paths.h"
 #include "support/program.h"
 
@@ -20,31 +21,6 @@ using octet::testing::run_program;
 using octet::testing::TemporaryFolder;
 
 constexpr std::int64_t kGib = std::int64_t{1} << 30;
-
-const Fact& fact_of(const std::vector<Fact>& facts, const std::string& name) {
-  for (const Fact& fact : facts) {
-    if (fact.name == name) return fact;
-  }
-  throw std::runtime_error("no fact " + name);
-}
-
-// Succeeds if the fact has this verdict, and advice that contains all parts.
-::testing::AssertionResult advises(const std::vector<Fact>& facts, const std::string& name, Verdict verdict,
-                                   const std::vector<std::string>& parts) {
-  const Fact& fact = fact_of(facts, name);
-  if (fact.verdict != verdict) return ::testing::AssertionFailure() << name << ": another verdict; advice: " << fact.advice;
-  for (const std::string& part : parts) {
-    if (fact.advice.find(part) == std::string::npos) return ::testing::AssertionFailure() << fact.advice << "\nlacks " << part;
-  }
-  return ::testing::AssertionSuccess();
-}
-
-::testing::AssertionResult all_ok(const std::vector<Fact>& facts) {
-  for (const Fact& fact : facts) {
-    if (fact.verdict != Verdict::ok) return ::testing::AssertionFailure() << fact.name << ": " << fact.advice;
-  }
-  return ::testing::AssertionSuccess();
-}
 
 // Returns a machine without faults.
 Machine good_machine() {
@@ -101,9 +77,9 @@ CudaState cuda_without_gpus(int driver_cuda, const std::string& error) {
 }
 
 // Returns the names that doctor.h documents, in lines of "//   group.name .name  description".
-std::vector<std::string> documented_names() {
+std::vector<std::string> documented_names(const std::string& name) {
   std::vector<std::string> names;
-  std::ifstream header(testing::source_dir() + "/src/octet/app/doctor.h");
+  std::ifstream header(testing::source_dir() + "/src/octet/app/" + name);
   for (std::string line; std::getline(header, line) && line != "#pragma once";) {
     if (line.rfind("//   ", 0) != 0 || line[5] == ' ') continue;
     std::istringstream words(line.substr(5, line.find("  ", 5) - 5));
@@ -323,8 +299,8 @@ TEST(Doctor, SelfTestPassesHere) {
 }
 
 // Every printed name is documented, and every documented name is printed.
-TEST(Doctor, TheNamesOfTheJsonAreThoseOfTheHeader) {
-  const Json object = json_of(run_program("doctor --json").out);
+void expect_names(const std::string& command, const std::string& header) {
+  const Json object = json_of(run_program(command).out);
   std::vector<std::string> names;
   for (const auto& [group, members] : object.items()) {
     if (!members.is_object()) {
@@ -333,10 +309,15 @@ TEST(Doctor, TheNamesOfTheJsonAreThoseOfTheHeader) {
       for (const auto& [name, value] : members.items()) names.push_back(group + "." + name);
     }
   }
-  std::vector<std::string> documented = documented_names();
+  std::vector<std::string> documented = documented_names(header);
   std::sort(names.begin(), names.end());
   std::sort(documented.begin(), documented.end());
-  EXPECT_EQ(names, documented);
+  EXPECT_EQ(names, documented) << command;
+}
+
+TEST(Doctor, TheNamesOfTheJsonAreThoseOfTheHeader) {
+  expect_names("doctor --json", "doctor.h");
+  expect_names("doctor --json --gate quick", "gate.h");
 }
 
 TEST(Doctor, SeesTheLimitsOfItsProcess) {

@@ -431,9 +431,29 @@ void Octet::add_program() {
   CLI::App& doctor = add(root_,
                          {.name = "doctor",
                           .summary = "Shows what this machine has, runs an FP8 self-test, and says what to do about what is wrong.",
-                          .example = "octet doctor"},
-                         [this] { return run_doctor(doctor_); });
+                          .example = "octet doctor",
+                          .notes =
+                              "With `--gate` it answers one question: may this host take part in a run? It ends with 0, or with 79 "
+                              "and one sentence if the host must not. It writes and reads a file, multiplies matrices of small "
+                              "integers on the CPU and on the GPUs and checks every result to the bit, and asks NVIDIA's driver for "
+                              "errors. `octet launch --supervise` runs it before ranks."},
+                         [this] { return doctor_.gate.empty() ? run_doctor(doctor_) : run_gate(doctor_); });
   flag(doctor, json_field(), doctor_.json);
+  CLI::Option* gate = option(doctor,
+                             {.name = "--gate",
+                              .help = "Check only what makes this host unfit. quick takes about 3 s, full about 60 s on GPUs and "
+                                      "5 s on a CPU. full also compares the speeds of the GPUs.",
+                              .choices = "quick | full"},
+                             doctor_.gate);
+  option(doctor, {.name = "--folder", .help = "The folder of the run. Default: this one.", .value = "DIR"}, doctor_.folder)
+      ->needs(gate);
+  option(doctor,
+         {.name = "--gpus",
+          .help = "Check the first N GPUs, which must be there. Default: all.",
+          .value = "N",
+          .range = kNotNegative},
+         doctor_.gpus)
+      ->needs(gate);
 
   CLI::App& manual = add(root_,
                          {.name = "manual",

@@ -20,8 +20,12 @@ struct RunFile {
 
 struct DoctorArgs {
   bool json = false;
+  std::string gate;                    // quick | full; "": the machine is described instead
+  std::filesystem::path folder = ".";  // where a run would write, with `gate`
+  std::optional<int> gpus;             // that ranks would use, with `gate`; all if not given
 };
 int run_doctor(const DoctorArgs& args);
+int run_gate(const DoctorArgs& args);
 
 struct DataPrepareArgs {
   std::vector<std::filesystem::path> inputs;

@@ -1,15 +1,12 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <functional>
-
 #include "octet/app/doctor.h"
+#include "octet/app/gpu_facts.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::app {
 namespace {
 
-constexpr int kOldestWithFp8 = 89;
 // Below this share of the default a power cap is no rounding.
 constexpr double kFullPower = 0.99;
 // A context of this program takes about half a GiB.
@@ -22,57 +19,6 @@ std::string driver_for(int cuda) {
   if (cuda / 1000 == 12) return "525 or newer";
   if (cuda / 1000 == 13) return "580 or newer";
   return "that serves CUDA " + cuda_text(cuda) + " or newer";
-}
-
-void judge(Fact& fact, Verdict verdict, std::string advice) {
-  fact.verdict = verdict;
-  fact.advice = std::move(advice);
-}
-
-// "GPU 0", "GPUs 0, 3": those of which this holds; "" for none.
-std::string gpus_where(const std::vector<GpuState>& gpus, const std::function<bool(const GpuState&)>& holds) {
-  std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    if (holds(gpus[i])) found.push_back(i);
-  }
-  return found.empty() ? "" : fmt::format("GPU{} {}", found.size() == 1 ? "" : "s", fmt::join(found, ", "));
-}
-
-const GpuState& first_where(const std::vector<GpuState>& gpus, const std::function<bool(const GpuState&)>& holds) {
-  return *std::find_if(gpus.begin(), gpus.end(), holds);
-}
-
-template <class T>
-Json element_of(const T& value) {
-  return value;
-}
-template <class T>
-Json element_of(const std::optional<T>& value) {
-  return json_or_null(value);
-}
-
-// A fact with an element for each GPU.
-template <class Member>
-Fact list_of(const std::string& name, const std::vector<GpuState>& gpus, Member GpuState::*member) {
-  Fact fact{.name = name, .value = Json::array()};
-  for (const GpuState& gpu : gpus) fact.value.push_back(element_of(gpu.*member));
-  return fact;
-}
-
-// The same text for each GPU once, different ones with the GPU's number; no line where there is no GPU.
-void set_text(Fact& fact, const std::string& label, const std::vector<GpuState>& gpus,
-              const std::function<std::string(const GpuState&)>& text_of) {
-  if (gpus.empty()) return;
-  fact.label = label;
-  std::vector<std::string> texts, numbered;
-  for (const GpuState& gpu : gpus) {
-    texts.push_back(text_of(gpu));
-    numbered.push_back(fmt::format("{}: {}", numbered.size(), texts.back()));
-  }
-  const bool same = std::adjacent_find(texts.begin(), texts.end(), std::not_equal_to<>()) == texts.end();
-  fact.text = !same              ? fmt::format("{}", fmt::join(numbered, "; "))
-              : gpus.size() == 1 ? texts[0]
-                                 : fmt::format("{} x {}", gpus.size(), texts[0]);
 }
 
 std::string architecture_text(const std::vector<int>& architectures) {

@@ -53,13 +53,6 @@ std::string driver_version(const fs::path& path) {
   return "";
 }
 
-std::optional<Space> space_of(const fs::path& path) {
-  struct statvfs info {};
-  if (::statvfs(path.c_str(), &info) != 0) return std::nullopt;
-  const auto bytes = [&](auto blocks) { return static_cast<std::int64_t>(blocks * info.f_frsize); };
-  return Space{.total_bytes = bytes(info.f_blocks), .free_bytes = bytes(info.f_bavail)};
-}
-
 std::optional<Limit> limit_of(int resource) {
   struct rlimit limit {};
   if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return std::nullopt;
@@ -68,6 +61,13 @@ std::optional<Limit> limit_of(int resource) {
 }
 
 }  // namespace
+
+std::optional<Space> space_of(const fs::path& path) {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0) return std::nullopt;
+  const auto bytes = [&](auto blocks) { return static_cast<std::int64_t>(blocks * info.f_frsize); };
+  return Space{.total_bytes = bytes(info.f_blocks), .free_bytes = bytes(info.f_bavail)};
+}
 
 Machine describe_machine(const fs::path& root) {
   const fs::path cpuinfo = root / "proc/cpuinfo", infiniband = root / "sys/class/infiniband";

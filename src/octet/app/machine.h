@@ -39,6 +39,9 @@ struct Machine {
 // current folder are those of the process.
 Machine describe_machine(const std::filesystem::path& root = "/");
 
+// The room on the file system of this path; nothing if it cannot be read.
+std::optional<Space> space_of(const std::filesystem::path& path);
+
 // FP32 rate of the GEMM with this process's threads, best of half a second, in 1e9 FLOPs per second.
 double measure_gemm_gflops();
 

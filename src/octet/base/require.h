@@ -18,7 +18,7 @@ enum class ExitCode : int {
   data = 76,        // missing or invalid corpus, model directory or checkpoint
   not_finite = 77,  // loss not finite after the permitted rollbacks, or in every step
   peer = 78,        // another rank or the interconnect failed
-  unfit = 79,       // this host computes or keeps wrong bits, as other ranks show
+  unfit = 79,       // this host must not take part: `octet doctor --gate` or other ranks found a fault
   stalled = 80,     // no rank has moved for comm.stall_s
   interrupted = 130,
 };

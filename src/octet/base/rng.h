@@ -21,6 +21,7 @@ enum class RngStream : std::uint32_t {
   test = 7,            // unit tests
   probe = 8,           // tokens on which models are compared
   dropout = 9,         // dropout of the inputs of adapters
+  gate = 10,           // matrices of `octet doctor --gate`
 };
 
 using Philox4 = std::array<std::uint32_t, 4>;

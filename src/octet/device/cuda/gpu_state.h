@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,11 @@ struct GpuState {
   std::optional<int> clock_mhz, clock_max_mhz;  // of the multiprocessors, now and at most
   std::optional<std::string> slowed_by;         // why the clock is held down: "heat", "the power supply" or ""
   std::optional<int> nvlinks, nvlinks_active;
+  std::optional<std::int64_t> ecc_uncorrected;  // errors since the driver was loaded that ECC could not correct
+  std::optional<bool> rows_pending;             // rows of memory wait for a reset to be replaced
+  std::optional<bool> rows_failed;              // rows of memory could not be replaced
+  std::optional<int> pcie_generation, pcie_generation_max, pcie_width, pcie_width_max;
+  std::optional<std::int64_t> nvlink_recoveries;  // how often links had to be trained again after errors, all links together
 };
 
 struct CudaState {

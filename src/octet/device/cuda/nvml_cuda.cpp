@@ -8,6 +8,7 @@ namespace {
 // What NVML's headers declare.
 using Device = struct NvmlDevice*;
 constexpr int kSuccess = 0, kMultiprocessorClock = 1;
+constexpr int kUncorrectedEcc = 1, kSinceDriverLoaded = 0, kLinkRecoveries = 1;
 constexpr unsigned kMostLinks = 18;
 constexpr unsigned long long kSlowedByHardware = 0x8, kHot = 0x20, kVeryHot = 0x40, kPowerBrake = 0x80;
 
@@ -62,6 +63,30 @@ std::string reason(unsigned long long bits) {
   return "";
 }
 
+void ask_errors(const Library& nvml, Device device, GpuState& gpu) {
+  const auto errors =
+      nvml.ask<unsigned long long>("nvmlDeviceGetTotalEccErrors", device, kUncorrectedEcc, kSinceDriverLoaded);
+  if (errors) gpu.ecc_uncorrected = static_cast<std::int64_t>(*errors);
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  const int code = nvml.call<int(Device, unsigned*, unsigned*, unsigned*, unsigned*)>(
+      "nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending, &failed);
+  if (code == kSuccess) {
+    gpu.rows_pending = pending != 0;
+    gpu.rows_failed = failed != 0;
+  }
+}
+
+void ask_pcie(const Library& nvml, Device device, GpuState& gpu) {
+  const auto number = [&](const char* name) -> std::optional<int> {
+    const auto value = nvml.ask<unsigned>(name, device);
+    return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  };
+  gpu.pcie_generation = number("nvmlDeviceGetCurrPcieLinkGeneration");
+  gpu.pcie_generation_max = number("nvmlDeviceGetMaxPcieLinkGeneration");
+  gpu.pcie_width = number("nvmlDeviceGetCurrPcieLinkWidth");
+  gpu.pcie_width_max = number("nvmlDeviceGetMaxPcieLinkWidth");
+}
+
 void ask(const Library& nvml, Device device, GpuState& gpu) {
   const auto watts = [&](const char* name) -> std::optional<double> {
     const auto milliwatts = nvml.ask<unsigned>(name, device);
@@ -84,7 +109,11 @@ void ask(const Library& nvml, Device device, GpuState& gpu) {
     if (!active) break;
     gpu.nvlinks = gpu.nvlinks.value_or(0) + 1;
     gpu.nvlinks_active = gpu.nvlinks_active.value_or(0) + (*active == 1 ? 1 : 0);
+    const auto recoveries = nvml.ask<unsigned long long>("nvmlDeviceGetNvLinkErrorCounter", device, link, kLinkRecoveries);
+    if (recoveries) gpu.nvlink_recoveries = gpu.nvlink_recoveries.value_or(0) + static_cast<std::int64_t>(*recoveries);
   }
+  ask_errors(nvml, device, gpu);
+  ask_pcie(nvml, device, gpu);
 }
 
 }  // namespace

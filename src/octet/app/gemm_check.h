@@ -1,0 +1,31 @@
+// Multiplies known matrices on a device again and again, and checks every result to the bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "octet/app/exact_product.h"
+#include "octet/device/device.h"
+
+namespace octet::app {
+
+struct GemmLoad {
+  ProductShape shape;
+  double seconds = 1;   // in which GEMMs are started
+  double repeat_s = 0;  // of GEMMs between two checks
+};
+
+struct GemmCheck {
+  std::string wrong;                            // "FP8 GEMM: element ..."; "" if all results were right
+  std::int64_t gemms = 0;                       // that were computed
+  std::vector<double> fp8_gflops, bf16_gflops;  // of each repeat after the first
+};
+
+// Runs FP8 and BF16 GEMMs in turn, each at least twice. `index` is the GPU; one without FP8 runs BF16 alone. What the device
+// throws is told in `wrong`.
+GemmCheck check_gemm(DeviceKind kind, int index, const GemmLoad& load);
+
+double median(std::vector<double> values);  // 0 without values
+
+}  // namespace octet::app

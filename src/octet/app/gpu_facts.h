@@ -1,0 +1,43 @@
+// What `octet doctor` and its gate share: facts about all GPUs of a machine.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "octet/app/facts.h"
+#include "octet/device/cuda/gpu_state.h"
+
+namespace octet::app {
+
+inline constexpr int kOldestWithFp8 = 89;  // compute capability
+
+void judge(Fact& fact, Verdict verdict, std::string advice);
+
+// "GPU 0", "GPUs 0, 3": those of which this holds; "" for none.
+std::string gpus_where(const std::vector<GpuState>& gpus, const std::function<bool(const GpuState&)>& holds);
+const GpuState& first_where(const std::vector<GpuState>& gpus, const std::function<bool(const GpuState&)>& holds);
+
+// Sets a text that has the same words for all GPUs once, and different ones with the GPU's number. Without GPUs there is no
+// line.
+void set_text(Fact& fact, const std::string& label, const std::vector<GpuState>& gpus,
+              const std::function<std::string(const GpuState&)>& text_of);
+
+template <class T>
+Json element_of(const T& value) {
+  return value;
+}
+template <class T>
+Json element_of(const std::optional<T>& value) {
+  return json_or_null(value);
+}
+
+// A fact with an element for each GPU.
+template <class Member>
+Fact list_of(const std::string& name, const std::vector<GpuState>& gpus, Member GpuState::*member) {
+  Fact fact{.name = name, .value = Json::array()};
+  for (const GpuState& gpu : gpus) fact.value.push_back(element_of(gpu.*member));
+  return fact;
+}
+
+}  // namespace octet::app
