@@ -28,6 +28,17 @@ TEST(Roster, PutsSuspectsLast) {
   EXPECT_FALSE(roster.is_suspect(1)) << "one of the last three";
 }
 
+TEST(Roster, LeavesOutTheUnfitEvenIfTooFewRemain) {
+  Roster roster;
+  roster.set_unfit(1, true);
+  roster.set_unfit(1, true);
+  EXPECT_EQ(roster.unfit(), 1);
+  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{0, 2}));
+  EXPECT_EQ(roster.choose({1}, {0, 1}, 2), Nodes{});
+  roster.set_unfit(1, false);
+  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{0, 1}));
+}
+
 // The ranks that only miss a peer often end before the supervisor of the one that failed has told.
 TEST(AttemptVerdict, TheWeightiestReportCounts) {
   AttemptVerdict verdict;

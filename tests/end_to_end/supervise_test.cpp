@@ -431,6 +431,50 @@ TEST_F(Supervise, MemoryThatIsUsedUpTwiceEndsTheRun) {
   EXPECT_EQ(run_.run("status out --code").code, 1);
 }
 
+// A killed process says nothing about a processor, so the second attempt starts without a gate.
+TEST_F(Supervise, RunsAGateBeforeTheFirstAttempt) {
+  Process process(command("--training.steps=30 --checkpoint.interval=5", 1, "--gate on"), run_.path());
+  ASSERT_TRUE(process.read_to_step(7));
+  kill_rank(0);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(status()["attempts"].size(), 2u);
+  const std::string log = read_file(run_ / "out/logs/node-000.log");
+  const std::string words = "this host has passed its ";
+  EXPECT_TRUE(says(log, words + "full gate in ")) << log;
+  EXPECT_EQ(log.find(words), log.rfind(words)) << log;
+}
+
+class SuperviseFaults : public Supervise {
+ protected:
+  void SetUp() override {
+    if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  }
+};
+
+TEST_F(SuperviseFaults, EndsOnAHostThatIsUnfit) {
+  const std::string full = "exec " + with_faults("write */gate-* 1+ ENOSPC");
+  const ProgramResult result = run_.run(command("--training.steps=4", 1, "--gate on"), full);
+  EXPECT_EQ(result.code, 79) << result.err;
+  EXPECT_TRUE(says(result.err, " takes no part in this run any more: gate: out/gate-")) << result.err;
+  EXPECT_TRUE(says(result.err, "cannot write: No space left on device. ")) << result.err;
+  EXPECT_TRUE(says(result.err, "attempt 1 ended with code 79 at step 0; the newest checkpoint is not there yet; stops: this "
+                               "host is unfit"))
+      << result.err;
+  EXPECT_EQ(run_.run("status out --code").code, 79);
+  EXPECT_EQ(run_.run(command("--training.steps=4", 1), full).code, 0) << "no gate on CPUs";
+}
+
+// The gate hangs, and the supervisor still hears that it shall end.
+TEST_F(SuperviseFaults, ObeysWhileAGateRuns) {
+  Process process(command("--training.steps=4", 1, "--gate on"), run_.path(), "exec " + with_faults("open */gate-* 1+ hang"));
+  for (int tries = 0; tries < 3000 && !std::filesystem::exists(run_ / "faults.log"); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(process.pid(), SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+}
+
 // The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.
 TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
   ASSERT_EQ(run_.train("--training.steps=6 --checkpoint.interval=3 --checkpoint.keep_latest_k=0 --run.output_dir=first").code, 0);

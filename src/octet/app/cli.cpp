@@ -298,11 +298,19 @@ void Octet::add_training() {
       ->needs(hosts);
   option(launch,
          {.name = "--on-exclude",
-          .help = "Run this command when other hosts take the place of one that failed in two of three attempts. It reads "
-                  "OCTET_NODE, OCTET_CODE and OCTET_REASON. The run does not wait for it.",
+          .help = "Run this command when a host is found unfit, or when other hosts take the place of one that failed in two of "
+                  "three attempts. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. The run does not wait for it.",
           .value = "COMMAND"},
          launch_.on_exclude)
       ->needs(hosts);
+  option(launch,
+         {.name = "--gate",
+          .help = "Run `octet doctor --gate` on each host before its ranks start, and go on without hosts that are unfit. "
+                  "auto: if ranks train on GPUs.",
+          .choices = "auto | on | off"},
+         launch_.gate)
+      ->capture_default_str()
+      ->needs(supervise);
 
   CLI::App& status =
       add(root_,

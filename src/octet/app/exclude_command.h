@@ -1,4 +1,4 @@
-// What `octet launch --on-exclude` runs when other hosts do the work of one that has failed too often.
+// What `octet launch --on-exclude` runs when a host is unfit, or when other hosts do the work of one that has failed too often.
 #pragma once
 
 #include <sys/types.h>

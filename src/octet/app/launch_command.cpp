@@ -13,7 +13,9 @@
 #include "octet/app/standard_streams.h"
 #include "octet/app/supervisor.h"
 #include "octet/base/require.h"
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/train/config.h"
+#include "octet/train/setup.h"
 
 namespace octet::app {
 namespace {
@@ -100,6 +102,9 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
   options.min_hosts = args.min_hosts > 0 ? args.min_hosts : hosts - args.spares;
   demand(options.min_hosts <= hosts - args.spares, ExitCode::config, "--min-hosts ", args.min_hosts, ": only ",
          hosts - args.spares, " of ", hosts, " hosts run ranks");
+  const bool on_gpus = kCudaBackend && train::device_of(config) == DeviceKind::cuda;
+  options.gpus = on_gpus ? args.ranks : 0;
+  options.gate = args.gate == "on" || (args.gate == "auto" && on_gpus);
   options.mesh = mesh_of(config, args.ranks * (hosts - args.spares));
   return options;
 }

@@ -31,7 +31,8 @@ std::int64_t time_ns(double age_s, std::int64_t now) {
 }  // namespace
 
 std::string text_of(const NodeJoin& join) {
-  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"ranks", join.ranks}, {"command", join.command}});
+  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"ranks", join.ranks}, {"command", join.command},
+               {"unfit", join.unfit}});
 }
 
 NodeJoin join_of(const std::string& text) {
@@ -40,7 +41,8 @@ NodeJoin join_of(const std::string& text) {
                     .host = json.at("host").get<std::string>(),
                     .port = json.at("port").get<int>(),
                     .ranks = json.at("ranks").get<int>(),
-                    .command = json.at("command").get<std::string>()};
+                    .command = json.at("command").get<std::string>(),
+                    .unfit = json.at("unfit").get<std::string>()};
   });
 }
 
@@ -57,6 +59,7 @@ std::string text_of(const Order& order) {
   return dump({{"attempt", order.attempt},
                {"job", order.job},
                {"saved", order.saved},
+               {"gate", order.gate},
                {"first", ranks.first},
                {"count", ranks.count},
                {"all", ranks.all},
@@ -70,6 +73,7 @@ Order order_of(const std::string& text) {
     Order order{.attempt = json.at("attempt").get<std::int64_t>(),
                 .job = json.at("job").get<std::string>(),
                 .saved = json.at("saved").get<bool>(),
+                .gate = json.at("gate").get<bool>(),
                 .ranks = {.first = json.at("first").get<int>(),
                           .count = json.at("count").get<int>(),
                           .all = json.at("all").get<int>(),

@@ -33,6 +33,7 @@ struct NodeJoin {
   int port = 0;      // free, for rank 0
   int ranks = 1;     // that it runs in an attempt
   std::string command;
+  std::string unfit;  // what its gate has found; "": nothing
 };
 
 struct NodePlace {
@@ -45,6 +46,7 @@ struct Order {
   std::int64_t attempt = 0;
   std::string job;
   bool saved = false;  // an attempt of the job has saved a checkpoint
+  bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
   std::vector<std::string> command;
 };

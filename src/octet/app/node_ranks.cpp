@@ -1,5 +1,6 @@
 #include "octet/app/node_ranks.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <cmath>
@@ -34,7 +35,50 @@ void NodeRanks::start(const Order& order) {
     if (order.ranks.count > 0) snapshots_.emplace(order.ranks.count);
     snapshots_ranks_ = order.ranks.count;
   }
-  if (order.ranks.count == 0) return;
+  gate_end_.reset();
+  ranks_wait_ = order.ranks.count > 0;
+  if (ranks_wait_ && !unfit_.empty()) {
+    ranks_wait_ = false;
+    gate_end_ = {.attempt = order_.attempt, .code = static_cast<int>(ExitCode::unfit), .what = unfit_, .all = true};
+    return;
+  }
+  const std::optional<GateKind> kind = gate_of(order);
+  if (kind && !gate_) gate_.emplace(*kind, options_.run_folder, options_.gpus, signals_);
+  if (ranks_wait_ && !gate_) start_ranks();
+}
+
+std::optional<GateKind> NodeRanks::gate_of(const Order& order) const {
+  if (!options_.gate || !unfit_.empty()) return std::nullopt;
+  if (!has_passed_) return GateKind::full;
+  return order.gate && order.ranks.count > 0 ? std::optional(GateKind::quick) : std::nullopt;
+}
+
+void NodeRanks::end_gate() {
+  const GateEnd end = gate_->conclude();
+  const bool full = gate_->kind() == GateKind::full;
+  if (end.code == 0) {
+    has_passed_ = has_passed_ || full;
+    logs_.node_line(options_.node,
+                    fmt::format("this host has passed its {} gate in {:.1f} s", name_of(gate_->kind()), gate_->seconds()));
+  } else if (end.code == static_cast<int>(ExitCode::unfit) && end.cause == Cause::unknown) {
+    unfit_ = end.what;
+  }
+  gate_.reset();
+  if (end.code == 0 && ranks_wait_) return start_ranks();
+  // Also if the ranks were not to be started any more.
+  const int code = end.code != 0 ? end.code : static_cast<int>(ExitCode::peer);
+  if (order_.ranks.count > 0 || end.code != 0)
+    gate_end_ = {.attempt = order_.attempt,
+                 .code = code,
+                 .what = end.what,
+                 .cause = end.cause,
+                 .asked = code == static_cast<int>(ExitCode::preempted),
+                 .all = true};
+}
+
+void NodeRanks::start_ranks() {
+  ranks_wait_ = false;
+  const Order& order = order_;
   logs_.begin_attempt(order.attempt, order.ranks.first, order.ranks.count);
   ProcessGroupOptions group = local_ranks(order.ranks, order.command, options_.token);
   for (std::size_t i = 0; i < group.environment.size(); ++i) {
@@ -63,6 +107,12 @@ void NodeRanks::start(const Order& order) {
 }
 
 void NodeRanks::turn(int also, double at_most_s) {
+  if (gate_) {
+    gate_->turn(also, at_most_s);
+    asked_ = asked_ || gate_->asked_to_end();
+    if (!gate_->running()) end_gate();
+    return;
+  }
   if (running()) {
     group_->turn(also, at_most_s);
     asked_ = asked_ || group_->asked_to_end();
@@ -91,6 +141,7 @@ Cause NodeRanks::cause() const {
 }
 
 std::optional<NodeEnd> NodeRanks::news() {
+  if (gate_end_) return std::exchange(gate_end_, std::nullopt);
   if (!group_ || told_end_) return std::nullopt;
   NodeEnd end{.attempt = order_.attempt};
   if (group_->running()) {
@@ -110,6 +161,7 @@ std::optional<NodeEnd> NodeRanks::news() {
 }
 
 void NodeRanks::end(double grace_s) {
+  ranks_wait_ = false;
   if (group_) group_->end(grace_s);
 }
 
@@ -124,6 +176,7 @@ void NodeRanks::write_stacks() {
 
 void NodeRanks::kill() {
   told_end_ = true;
+  ranks_wait_ = false;
   group_.reset();
 }
 

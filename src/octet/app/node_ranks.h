@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "octet/app/gate_process.h"
 #include "octet/app/node_messages.h"
 #include "octet/app/process_group.h"
 #include "octet/app/rank_logs.h"
@@ -21,6 +22,8 @@ struct NodeRanksOptions {
   int most_ranks = 1;  // of all hosts
   double grace_s = 2;  // what the other ranks have to end by themselves after one failed
   std::string token;   // of local_ranks()
+  bool gate = false;   // this host is checked before its ranks start
+  int gpus = 0;        // that its ranks use
   // As of ProcessGroupOptions.
   std::function<void(int rank, StandardStream stream, std::string_view line)> output;
   std::function<void(std::string_view sentence)> note;
@@ -30,17 +33,22 @@ class NodeRanks {
  public:
   explicit NodeRanks(NodeRanksOptions options);
 
-  // Starts the ranks of an attempt; none is fine.
+  // Starts the ranks of an attempt; none is fine. The gate comes before them: a full one until this host has passed it, then
+  // quick ones. A host without ranks runs a full gate, so that it can take the place of another one without delay.
   void start(const Order& order);
   // Waits until something happens to the ranks, `also` can be read, a signal arrives, or at_most_s have passed.
   void turn(int also, double at_most_s);
-  bool running() const { return group_ && group_->running(); }
+  bool running() const { return gate_ || (group_ && group_->running()); }
+  bool in_gate() const { return gate_.has_value(); }
+  // What the gate has found out about this host; "": nothing.
+  const std::string& unfit() const { return unfit_; }
   // What is to be reported of the attempt since the last call: that a rank has failed, then that all have ended.
   std::optional<NodeEnd> news();
+  // A gate goes on, because what it finds out is worth the wait, but no ranks follow.
   void end(double grace_s);
   // Lets the threads of all ranks write where they are into the logs of the ranks, and adds what the kernel knows of them.
   void write_stacks();
-  // Kills the ranks and waits until they have gone.
+  // Kills the ranks and waits until they have gone. A gate goes on.
   void kill();
   // Whether a signal has asked this host to leave the run.
   bool asked() const { return asked_; }
@@ -53,6 +61,10 @@ class NodeRanks {
   void say(std::string_view sentence);
 
  private:
+  // The gate that must come before these ranks, if any.
+  std::optional<GateKind> gate_of(const Order& order) const;
+  void start_ranks();
+  void end_gate();
   Cause cause() const;
   bool is_out_of_memory() const;
 
@@ -64,6 +76,11 @@ class NodeRanks {
   int snapshots_ranks_ = 0;
   Order order_;
   std::optional<ProcessGroup> group_;
+  std::optional<GateProcess> gate_;
+  std::optional<NodeEnd> gate_end_;  // to be reported
+  std::string unfit_;
+  bool has_passed_ = false;  // a full gate
+  bool ranks_wait_ = false;  // for the gate
   std::string what_;  // the sentence about the failure of this attempt
   std::optional<std::int64_t> memory_kills_;  // before the attempt
   bool told_failure_ = false, told_end_ = false, asked_ = false, writes_stacks_ = false;

@@ -24,7 +24,7 @@ constexpr double kSettleS = 2;         // how long a new coordinator waits for n
 constexpr double kLeavingS = 1;        // within which a scheduler asks all hosts, if it asks more than one
 constexpr double kSaveS = 20;          // for a last checkpoint
 constexpr double kLateS = 10;          // after SIGKILL, until a node that has not reported the end of its ranks is lost
-constexpr int kAsked = static_cast<int>(ExitCode::preempted);
+constexpr int kAsked = static_cast<int>(ExitCode::preempted), kUnfit = static_cast<int>(ExitCode::unfit);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
 std::vector<std::string> resuming(const std::vector<std::string>& command) {
@@ -85,6 +85,8 @@ NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToke
           .most_ranks = options.ranks * static_cast<int>(options.hosts.hosts.size()),
           .grace_s = options.grace_s,
           .token = token.variable(),
+          .gate = options.gate,
+          .gpus = options.gpus,
           .output = options.output,
           .note = options.note};
 }
@@ -135,7 +137,8 @@ NodeJoin Supervisor::own_join() const {
           .host = host,
           .port = free_port(host),
           .ranks = options_.ranks,
-          .command = fmt::format("{}", fmt::join(options_.command, " "))};
+          .command = fmt::format("{}", fmt::join(options_.command, " ")),
+          .unfit = ranks_.unfit()};
 }
 
 std::vector<NodeEvent> Supervisor::turn(double at_most_s) {
@@ -151,6 +154,7 @@ std::optional<int> Supervisor::coordinate() {
   if (coordinator_) end_orphan();
   for (Member& member : members_) member.here = member.runs = false;
   member(me()) = {.here = true, .join = own_join()};
+  roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
   bool has_file = false;  // of the newest attempt
@@ -160,8 +164,10 @@ std::optional<int> Supervisor::coordinate() {
         break;
       case Gathered::too_few:
         return finish(static_cast<int>(ExitCode::peer));
+      case Gathered::unfit:
+        return end_between_attempts(has_file, ExitCode::unfit, concat("stops: ", too_few_fit()));
       case Gathered::asked:
-        return end_between_attempts(has_file);
+        return end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd);
       case Gathered::replaced:
         for (int node = 0; node < nodes(); ++node) network_->close(node);
         return std::nullopt;
@@ -187,17 +193,9 @@ std::optional<int> Supervisor::coordinate() {
     if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
     if (ended_.size() > 1) say_all_attempts();
     if (leaves) return kAsked;
-    return decision.restarts ? end_between_attempts(has_file) : finish(attempt.code);
+    return decision.restarts ? end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd)
+                             : finish(attempt.code);
   }
-}
-
-// Somebody asked the run to end while no rank ran. This corrects the file of the newest attempt, which says that the run restarts.
-int Supervisor::end_between_attempts(bool has_file) {
-  if (!ended_.empty() && has_file) {
-    ended_.back().next = telemetry::kAskedToEnd;
-    record([&] { attempts_.write(ended_.back()); });
-  }
-  return finish(kAsked);
 }
 
 Supervisor::Gathered Supervisor::gather(bool first) {
@@ -205,15 +203,19 @@ Supervisor::Gathered Supervisor::gather(bool first) {
   double told_s = 0;
   for (;;) {
     int here = 0;
-    for (const Member& member : members_) here += member.here ? 1 : 0;
+    for (int node = 0; node < nodes(); ++node) here += is_ready(node) ? 1 : 0;
+    if (const std::string why = too_few_fit(); !why.empty()) {
+      ranks_.say(why);
+      return Gathered::unfit;
+    }
     const double waited_s = seconds_since(start);
-    if (here == nodes() || (here >= wanted() && (!first || waited_s >= kSparesS))) return Gathered::yes;
+    if (here == nodes() - roster_.unfit() || (here >= wanted() && (!first || waited_s >= kSparesS))) return Gathered::yes;
     const bool late = waited_s >= options_.join_timeout_s;
     if (here >= options_.min_hosts && shrunk(options_.mesh, here * options_.ranks) && (late || (!first && waited_s >= kSettleS)))
       return Gathered::yes;
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
-      if (!member(node).here) missing.push_back(name_of(node));
+      if (!member(node).here && !roster_.is_unfit(node)) missing.push_back(name_of(node));
     }
     const std::string which = fmt::format("{}", fmt::join(missing, ", "));
     if (late) {
@@ -245,7 +247,7 @@ bool Supervisor::is_replaced() {
 bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
   std::vector<int> here;
   for (int node = 0; node < nodes(); ++node) {
-    if (member(node).here) here.push_back(node);
+    if (is_ready(node)) here.push_back(node);
   }
   const std::vector<int> ran_before = chosen_;
   chosen_ = roster_.choose(here, chosen_, wanted());
@@ -286,13 +288,6 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
   return true;
 }
 
-void Supervisor::exclude_suspects(const std::vector<int>& ran_before) {
-  for (const int node : ran_before) {
-    const bool runs = std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end();
-    if (!runs && roster_.is_suspect(node)) exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
-  }
-}
-
 void Supervisor::give_orders(const telemetry::Attempt& attempt) {
   std::vector<std::string> command = has_saved_   ? resuming(options_.command)
                                      : has_begun_ ? beginning_again(options_.command)
@@ -306,6 +301,8 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         "within roundoff, not to the bit",
         attempt.number, attempt.ranks, chosen_.size(), smaller_->replicate, smaller_->shard, options_.ranks * wanted()));
   }
+  // A killed process says nothing about a processor. A GPU may have killed it.
+  const bool gate = options_.gpus > 0 || ended_.empty() || ended_.back().code <= 128;
   const NodeJoin& first = member(chosen_.front()).join;
   for (int node = 0; node < nodes(); ++node) {
     const auto found = std::find(chosen_.begin(), chosen_.end(), node);
@@ -315,6 +312,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .attempt = attempt.number,
         .job = job_,
         .saved = has_saved_,
+        .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
         .command = command};
     member(node).runs = count > 0;
@@ -330,6 +328,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   stopping_ = regrouping_ = left_ = false;
   late_at_.reset();
   returned_at_step_ = -1;
+  found_unfit_.clear();
   fault_.reset();
   begin_ns_ = telemetry::monotonic_ns();
   give_orders(attempt);
@@ -377,7 +376,10 @@ void Supervisor::handle(const NodeEvent& event) {
         return network_->send(node, topic::kFinish, text_of(RunOver{.code = static_cast<int>(code), .why = why}));
       }
       member(node) = {.here = true, .join = join};
-      ranks_.say(concat(name_of(node), " has joined from ", join.host));
+      // A supervisor that has been started again checks its host again.
+      roster_.set_unfit(node, !join.unfit.empty());
+      ranks_.say(
+          concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
     } else if (event.what == topic::kPages) {
       if (member(node).runs) read_pages(event.text, attempt_, ranks_.pages());
     } else if (event.what == topic::kEnded) {
@@ -390,6 +392,7 @@ void Supervisor::handle(const NodeEvent& event) {
 }
 
 void Supervisor::handle_end(int node, const NodeEnd& end) {
+  if (end.code == kUnfit && end.cause == Cause::unknown) exclude_unfit(node, end.what);
   if (end.attempt != attempt_ || !member(node).runs) return;
   left_ = left_ || end.asked;
   member(node).asked = member(node).asked || end.asked;
@@ -466,17 +469,21 @@ void Supervisor::stop_others(double grace_s) {
 // After a host has come back, the run waits for its next checkpoint, so that hosts that come and go cost little.
 bool Supervisor::can_grow() {
   if (stopping_ || static_cast<int>(chosen_.size()) >= wanted()) return false;
-  const auto here = std::count_if(members_.begin(), members_.end(), [](const Member& member) { return member.here; });
-  if (static_cast<std::size_t>(here) <= chosen_.size()) return false;
+  std::size_t ready = 0;
+  for (int node = 0; node < nodes(); ++node) ready += is_ready(node) ? 1 : 0;
+  if (ready <= chosen_.size()) return false;
   const std::int64_t saved = ranks_.pages().page(0).saved_step;
   if (returned_at_step_ < 0) returned_at_step_ = saved;
   return saved > returned_at_step_;
 }
 
 void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
+  // What several hosts cannot read or write is the fault of none.
+  if (attempt.code == kUnfit && verdict_.node() < 0) attempt.code = static_cast<int>(ExitCode::data);
+  if (attempt.code == kUnfit) exclude_unfit(verdict_.node(), verdict_.what());
   if (verdict_.any()) roster_.blame(verdict_.node());
   if (verdict_.node() >= 0) faults_[verdict_.node()] = {.code = verdict_.code(), .what = verdict_.what()};
-  if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()))
+  if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()) && !roster_.is_unfit(verdict_.node()))
     ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
   if (left_ && network_) {  // a scheduler that ends the job asks all hosts, if not at the same moment
     const Clock::time_point start = Clock::now();
@@ -487,12 +494,17 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
   int stay = 0;
   for (int node = 0; node < nodes(); ++node) {
     const bool leaves = member(node).asked || (node == me() && ranks_.asked());
-    stay += member(node).here && !leaves ? 1 : 0;
+    stay += is_ready(node) && !leaves ? 1 : 0;
   }
   const bool asked = left_ || ranks_.asked();
   if (attempt.code != 0 && asked && network_ && stay >= options_.min_hosts) {
     decision = {.restarts = true};
     attempt.next = "restarts without the hosts that were asked to leave";
+  } else if (attempt.code == kUnfit && !asked) {
+    const std::string too_few = too_few_fit();
+    decision.restarts = too_few.empty();
+    decision.code = attempt.code;
+    attempt.next = too_few.empty() ? concat("restarts without ", names_of(found_unfit_)) : concat("stops: ", too_few);
   } else if (regrouping_ && (attempt.code == kAsked || attempt.code == static_cast<int>(ExitCode::peer)) && !asked) {
     decision = {.restarts = true};
     attempt.next = "restarts with more hosts";

@@ -40,6 +40,8 @@ struct SupervisorOptions {
   int spares = 0;                             // hosts that run no ranks as long as the others live
   int min_hosts = 1;                          // with fewer, the run waits and then ends with 78
   std::string on_exclude;                     // of ExcludeCommand
+  bool gate = false;                          // each host is checked before its ranks start (gate.h)
+  int gpus = 0;                               // that the ranks of a host use
   double join_timeout_s = 300;                // how long hosts are waited for
   double silence_s = 5;                       // a host that says nothing for this long is lost
   double stall_s = 60;                        // of StallWatch
@@ -72,22 +74,30 @@ class Supervisor {
   int me() const { return options_.hosts.mine; }
   int wanted() const { return nodes() - options_.spares; }
   const std::string& host_of(int node) const;
-  std::string name_of(int node) const;
+  std::string name_of(int node) const;                       // "node1 (host1)"
+  std::string names_of(const std::vector<int>& nodes) const;  // the same of several
   Member& member(int node) { return members_[static_cast<std::size_t>(node)]; }
+  // Whether the node can run ranks.
+  bool is_ready(int node) const { return members_[static_cast<std::size_t>(node)].here && !roster_.is_unfit(node); }
   // Waits as NodeRanks::turn, and returns what other nodes have sent.
   std::vector<NodeEvent> turn(double at_most_s);
   NodeJoin own_join() const;
 
   // What a coordinator does (supervisor.cpp). coordinate() returns nothing if another node has taken over.
   std::optional<int> coordinate();
-  enum class Gathered : std::uint8_t { yes, too_few, asked, replaced };
+  enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, replaced };
   Gathered gather(bool first);
   bool is_replaced();
   // Chooses the nodes and writes the attempt down. False: another node has begun it.
   bool begin(telemetry::Attempt& attempt, bool& has_file);
+  // Says that a node runs no ranks any more because its gate has found a fault.
+  void exclude_unfit(int node, std::string_view what);
+  // Why the run cannot go on if too many hosts are unfit; "": it can.
+  std::string too_few_fit() const;
   // Tells of the nodes that ran ranks and no longer do, because they failed too often.
   void exclude_suspects(const std::vector<int>& ran_before);
-  int end_between_attempts(bool has_file);
+  // Corrects the file of the newest attempt, which says that the run restarts, and ends the run.
+  int end_between_attempts(bool has_file, ExitCode code, const std::string& next);
   void give_orders(const telemetry::Attempt& attempt);
   void run_attempt(telemetry::Attempt& attempt);
   void handle(const NodeEvent& event);
@@ -142,6 +152,7 @@ class Supervisor {
   };
   std::map<int, Fault> faults_;  // of each node that has ended an attempt, its last one
   AttemptVerdict verdict_;
+  std::vector<int> found_unfit_;     // nodes that ran a gate in this attempt
   std::vector<int> chosen_;          // nodes that run ranks
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing
   std::string job_;

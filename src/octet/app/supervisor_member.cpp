@@ -141,7 +141,7 @@ std::optional<int> Supervisor::follow() {
     if (ranks_.asked() && !ranks_.running()) return kLeft;
   }
   coordinator_ = lost_;
-  while (ranks_.running()) {
+  while (ranks_.running() && !ranks_.in_gate()) {
     for (const NodeEvent& event : turn(kPagesS)) hold(event);
     ranks_.news();
   }

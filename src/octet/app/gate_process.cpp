@@ -1,0 +1,73 @@
+#include "octet/app/gate_process.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "octet/base/json.h"
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+// Many times what they should take, for hosts that are busy.
+constexpr double kQuickLimitS = 120, kFullLimitS = 300;
+
+std::string gate_command(GateKind kind) { return concat("octet doctor --gate ", name_of(kind)); }
+
+ProcessGroupOptions gate_options(GateKind kind, const std::filesystem::path& folder, int gpus) {
+  return {.program = "/proc/self/exe",
+          .arguments = {"octet", "doctor", concat("--gate=", name_of(kind)), concat("--folder=", folder.string()),
+                        concat("--gpus=", gpus), "--json"},
+          .environment = {{}},
+          .first_rank = 1};  // rank 0 would get this process's stdin
+}
+
+}  // namespace
+
+GateProcess::GateProcess(GateKind kind, const std::filesystem::path& folder, int gpus, SignalPipe& signals)
+    : kind_(kind),
+      group_(
+          [&] {
+            ProcessGroupOptions options = gate_options(kind, folder, gpus);
+            options.output = [this](int, StandardStream stream, std::string_view line) {
+              if (stream == StandardStream::out)
+                json_ += line;
+              else
+                last_words_ = line.substr(0, line.find('\n'));
+            };
+            options.note = [](std::string_view) {};
+            return options;
+          }(),
+          &signals) {
+  group_.start();
+}
+
+double GateProcess::limit_s() const { return kind_ == GateKind::full ? kFullLimitS : kQuickLimitS; }
+
+void GateProcess::turn(int also, double at_most_s) {
+  group_.turn(also, std::min(at_most_s, std::max(0.0, limit_s() - seconds())));
+  if (!running() || late_ || seconds() < limit_s()) return;
+  late_ = true;
+  group_.end(0);
+}
+
+GateEnd GateProcess::conclude() {
+  if (asked_to_end()) return {.code = static_cast<int>(ExitCode::preempted), .what = "asked to end before ranks were started"};
+  const int unfit = static_cast<int>(ExitCode::unfit);
+  // It waits for a driver or for the storage. If it does on several hosts, it is the storage.
+  if (late_)
+    return {.code = unfit,
+            .what = concat("gate: `", gate_command(kind_), "` has not ended within ", limit_s(),
+                           " s. Run it by hand; `dmesg` may say what hangs."),
+            .cause = Cause::storage};
+  const int code = group_.conclude();
+  if (code == 0) return {};
+  const Json json = json_of(json_);
+  const Json gate = json.is_object() ? json.value("gate", Json()) : Json();
+  if ((code != unfit && code != static_cast<int>(ExitCode::data)) || !gate.is_object())
+    return {.code = code, .what = concat("`", gate_command(kind_), "` ended with code ", code, ": ", last_words_)};
+  const bool storage = gate.value("check", "").starts_with("storage.");
+  return {.code = code, .what = concat("gate: ", gate.value("fault", "")), .cause = storage ? Cause::storage : Cause::unknown};
+}
+
+}  // namespace octet::app

@@ -1,0 +1,45 @@
+// The gate of this host (gate.h) as a child of the supervisor. A child can be killed when a driver hangs, and leaves the
+// supervisor without a context on the GPUs.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "octet/app/gate.h"
+#include "octet/app/process_group.h"
+#include "octet/app/restart_budget.h"
+#include "octet/base/clock.h"
+
+namespace octet::app {
+
+struct GateEnd {
+  int code = 0;  // 0: the host is fit
+  std::string what;
+  Cause cause = Cause::unknown;  // storage: perhaps not the host is to blame, but what several hosts share
+};
+
+class GateProcess {
+ public:
+  // Starts `octet doctor --gate`, which writes in the folder and checks `gpus` GPUs.
+  GateProcess(GateKind kind, const std::filesystem::path& folder, int gpus, SignalPipe& signals);
+
+  GateKind kind() const { return kind_; }
+  bool running() const { return group_.running(); }
+  // As of ProcessGroup. Kills a gate that takes too long.
+  void turn(int also, double at_most_s);
+  // Whether a signal has asked this host to leave the run.
+  bool asked_to_end() const { return group_.asked_to_end(); }
+  double seconds() const { return seconds_since(start_); }
+  GateEnd conclude();
+
+ private:
+  double limit_s() const;
+
+  GateKind kind_;
+  std::string json_, last_words_;
+  bool late_ = false;
+  Clock::time_point start_ = Clock::now();
+  ProcessGroup group_;
+};
+
+}  // namespace octet::app

@@ -1,0 +1,50 @@
+// Which hosts a coordinator takes no ranks to any more.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "octet/app/supervisor.h"
+#include "octet/base/require.h"
+
+namespace octet::app {
+
+std::string Supervisor::names_of(const std::vector<int>& nodes) const {
+  std::vector<std::string> names;
+  for (const int node : nodes) names.push_back(name_of(node));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void Supervisor::exclude_unfit(int node, std::string_view what) {
+  if (roster_.is_unfit(node)) return;
+  roster_.set_unfit(node, true);
+  found_unfit_.push_back(node);
+  ranks_.say(concat(name_of(node), " takes no part in this run any more: ", what));
+  exclude_command_.start(host_of(node), static_cast<int>(ExitCode::unfit), std::string(what));
+}
+
+std::string Supervisor::too_few_fit() const {
+  const int fit = nodes() - roster_.unfit();
+  if (roster_.unfit() == 0 || (fit >= options_.min_hosts && (fit >= wanted() || shrunk(options_.mesh, fit * options_.ranks))))
+    return "";
+  return nodes() == 1 ? "this host is unfit"
+                      : fmt::format("{} of {} hosts are fit, and {} are needed", fit, nodes(), options_.min_hosts);
+}
+
+void Supervisor::exclude_suspects(const std::vector<int>& ran_before) {
+  for (const int node : ran_before) {
+    const bool runs = std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end();
+    if (!runs && roster_.is_suspect(node) && !roster_.is_unfit(node))
+      exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
+  }
+}
+
+int Supervisor::end_between_attempts(bool has_file, ExitCode code, const std::string& next) {
+  if (!ended_.empty() && has_file) {
+    ended_.back().next = next;
+    if (code == ExitCode::unfit) ended_.back().code = static_cast<int>(code);
+    record([&] { attempts_.write(ended_.back()); });
+  }
+  return finish(static_cast<int>(code));
+}
+
+}  // namespace octet::app

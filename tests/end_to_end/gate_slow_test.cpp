@@ -1,0 +1,93 @@
+// Supervisors on several hosts (support/hosts.h) that run `octet doctor --gate` before ranks, on hosts that are unfit.
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "support/faults.h"
+#include "support/supervised_hosts.h"
+
+namespace octet::testing {
+namespace {
+
+class SuperviseGate : public SupervisedHosts {
+ protected:
+  void SetUp() override {
+    SupervisedHosts::SetUp();
+    if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  }
+  // The file of the gate cannot be created. Nothing else on the host notices.
+  std::string faults_on(int host) const override {
+    return unfit_.contains(host) ? with_faults("open */gate-* 1+ EACCES", concat("faults-", host)) : "";
+  }
+  std::set<int> unfit_;
+};
+
+const std::string kGateRun = "--training.steps=20 --training.global_batch_size=12 --training.micro_batch_size=1 ";
+
+TEST_F(SuperviseGate, ASpareTakesThePlaceOfAHostThatIsUnfit) {
+  const std::string options = kGateRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  unfit_ = {1};
+  start(hosts, 1, R"(--spares 1 --gate on --on-exclude 'echo "$OCTET_NODE|$OCTET_CODE|$OCTET_REASON" >>excluded')", options);
+  for (int host = 0; host < 3; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["code"], 79);
+  EXPECT_TRUE(says(attempts()[0]["what"], "gate: out/gate-host1-")) << attempts()[0]["what"];
+  EXPECT_EQ(attempts()[0]["next"], "restarts without node1 (host1)");
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host2"}));
+  EXPECT_TRUE(says(node_log(0), "node1 (host1) takes no part in this run any more: gate: out/gate-host1-")) << node_log(0);
+  EXPECT_TRUE(says(node_log(0), "cannot create: Permission denied. ")) << node_log(0);
+  EXPECT_TRUE(says(node_log(2), "this host has passed its full gate in ")) << node_log(2);
+  const std::string excluded = read_file(run_ / "excluded");
+  EXPECT_EQ(excluded.rfind("host1|79|gate: out/gate-host1-", 0), 0u) << excluded;
+  EXPECT_EQ(std::count(excluded.begin(), excluded.end(), '\n'), 1);
+}
+
+// The coordinator's own host is unfit. It goes on to coordinate, without ranks.
+TEST_F(SuperviseGate, AnUnfitCoordinatorRunsNoRanks) {
+  const Hosts hosts(2);
+  unfit_ = {0};
+  start(hosts, 1, "--min-hosts 1 --gate on", kGateRun + "--parallel.shard=-1 ");
+  for (int host = 0; host < 2; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host1"}));
+  EXPECT_EQ(step(), 20);
+}
+
+TEST_F(SuperviseGate, EndsIfTooFewHostsAreFit) {
+  const Hosts hosts(2);
+  unfit_ = {1};
+  start(hosts, 1, "--gate on", kGateRun + "--parallel.shard=2 ");
+  const ProgramResult first = end_of(0);
+  EXPECT_EQ(first.code, 79) << first.err;
+  EXPECT_EQ(end_of(1).code, 79);
+  EXPECT_TRUE(says(first.err, "stops: 1 of 2 hosts are fit, and 2 are needed")) << first.err;
+  EXPECT_EQ(attempts().size(), 1u);
+  EXPECT_EQ(run_.run("status out --code").code, 79);
+}
+
+// All hosts share the folder, so none of them is to blame.
+TEST_F(SuperviseGate, BlamesNoHostForAFolderThatNoneCanWrite) {
+  const Hosts hosts(2);
+  unfit_ = {0, 1};
+  start(hosts, 1, "--gate on", kGateRun + "--parallel.shard=2 ");
+  ASSERT_TRUE(comes_true(60, [&] {
+    const std::vector<Json> all = std::filesystem::exists(run_ / "out/attempts") ? attempts() : std::vector<Json>();
+    return !all.empty() && all[0]["next"] == "restarts in 60 s";
+  }));
+  EXPECT_EQ(attempts()[0]["code"], 76);
+  EXPECT_FALSE(says(node_log(0), "takes no part")) << node_log(0);
+  for (const auto& supervisor : supervisors_) ::kill(only_child_of(supervisor->pid()), SIGTERM);
+  for (int host = 0; host < 2; ++host) EXPECT_EQ(end_of(host).code, 75);
+}
+
+}  // namespace
+}  // namespace octet::testing
