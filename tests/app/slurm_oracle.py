@@ -10,7 +10,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "examples" / "slurm.sbatch"
-REQUEUED = {75, 78, 80, *range(129, 193)} - {130}
+REQUEUED = {75, 78, 79, 80, *range(129, 193)} - {130}
 FAILED = {1, 2, 3, 76, 77, 130}
 
 SRUN = """#!/bin/bash
@@ -65,7 +65,7 @@ class Job:
 
 def check_codes(job: Job) -> None:
     """The run's folder decides, whatever srun says."""
-    for code in sorted(FAILED | {75, 78, 80, 129, 131, 137, 139, 143, 160, 192}):
+    for code in sorted(FAILED | {75, 78, 79, 80, 129, 131, 137, 139, 143, 160, 192}):
         ended = job.run(status=code, state=f"ended with code {code}")
         assert ended == code, (ended, code, job.error)
         assert job.requeued() == (code in REQUEUED), code
