@@ -133,6 +133,7 @@ bool NodeRanks::is_out_of_memory() const {
 // Why this node's ranks have failed, as far as more is known than their code.
 Cause NodeRanks::cause() const {
   if (is_out_of_memory()) return Cause::memory;
+  if (group_->code() == static_cast<int>(ExitCode::unfit)) return Cause::wrong_bits;
   if (group_->code() != static_cast<int>(ExitCode::data)) return Cause::unknown;
   for (int i = 0; i < order_.ranks.count; ++i) {
     if (pages_.page(order_.ranks.first + i).storage_failed) return Cause::storage;
@@ -156,6 +157,7 @@ std::optional<NodeEnd> NodeRanks::news() {
   end.what = what_;
   end.cause = cause();
   end.asked = group_->asked_to_end();
+  if (end.cause == Cause::wrong_bits) has_passed_ = false;  // a full gate is to find out why
   end.all = told_end_ = true;
   return end;
 }

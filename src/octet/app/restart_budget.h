@@ -21,10 +21,11 @@ struct RestartLimits {
 // What is known about an end besides its code.
 enum class Cause : std::uint8_t {
   unknown,
-  storage,  // with code 76: a file could not be read, for a reason that may pass
-  memory,   // with code 137: the kernel killed the rank because the host's memory was used up
+  storage,     // with code 76: a file could not be read, for a reason that may pass
+  memory,      // with code 137: the kernel killed the rank because the host's memory was used up
+  wrong_bits,  // with code 79: most ranks that must hold the same contradict a rank; without it, the host's gate found a fault
 };
-inline constexpr int kCauses = 3;
+inline constexpr int kCauses = 4;
 
 class RestartBudget {
  public:

@@ -480,7 +480,9 @@ bool Supervisor::can_grow() {
 void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
   // What several hosts cannot read or write is the fault of none.
   if (attempt.code == kUnfit && verdict_.node() < 0) attempt.code = static_cast<int>(ExitCode::data);
-  if (attempt.code == kUnfit) exclude_unfit(verdict_.node(), verdict_.what());
+  // Wrong bits may have been a single event, so that is a fault like any other.
+  const bool unfit = attempt.code == kUnfit && verdict_.cause() != Cause::wrong_bits;
+  if (unfit) exclude_unfit(verdict_.node(), verdict_.what());
   if (verdict_.any()) roster_.blame(verdict_.node());
   if (verdict_.node() >= 0) faults_[verdict_.node()] = {.code = verdict_.code(), .what = verdict_.what()};
   if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()) && !roster_.is_unfit(verdict_.node()))
@@ -500,7 +502,7 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
   if (attempt.code != 0 && asked && network_ && stay >= options_.min_hosts) {
     decision = {.restarts = true};
     attempt.next = "restarts without the hosts that were asked to leave";
-  } else if (attempt.code == kUnfit && !asked) {
+  } else if (unfit && !asked) {
     const std::string too_few = too_few_fit();
     decision.restarts = too_few.empty();
     decision.code = attempt.code;

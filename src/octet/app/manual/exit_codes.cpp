@@ -20,9 +20,9 @@ std::string_view meaning(ExitCode code) {
       return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, or every step was skipped.";
     case ExitCode::peer: return "Another rank or the interconnect failed.";
     case ExitCode::unfit:
-      return "This host must not take part: `octet doctor --gate` found a fault, or a rank holds other bits than most ranks that must "
-             "hold the same (health.replicas_every). `octet launch --supervise` goes on without the host, or ends with this code if "
-             "too few are left.";
+      return "`octet doctor --gate` found a fault of this host; `octet launch --supervise` goes on without the host, or ends with this "
+             "code if too few are left. Or a rank holds other bits than most ranks that must hold the same (health.replicas_every); "
+             "then the supervisor starts the ranks again.";
     case ExitCode::stalled: return "No rank of a supervised run moved for comm.stall_s. `octet launch --supervise` starts the ranks again.";
     case ExitCode::interrupted: return "A second SIGINT ended the program at once, without saving.";
   }
