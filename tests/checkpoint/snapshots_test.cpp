@@ -119,7 +119,9 @@ TEST_F(SnapshotsTest, ARankThatIsOneSnapshotBehind) {
       EXPECT_EQ(newest(concat(behind, steps)), steps);
       // The next one is being written.
       for (int rank = 0; rank < kRanks; ++rank) {
-        if (rank != behind) EXPECT_EQ(::ftruncate(slot_with(rank, steps + 1).manifest, rank), 0);
+        if (rank != behind) {
+          EXPECT_EQ(::ftruncate(slot_with(rank, steps + 1).manifest, rank), 0);
+        }
       }
       EXPECT_EQ(newest(concat(behind, steps)), steps);
     }

@@ -108,7 +108,9 @@ TEST_F(RouterTest, ABiasMovesTheChoiceAlone) {
         }
         for (std::int64_t e = 0; e < experts; ++e) {
           const auto other = static_cast<double>(e);
-          if (std::find(first, first + k, other) == first + k) EXPECT_LE(score(other), least + 1e-6) << "token " << t;
+          if (std::find(first, first + k, other) == first + k) {
+            EXPECT_LE(score(other), least + 1e-6) << "token " << t;
+          }
         }
         for (auto at = first; at != first + k; ++at)
           expected.push_back(std::exp(row[static_cast<std::size_t>(*at)]) / (normalise ? of_chosen : all));

@@ -454,10 +454,13 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
         if (task.kind == Kind::open) open.insert(task.index);
         if (task.kind == Kind::close) open.erase(task.index);
         if (task.kind <= Kind::reduce) continue;
-        if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward)
+        if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) {
           EXPECT_TRUE(open.contains(s.first_block + task.index)) << i;
+        }
         int& before = last[static_cast<std::size_t>(task.flight)];
-        if (before >= 0) EXPECT_TRUE(ended[i].contains(static_cast<std::size_t>(before))) << i << " is not behind " << before;
+        if (before >= 0) {
+          EXPECT_TRUE(ended[i].contains(static_cast<std::size_t>(before))) << i << " is not behind " << before;
+        }
         before = static_cast<int>(i);
       }
       for (std::size_t unit = 0; unit < reduced.size(); ++unit) {

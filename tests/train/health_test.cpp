@@ -222,7 +222,9 @@ TEST(HealthOfNorms, SamplesEveryNormOnce) {
       health.watch_norms();
       for (const telemetry::HealthSample& s : samples()) {
         EXPECT_EQ(s.of_linear(), !s.edge_pct) << s.tensor;
-        if (s.edge_pct) EXPECT_TRUE(actual.emplace(s.tensor, *s.edge_pct).second) << s.tensor << " twice";
+        if (s.edge_pct) {
+          EXPECT_TRUE(actual.emplace(s.tensor, *s.edge_pct).second) << s.tensor << " twice";
+        }
       }
       EXPECT_EQ(actual, expected);
     }

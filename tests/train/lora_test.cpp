@@ -121,7 +121,9 @@ TEST(FrozenModel, HasNotOneBitChangedAfterSteps) {
     EXPECT_LT(taken.losses[6], taken.losses[0]) << "of the same data";
     EXPECT_TRUE(frozen_bytes(*engine) == before);
     for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
-      if (!p.spec.frozen) EXPECT_NE(bytes_of_tensor(p.primary()), adapters.at(p.spec.name)) << p.spec.name;
+      if (!p.spec.frozen) {
+        EXPECT_NE(bytes_of_tensor(p.primary()), adapters.at(p.spec.name)) << p.spec.name;
+      }
     }
   }
 }

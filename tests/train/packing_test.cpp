@@ -25,7 +25,7 @@ std::vector<Tokens> write_conversations(const std::filesystem::path& prefix, int
   for (int c = 0; c < count; ++c) {
     std::vector<std::int32_t> ids(3 + random() % 22);
     std::vector<std::uint8_t> trained(ids.size());
-    const unsigned share = random() % 5;
+    const auto share = random() % 5;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       ids[i] = static_cast<std::int32_t>(random() % kPackedVocab);
       trained[i] = random() % 4 < share ? 1 : 0;
