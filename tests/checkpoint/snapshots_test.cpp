@@ -22,7 +22,8 @@ InheritedSlots slots_of(const SnapshotMemory& memory, int local_rank) {
 std::vector<Entry> entries_of(Memory& memory, int rank, std::int32_t first, bool filled) {
   std::vector<Entry> entries;
   for (std::size_t k = 0; k < kShapes.size(); ++k) {
-    entries.push_back(entry_of(memory, concat("tensor", k), kShapes[k], slice_of(kShapes[k], Cut::flat, rank, kRanks), first, filled));
+    entries.push_back(
+        entry_of(memory, concat("tensor", k), kShapes[k], slice_of(kShapes[k], Cut::flat, rank, kRanks), first, filled));
     entries.back().steady = k != 1;
   }
   return entries;
@@ -179,7 +180,8 @@ TEST_F(SnapshotsTest, OtherNumbersOfRanksHaveNoUseForThem) {
   LosableStore store;
   run_ranks(2, [&](int rank) {
     const Snapshots snapshots({.slots = slots_of(memory_, rank), .rank = rank, .size = 2});
-    EXPECT_FALSE(snapshots.newest(ranks_of(store, rank, 2), "a", [](auto...) { return true; }, [](auto) {}));
+    EXPECT_FALSE(snapshots.newest(
+        ranks_of(store, rank, 2), "a", [](auto...) { return true; }, [](auto) {}));
   });
 }
 
@@ -187,7 +189,8 @@ TEST(SnapshotMemory, RefusesWhatIsNotItsOwn) {
   const SnapshotMemory memory(2);
   EXPECT_EQ(slots_of(memory, 1).host.size(), 6u);
   EXPECT_EQ(slots_of(memory, 1).own.front().data, slots_of(memory, 0).host[3].data);
-  for (const char* value : {"", "0:", "0:1", "x:1,2,3,4,5,6", "-1:0,1,2,3,4,5", "1:0,1,2,0,1,2", "0:0,1,2,0,1,", "0:0,1,2,0,1,9999"}) {
+  for (const char* value :
+       {"", "0:", "0:1", "x:1,2,3,4,5,6", "-1:0,1,2,3,4,5", "1:0,1,2,0,1,2", "0:0,1,2,0,1,", "0:0,1,2,0,1,9999"}) {
     EXPECT_THROW(slots_in(value), Error) << value;
   }
 }

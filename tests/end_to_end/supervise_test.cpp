@@ -128,7 +128,8 @@ TEST_F(Supervise, GoesOnFromMemory) {
   ASSERT_EQ(attempts.size(), 3u);
   EXPECT_GE(attempts[1]["from_step"], 6);
   EXPECT_GE(attempts[2]["from_step"], 16);
-  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), concat("resuming after step ", attempts[2]["from_step"], " from memory")));
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"),
+                   concat("resuming after step ", attempts[2]["from_step"], " from memory")));
 }
 
 // A rank is killed while its checkpoint of step 10 has no name yet. The run must not go on from a later snapshot, or that
@@ -157,7 +158,8 @@ TEST_F(Supervise, ASnapshotReplacesNoCheckpoint) {
 }
 
 TEST_F(Supervise, DamagedSnapshotsAreNotLoaded) {
-  const std::string options = "--checkpoint.interval=4 --checkpoint.memory_every=1 --training.steps=24 --training.global_batch_size=16 ";
+  const std::string options =
+      "--checkpoint.interval=4 --checkpoint.memory_every=1 --training.steps=24 --training.global_batch_size=16 ";
   ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
   Process process(command(options), run_.path());
   ASSERT_TRUE(process.read_to_step(10));
@@ -269,8 +271,8 @@ TEST_F(Supervise, IsSucceededAfterItsOwnDeath) {
 // are far apart and the steps slow.
 TEST_F(Supervise, GoesOnFromItsOwnCheckpoints) {
   ASSERT_EQ(run_.train("--training.steps=4").code, 0);
-  Process process(command("--resume none --run.set_aside=true --checkpoint.interval=40 --checkpoint.async=false --checkpoint.memory_every=0 "
-                          "--training.steps=80 --training.global_batch_size=32"),
+  Process process(command("--resume none --run.set_aside=true --checkpoint.interval=40 --checkpoint.async=false "
+                          "--checkpoint.memory_every=0 --training.steps=80 --training.global_batch_size=32"),
                   run_.path());
   ASSERT_TRUE(process.read_to_step(2));
   kill_rank(1);  // nothing is saved yet, and the old run's checkpoint is not this one's
@@ -481,7 +483,8 @@ TEST_F(SuperviseFaults, ObeysWhileAGateRuns) {
 // The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.
 TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
   ASSERT_EQ(run_.train("--training.steps=6 --checkpoint.interval=3 --checkpoint.keep_latest_k=0 --run.output_dir=first").code, 0);
-  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=12", 1),
+  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --checkpoint.memory_every=0 "
+                          "--training.steps=12", 1),
                   run_.path());
   ASSERT_TRUE(process.read_to_step(5));
   kill_rank(0);

@@ -6,7 +6,8 @@ namespace octet::train {
 namespace {
 
 TEST(SnapshotPace, ReadsItsText) {
-  for (const char* text : {"", "-1", "2.5", "every", "5 ", "99999999999999999999"}) EXPECT_FALSE(SnapshotPace::parse(text)) << text;
+  for (const char* text : {"", "-1", "2.5", "every", "5 ", "99999999999999999999"})
+    EXPECT_FALSE(SnapshotPace::parse(text)) << text;
   EXPECT_TRUE(SnapshotPace::parse("auto")->is_auto());
   EXPECT_TRUE(SnapshotPace::parse("0")->takes_none());
   EXPECT_FALSE(SnapshotPace::parse("3")->is_auto());

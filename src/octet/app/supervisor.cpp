@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -21,10 +20,8 @@ constexpr std::size_t kLines = 20;     // attempts that are told in the end
 constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
-constexpr double kLeavingS = 1;        // within which a scheduler asks all hosts, if it asks more than one
 constexpr double kSaveS = 20;          // for a last checkpoint
-constexpr double kLateS = 10;          // after SIGKILL, until a node that has not reported the end of its ranks is lost
-constexpr int kAsked = static_cast<int>(ExitCode::preempted), kUnfit = static_cast<int>(ExitCode::unfit);
+constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
 std::vector<std::string> resuming(const std::vector<std::string>& command) {
@@ -391,80 +388,7 @@ void Supervisor::handle(const NodeEvent& event) {
   }
 }
 
-void Supervisor::handle_end(int node, const NodeEnd& end) {
-  if (end.code == kUnfit && end.cause == Cause::unknown) exclude_unfit(node, end.what);
-  if (end.attempt != attempt_ || !member(node).runs) return;
-  left_ = left_ || end.asked;
-  member(node).asked = member(node).asked || end.asked;
-  if (end.all) {
-    member(node).runs = false;
-    member(node).join.port = end.port;
-  }
-  if (end.code == 0) return;
-  if (!fault_) fault_ = node == me() && ranks_.failed_at() ? *ranks_.failed_at() : Clock::now();
-  verdict_.rank_failed(node, end.code, end.what, end.cause);
-  stop_others(options_.grace_s);
-}
-
-void Supervisor::lose(int node, std::string_view how) {
-  Member& lost = member(node);
-  if (!lost.here) return;
-  lost.here = false;
-  const bool ran = std::exchange(lost.runs, false);
-  if (lost.asked) return;  // it has said goodbye
-  ranks_.say(concat(name_of(node), " ", how));
-  if (!ran) return;
-  if (!fault_) fault_ = Clock::now();
-  verdict_.node_lost(node, concat(name_of(node), " ", how));
-  stop_others(options_.grace_s);
-}
-
-// The kernel cannot kill a process that waits for a device or a file server. Its host must not hold up the others.
-void Supervisor::lose_late() {
-  if (!late_at_ || Clock::now() < *late_at_) return;
-  late_at_.reset();
-  const std::string how = concat("has not ended its ranks within ", kLateS, " s of SIGKILL");
-  for (int node = 0; node < nodes(); ++node) {
-    if (!member(node).runs) continue;
-    demand(node != me() || !network_, ExitCode::peer, name_of(me()), " ", how, "; its processes need a look: ps -o pid,stat,wchan,args");
-    if (node == me()) {
-      ranks_.say(concat("this host ", how, "; waits"));
-    } else {
-      network_->close(node);
-      lose(node, how);
-    }
-  }
-}
-
 int Supervisor::node_of(int rank) const { return chosen_[static_cast<std::size_t>(rank / options_.ranks)]; }
-
-void Supervisor::end_stall(const Stall& stall) {
-  if (stopping_) return;
-  std::string what = stall.what;
-  int blamed = -1;
-  if (network_ && !stall.behind.empty()) {
-    blamed = node_of(stall.behind.front());
-    what += concat("; rank ", stall.behind.front(), " is on ", name_of(blamed));
-  }
-  ranks_.say(concat(what, "; the stacks of all threads are in ", (options_.run_folder / "logs").string()));
-  if (!fault_) fault_ = Clock::now();
-  verdict_.stalled(blamed, what);
-  for (int node = 0; node < nodes(); ++node) {
-    if (node != me() && member(node).runs) network_->send(node, topic::kStacks, "{}");
-  }
-  ranks_.write_stacks();
-  stop_others(options_.grace_s);
-}
-
-// Also this node's own ranks, unless they are ending by themselves.
-void Supervisor::stop_others(double grace_s) {
-  if (std::exchange(stopping_, true)) return;
-  late_at_ = Clock::now() + comm::seconds(grace_s + kLateS);
-  for (int node = 0; node < nodes(); ++node) {
-    if (node != me() && member(node).runs) network_->send(node, topic::kStop, fmt::format(R"({{"grace_s": {}}})", grace_s));
-  }
-  if (ranks_.running() && !ranks_.failed_at()) ranks_.end(grace_s);
-}
 
 // After a host has come back, the run waits for its next checkpoint, so that hosts that come and go cost little.
 bool Supervisor::can_grow() {
@@ -475,55 +399,6 @@ bool Supervisor::can_grow() {
   const std::int64_t saved = ranks_.pages().page(0).saved_step;
   if (returned_at_step_ < 0) returned_at_step_ = saved;
   return saved > returned_at_step_;
-}
-
-void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
-  // What several hosts cannot read or write is the fault of none.
-  if (attempt.code == kUnfit && verdict_.node() < 0) attempt.code = static_cast<int>(ExitCode::data);
-  // Wrong bits may have been a single event, so that is a fault like any other.
-  const bool unfit = attempt.code == kUnfit && verdict_.cause() != Cause::wrong_bits;
-  if (unfit) exclude_unfit(verdict_.node(), verdict_.what());
-  if (verdict_.any()) roster_.blame(verdict_.node());
-  if (verdict_.node() >= 0) faults_[verdict_.node()] = {.code = verdict_.code(), .what = verdict_.what()};
-  if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()) && !roster_.is_unfit(verdict_.node()))
-    ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
-  if (left_ && network_) {  // a scheduler that ends the job asks all hosts, if not at the same moment
-    const Clock::time_point start = Clock::now();
-    while (seconds_since(start) < kLeavingS) {
-      for (const NodeEvent& event : turn(kLeavingS / 4)) handle(event);
-    }
-  }
-  int stay = 0;
-  for (int node = 0; node < nodes(); ++node) {
-    const bool leaves = member(node).asked || (node == me() && ranks_.asked());
-    stay += is_ready(node) && !leaves ? 1 : 0;
-  }
-  const bool asked = left_ || ranks_.asked();
-  if (attempt.code != 0 && asked && network_ && stay >= options_.min_hosts) {
-    decision = {.restarts = true};
-    attempt.next = "restarts without the hosts that were asked to leave";
-  } else if (unfit && !asked) {
-    const std::string too_few = too_few_fit();
-    decision.restarts = too_few.empty();
-    decision.code = attempt.code;
-    attempt.next = too_few.empty() ? concat("restarts without ", names_of(found_unfit_)) : concat("stops: ", too_few);
-  } else if (regrouping_ && (attempt.code == kAsked || attempt.code == static_cast<int>(ExitCode::peer)) && !asked) {
-    decision = {.restarts = true};
-    attempt.next = "restarts with more hosts";
-  } else {
-    decision = budget.judge({.code = attempt.code,
-                             .cause = verdict_.cause(),
-                             .asked = asked,
-                             .saved_step = ranks_.pages().page(0).saved_step,
-                             .from_step = ranks_.pages().page(0).start_step,
-                             .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
-    if (decision.restarts) {
-      attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
-    } else if (attempt.code != 0) {
-      attempt.code = decision.code;
-      attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
-    }
-  }
 }
 
 int Supervisor::finish(int code) {
@@ -549,22 +424,6 @@ void Supervisor::say_recovered() {
   ranks_.say(fmt::format("attempt {} trains from step {}: its first step came {:.1f} s after the fault", attempt_,
                          first.start_step.load(), seconds_since(*failed_at_) - since_step));
   failed_at_.reset();
-}
-
-void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page) {
-  const auto rounded = [](double seconds) { return std::round(seconds * 1e3) / 1e3; };
-  const auto since_begin = [&](std::int64_t ns) { return rounded(static_cast<double>(ns - begin_ns_) * 1e-9); };
-  for (int i = 0; i < telemetry::kPhases; ++i) {
-    const std::int64_t entered = page.entered_ns[static_cast<std::size_t>(i)];
-    if (entered > 0) attempt.seconds[std::string(telemetry::name_of(static_cast<telemetry::Phase>(i)))] = since_begin(entered);
-  }
-  if (page.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(page.first_step_ns);
-  if (fault_) attempt.seconds["stop"] = rounded(seconds_since(*fault_));
-  attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
-  attempt.from_step = page.start_step;
-  attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
-  attempt.checkpoint_step = page.saved_step;
-  has_saved_ = has_saved_ || page.saved_step > 0;
 }
 
 void Supervisor::end_orphan() {

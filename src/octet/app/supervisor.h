@@ -83,7 +83,7 @@ class Supervisor {
   std::vector<NodeEvent> turn(double at_most_s);
   NodeJoin own_join() const;
 
-  // What a coordinator does (supervisor.cpp). coordinate() returns nothing if another node has taken over.
+  // What a coordinator does (supervisor.cpp, supervisor_end.cpp). coordinate() returns nothing if another node has taken over.
   std::optional<int> coordinate();
   enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, replaced };
   Gathered gather(bool first);

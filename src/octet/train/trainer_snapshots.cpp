@@ -25,8 +25,9 @@ void check_room(std::size_t bytes, std::size_t slots_of_host) {
   if (!memory.total_bytes) return;
   const double needed = static_cast<double>(bytes) * static_cast<double>(slots_of_host);
   const double most = kMostOfMemory * static_cast<double>(*memory.total_bytes);
-  demand(needed <= most, ExitCode::does_not_fit, slots_of_host, " snapshots of ", telemetry::format_bytes(bytes), " are more than 40 % of this host's ",
-         telemetry::format_bytes(*memory.total_bytes), " of memory; --checkpoint.memory_every=0 takes none");
+  demand(needed <= most, ExitCode::does_not_fit, slots_of_host, " snapshots of ", telemetry::format_bytes(bytes),
+         " are more than 40 % of this host's ", telemetry::format_bytes(*memory.total_bytes),
+         " of memory; --checkpoint.memory_every=0 takes none");
 }
 
 }  // namespace
