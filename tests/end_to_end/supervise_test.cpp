@@ -201,7 +201,8 @@ TEST_F(Supervise, EndsWhenItIsAskedTo) {
 
 // Without a checkpoint there is no progress: the first restart comes at once, the second would be one too many.
 TEST_F(Supervise, GivesUpWithoutProgress) {
-  Process process(command("--training.steps=5000 --checkpoint.interval=0", 1, "--restarts=1"), run_.path());
+  Process process(command("--training.steps=5000 --checkpoint.interval=0 --checkpoint.memory_every=0", 1, "--restarts=1"),
+                  run_.path());
   for (int i = 0; i < 2; ++i) kill_rank(0);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 128 + SIGKILL) << result.err;
@@ -234,7 +235,7 @@ TEST_F(Supervise, TheLockOfAKilledRankDoesNotHideTheEnd) {
 
 // While it waits to start again, a request ends it; before that, nobody calls the run ended.
 TEST_F(Supervise, CanBeAskedWhileItWaits) {
-  Process process(command("--training.steps=5000 --checkpoint.interval=0", 1), run_.path());
+  Process process(command("--training.steps=5000 --checkpoint.interval=0 --checkpoint.memory_every=0", 1), run_.path());
   for (int i = 0; i < 2; ++i) kill_rank(0);
   Json now;
   for (int tries = 0; tries < 500 && now["state"] != "about to start again"; ++tries) {
@@ -412,7 +413,8 @@ TEST_F(Supervise, MemoryThatIsUsedUpTwiceEndsTheRun) {
   for (const char* name : {"memory.current", "memory.usage_in_bytes"}) write_text(run_ / concat("group/", name), "4096\n");
   write_text(run_ / "group/memory.stat", "");
   count(0);
-  Process process(command("--training.steps=100000 --checkpoint.interval=0"), run_.path(), "exec unshare -m sh in_a_group.sh");
+  Process process(command("--training.steps=100000 --checkpoint.interval=0 --checkpoint.memory_every=0"), run_.path(),
+                  "exec unshare -m sh in_a_group.sh");
   if (!process.read_to_step(3)) {
     ASSERT_EQ(process.wait().code, 99);
     GTEST_SKIP() << "no permission to mount a folder, or no control group of memory";
