@@ -97,8 +97,13 @@ class SnapshotsTest : public ::testing::Test {
 
 TEST_F(SnapshotsTest, TheNewestIsLoadedByProcessesThatCameLater) {
   EXPECT_EQ(newest(), -1);
+  EXPECT_EQ(bytes_taken(slots_of(memory_, 0)), 0);
   run({1});
   EXPECT_EQ(newest(), 1);
+  // Each rank has filled a slot with a third of the elements, and the header of a file.
+  const std::int64_t data = 4 * (97 + 16 * 24 + 2);
+  EXPECT_GE(bytes_taken(slots_of(memory_, 0)), data);
+  EXPECT_LE(bytes_taken(slots_of(memory_, 0)), data + kRanks * 8192);
   run({2, 3, 4, 5, 6}, "a", 1);
   EXPECT_EQ(newest(), 6);
   EXPECT_EQ(newest("b"), -1);

@@ -30,11 +30,8 @@ void NodeRanks::start(const Order& order) {
   pages_.clear();
   group_.reset();
   // The snapshots of ranks that another host runs now, or of another number of ranks, are of no use.
-  if (order.ranks.count != snapshots_ranks_) {
-    snapshots_.reset();
-    if (order.ranks.count > 0) snapshots_.emplace(order.ranks.count);
-    snapshots_ranks_ = order.ranks.count;
-  }
+  if (snapshots_ && snapshots_->ranks() != order.ranks.count) snapshots_.reset();
+  if (!snapshots_ && order.ranks.count > 0) snapshots_.emplace(order.ranks.count);
   gate_end_.reset();
   ranks_wait_ = order.ranks.count > 0;
   if (ranks_wait_ && !unfit_.empty()) {

@@ -73,7 +73,6 @@ class NodeRanks {
   RankLogs logs_;
   telemetry::RankPages pages_;
   std::optional<checkpoint::SnapshotMemory> snapshots_;
-  int snapshots_ranks_ = 0;
   Order order_;
   std::optional<ProcessGroup> group_;
   std::optional<GateProcess> gate_;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
@@ -41,6 +42,16 @@ std::string SnapshotMemory::variable(int local_rank) const {
   std::string text = concat(kVariable, "=", local_rank, ":");
   for (std::size_t i = 0; i < files_.size(); ++i) text += concat(i > 0 ? "," : "", files_[i].get());
   return text;
+}
+
+std::int64_t bytes_taken(const InheritedSlots& slots) {
+  constexpr std::int64_t kBlock = 512;  // of st_blocks, on every file system
+  std::int64_t bytes = 0;
+  for (const SnapshotSlot& slot : slots.host) {
+    struct stat status {};
+    if (::fstat(slot.data, &status) == 0) bytes += status.st_blocks * kBlock;
+  }
+  return bytes;
 }
 
 InheritedSlots slots_in(std::string_view value) {

@@ -2,6 +2,7 @@
 // rank that wrote it. The memory goes when the supervisor and its ranks have ended, however they end.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ class SnapshotMemory {
  public:
   // Makes empty slots for the ranks of this host. They take memory as ranks fill them. Throws Error{internal}.
   explicit SnapshotMemory(int ranks);
+  int ranks() const { return static_cast<int>(files_.size()) / (2 * kSlotsPerRank); }
   // "OCTET_SNAPSHOTS=...", for the environment of a rank of this host, counted from 0.
   std::string variable(int local_rank) const;
 
@@ -36,6 +38,8 @@ struct InheritedSlots {
   std::vector<SnapshotSlot> host;  // of all ranks of this host
   std::vector<SnapshotSlot> own;   // where this rank writes
 };
+// The memory that the snapshots of all ranks of this host take now.
+std::int64_t bytes_taken(const InheritedSlots& slots);
 // Reads the value of the variable. Throws Error{config} if it does not name open files.
 InheritedSlots slots_in(std::string_view value);
 // Returns nothing without a supervisor.

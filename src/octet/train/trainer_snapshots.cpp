@@ -19,15 +19,19 @@ namespace fs = std::filesystem;
 
 constexpr double kMostOfMemory = 0.4;  // of a host's, for the snapshots of all its ranks
 
-// Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which holds `bytes`.
-void check_room(std::size_t bytes, std::size_t slots_of_host) {
+// Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which takes `bytes`. The kernel
+// would kill a rank that takes more memory than there is.
+void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots) {
   const HostMemory memory = host_memory();
-  if (!memory.total_bytes) return;
-  const double needed = static_cast<double>(bytes) * static_cast<double>(slots_of_host);
-  const double most = kMostOfMemory * static_cast<double>(*memory.total_bytes);
-  demand(needed <= most, ExitCode::does_not_fit, slots_of_host, " snapshots of ", telemetry::format_bytes(bytes),
-         " are more than 40 % of this host's ", telemetry::format_bytes(*memory.total_bytes),
-         " of memory; --checkpoint.memory_every=0 takes none");
+  const auto needed = static_cast<double>(bytes) * static_cast<double>(slots.host.size());
+  const std::string what = concat(slots.host.size(), " snapshots of ", telemetry::format_bytes(bytes));
+  const char* const how = "; --checkpoint.memory_every=0 takes none";
+  demand(!memory.total_bytes || needed <= kMostOfMemory * static_cast<double>(*memory.total_bytes), ExitCode::does_not_fit, what,
+         " are more than 40 % of this host's ", telemetry::format_bytes(memory.total_bytes.value_or(0)), " of memory", how);
+  const auto taken = static_cast<double>(checkpoint::bytes_taken(slots));  // by an earlier attempt
+  demand(!memory.available_bytes || needed - taken <= static_cast<double>(*memory.available_bytes), ExitCode::does_not_fit, what,
+         " do not fit into the ", telemetry::format_bytes(memory.available_bytes.value_or(0)),
+         " of memory that are free on this host", how);
 }
 
 }  // namespace
@@ -55,8 +59,11 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
   if (!timeline.starts_with(telemetry::own_attempt().job + "/")) timeline.clear();  // of another job
   timeline_ = world_.from_first("the timeline of snapshots", timeline);
   if (timeline_.empty()) return std::nullopt;
-  // A checkpoint that was begun and is not there would be missing for ever, if the run went on from a later step.
-  const auto usable = [this](std::int64_t step, const nlohmann::json& meta) {
+  const nlohmann::json parallel = nlohmann::json(to_json(config_)).at("parallel");
+  const auto usable = [&](std::int64_t step, const nlohmann::json& meta) {
+    // Somebody may have edited the configuration since. On another mesh a rank holds other slices.
+    if (meta.at("config").at("parallel") != parallel) return false;
+    // A checkpoint that was begun and is not there would be missing for ever, if the run went on from a later step.
     const auto saved = meta.at("saved_step").get<std::int64_t>();
     return step >= on_disk_ && (saved <= on_disk_ || saved == step);
   };
@@ -76,7 +83,7 @@ void Trainer::begin_snapshots() {
     bytes += entry.tensor.bytes();
   std::string failure;
   try {
-    check_room(bytes, checkpoint::inherited_slots()->host.size());
+    check_room(bytes, *checkpoint::inherited_slots());
   } catch (const Error& error) {
     failure = error.what();
   }
@@ -117,7 +124,6 @@ bool Trainer::wants_snapshot() {
 }
 
 void Trainer::take_snapshot() {
-  const telemetry::PausedMeter paused(*meter_);
   const Clock::time_point start = Clock::now();
   engine_->settle();
   models::Decoder& model = engine_->model();
