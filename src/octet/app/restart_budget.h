@@ -23,7 +23,7 @@ enum class Cause : std::uint8_t {
   unknown,
   storage,     // with code 76: a file could not be read, for a reason that may pass
   memory,      // with code 137: the kernel killed the rank because the host's memory was used up
-  wrong_bits,  // with code 79: most ranks that must hold the same contradict a rank; without it, the host's gate found a fault
+  wrong_bits,  // with code 79: a rank's state differs from what most ranks hold. The gate's code 79 has no cause.
 };
 inline constexpr int kCauses = 4;
 

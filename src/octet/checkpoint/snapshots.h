@@ -29,9 +29,9 @@ struct SnapshotsOptions {
   std::function<void()> may_publish = {};
 };
 
-// All ranks take snapshots after the same steps. A slot is overwritten only when each rank has begun a newer snapshot than the
-// one that will then be the oldest. A step of which every rank has a snapshot is therefore always there: it suffices that a rank
-// hears from all others in every step, and that save() waits for the snapshot before.
+// All ranks take snapshots after the same steps, and save() waits for the snapshot before. A rank hears from all others in every
+// step. So when it begins a snapshot, all ranks have completed the one before the last, and it overwrites an older one than that.
+// There is always a step of which every rank has a snapshot.
 class Snapshots {
  public:
   explicit Snapshots(SnapshotsOptions options);
@@ -46,8 +46,8 @@ class Snapshots {
                                const std::function<bool(std::int64_t step, const nlohmann::json& meta)>& usable,
                                const std::function<void(std::string_view)>& on_warning) const;
 
-  // The snapshots from now on belong to `timeline`: a new name whenever steps may be computed anew with other bits. Those of this
-  // rank that belong to another one, or to later steps than `step`, go: all of them with step -1.
+  // The snapshots from now on belong to `timeline`. Give it a new name whenever steps may be computed anew with other bits.
+  // Deletes this rank's snapshots of other timelines and of steps after `step`. With -1 it deletes all.
   void go_on(const std::string& timeline, std::int64_t step);
 
   // Copies the entries. When it returns, those that are not steady may change; the others may after wait_for_copy(). Waits for

@@ -306,7 +306,7 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
         r.checkpoint_step);
   visit(FieldName{.json = "timeline",
-                  .help = "Snapshots in memory belong to this run if they have this name. It changes when steps are computed anew."},
+                  .help = "Name of the run's history. A run goes on only from snapshots in memory that have this name."},
         r.timeline);
   visit(
       FieldName{
