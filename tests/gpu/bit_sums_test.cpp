@@ -38,7 +38,7 @@ TEST_F(BitSumsGpuTest, EqualThoseOfTheCpu) {
   bit_sums(*cpu_stream, {.x = {*cpu, on_cpu}, .sums = expected.data()});
   const Buffer sums = gpu->allocate(actual.size() * sizeof(std::uint64_t), MemoryCategory::workspace);
   bit_sums(*gpu_stream, {.x = {*gpu, on_gpu}, .sums = static_cast<std::uint64_t*>(sums.data())});
-  gpu_stream->copy_to_host(actual.data(), sums.data(), sums.bytes());
+  gpu_stream->copy_to_host(actual.data(), sums.data(), actual.size() * sizeof(std::uint64_t));
   gpu_stream->synchronize();
   EXPECT_EQ(actual, expected);
 }
