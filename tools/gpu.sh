@@ -5,9 +5,13 @@
 #   rows, row:NAME       the speed table of docs/measurements/h200-one-gpu.md, or one of its rows
 #   checkpoint           the time that training stands still for a save, of a step that is longer than the copy of the state
 #   ranks                the tests between all GPUs of the machine
-#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-interleaved; and experts, experts-pair, experts-lanes
-#                        and experts-context, which train a slice of Mixtral
-#   recovery             a supervised run of two GPUs whose ranks are killed three times and stopped once, and what each restart took
+#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-interleaved, lora, offload; and
+#                        experts, experts-pair, experts-lanes, experts-stages and experts-context, which train a slice of Mixtral
+#   gate                 what octet launch checks before ranks start
+#   recovery             supervised runs on all GPUs whose last rank is killed and stopped, and what each restart took: recovery-disk,
+#                        recovery-memory and recovery-8b
+#   snapshots            what snapshots in memory cost
+#   replicas             runs on all GPUs whose ranks compare their bits after every step, in all recipes
 #   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
 # elsewhere. cuBLAS, cuDNN and NCCL come from the system's folders or Python's nvidia/*/lib, and libraries that were copied along, such as
@@ -21,6 +25,7 @@ mkdir -p "$out"
 folders=$(python3 -c 'import glob, site, sys; print(":".join(f for p in sys.path if p for f in glob.glob(p + "/nvidia/*/lib")))' 2>/dev/null)
 export LD_LIBRARY_PATH="$bin/lib:${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folders"
 
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
 verdict=()
 part() {
   local name=$1 start=$SECONDS status
@@ -36,11 +41,12 @@ test_program() { find "$bin" -name "${1:-octet_test_gpu}" -type f | head -n 1; }
 run_doctor() {
   "$bin/octet" doctor && "$bin/octet" doctor --json >"$out/doctor.json" && python3 -m json.tool "$out/doctor.json" >/dev/null
 }
-# sharded SHARDS PROGRAM NAME: runs the tests of a program in SHARDS processes at once on the same GPUs.
+# sharded SHARDS PROGRAM NAME: runs the tests of a program in SHARDS processes at once. Each uses all GPUs, but takes another one first.
 sharded() {
-  local shards=$1 program=$2 name=$3 shard pids=() status=0
+  local shards=$1 program=$2 name=$3 shard pids=() status=0 order
   for ((shard = 0; shard < shards; ++shard)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$program" >"$out/$name-$shard.log" 2>&1 &
+    order=$(seq 0 $((gpus - 1)) | awk -v n="$gpus" -v first="$shard" '{ printf "%s%d", (NR > 1 ? "," : ""), ($1 + first) % n }')
+    CUDA_VISIBLE_DEVICES=$order GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$program" >"$out/$name-$shard.log" 2>&1 &
     pids+=($!)
   done
   for ((shard = 0; shard < shards; ++shard)); do
@@ -52,15 +58,14 @@ sharded() {
   return $status
 }
 # Several processes at once, because references on the CPU take most of the time of one test program, and connecting that of the other.
-run_tests() { sharded 4 "$(test_program)" tests; }
+run_tests() { sharded $((4 * gpus)) "$(test_program)" tests; }
 run_ranks() { sharded 3 "$(test_program octet_test_gpu_ranks)" ranks; }
 # Leaves out tests of products, of their timing and of whole steps, which take long under a sanitizer and run the libraries' kernels.
 # SHARDS processes run at once on all GPUs in turn, because the tool leaves a GPU idle most of the time. racecheck leaves out another test
 # that takes it hours. RmsNormGpuTest.BackwardAgreesWithTheCpu runs the same kernel with more slabs than clusters.
 sanitize() {
-  local tool=$1 shards=${SHARDS:-12} gpus shard pids=() status=0 without='*Gemm*:*GpuStep*:*GpuDocumentMask*:*Attention*:Advise*'
+  local tool=$1 shards=${SHARDS:-12} shard pids=() status=0 without='*Gemm*:*GpuStep*:*GpuDocumentMask*:*Attention*:Advise*'
   [ "$tool" = racecheck ] && without+=':*WritesTheCodesOfMoreSlabsThanClusters'
-  gpus=$(nvidia-smi --list-gpus | wc -l)
   for ((shard = 0; shard < shards; ++shard)); do
     CUDA_VISIBLE_DEVICES=$((shard % gpus)) GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
       compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$(test_program)" \
@@ -140,6 +145,11 @@ mesh_rows() {
     experts-pair) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$two --parallel.expert=$n" ;;  # two micro-batches
     experts-lanes)  # the same two micro-batches, in two lanes
       echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$two --parallel.expert=$n --parallel.expert_lanes=2" ;;
+    lora) echo "$lora $step --training.global_batch_size=$n" ;;
+    offload) echo "$step --training.global_batch_size=$eight $fsdp --optimizer.offload=true --activation_checkpoint.mode=selective" ;;
+    experts-stages)  # a mixture in two stages
+      echo "--model.num_hidden_layers=4 $step --training.global_batch_size=$eight --parallel.pipeline=2 --parallel.shard=$((n / 2)) \
+        --parallel.expert=$((n / 2))" ;;
     experts-context)  # experts are divided among shards, sequences between pairs
       echo "--model.num_hidden_layers=2 --training.seq_len=16384 --training.micro_batch_size=1 --training.reduce_dtype=bf16 \
         --training.global_batch_size=$((n / 2)) --parallel.context=2 --parallel.shard=$((n / 2)) --parallel.expert=$((n / 2))" ;;
@@ -161,8 +171,7 @@ run_mesh() {
 # must be that of one GPU within half a per cent. Rounding in another order moved it by 0.013% after 40 steps. Losing a part of a
 # sequence, or seeing it twice, would change a large part of the gradient.
 same_model() {
-  local corpus="$out/same-corpus" gpus status=0 train name
-  gpus=$(nvidia-smi --list-gpus | wc -l)
+  local corpus="$out/same-corpus" status=0 train name
   "$bin/octet" data prepare --input README.md docs --tokenizer byte --output "$corpus" >"$out/same.log" 2>&1 || return 1
   train="train configs/quickstart.toml --run.device=cuda --run.deterministic=true --training.steps=40 --training.micro_batch_size=2"
   same_run() {  # NAME RANKS OPTION...
@@ -203,25 +212,48 @@ run_checkpoint() {
     --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=32
 }
 
-run_recovery() {
-  local run="$out/recovery" corpus="$out/recovery-corpus" pid status wanted signal
+run_gate() {
+  local kind status=0
+  for kind in quick full; do
+    "$bin/octet" doctor --gate $kind --gpus "$gpus" --folder "$out" --json >"$out/gate-$kind.json" 2>"$out/gate-$kind.log"
+    [ $? -eq 0 ] || status=1
+    cat "$out/gate-$kind.log" "$out/gate-$kind.json" | cut -c 1-2000
+  done
+  return $status
+}
+
+corpus="$out/corpus"
+prepare_corpus() {
+  [ -e "$corpus.idx" ] || "$bin/octet" data prepare --input README.md docs --tokenizer byte --output "$corpus" >"$out/corpus.log" 2>&1
+}
+
+# supervised NAME CONFIG EVENTS OPTION...: a run on all GPUs whose last rank gets signals: "45:KILL 85:STOP" are SIGKILL after step 45 and
+# SIGSTOP after step 85. "99:END" kills the supervisor, so that the run saves and exports nothing. Prints what the supervisor said, and the
+# parts of each attempt in seconds. `gate` is for --gate.
+supervised() {
+  local name=$1 config=$2 events=$3 run="$out/$1" pid status event
+  shift 3
   rm -rf "$run"
-  "$bin/octet" data prepare --input README.md docs --tokenizer byte --output "$corpus" >"$out/recovery.log" 2>&1 || return 1
-  "$bin/octet" launch -n 2 --supervise -- train configs/llama3.2-1b.toml --run.device=cuda --data.source="[{path=\"$corpus\"}]" \
-    --run.output_dir="$run" $narrow --training.seq_len=2048 --training.micro_batch_size=1 --training.global_batch_size=8 \
-    --training.steps=200 --checkpoint.interval=20 --metrics.log_freq=1 --evaluation.interval=0 --comm.stall_s=5 >>"$out/recovery.log" 2>&1 &
+  prepare_corpus || return
+  "$bin/octet" launch -n "$gpus" --supervise --gate "${gate:-auto}" -- train "configs/$config.toml" --run.device=cuda --data.source="[{path=\"$corpus\"}]" \
+    --run.output_dir="$run" --training.seq_len=2048 --training.micro_batch_size=1 --training.global_batch_size=8 \
+    --metrics.log_freq=1 --evaluation.interval=0 --comm.stall_s=5 "$@" >"$run.log" 2>&1 &
   pid=$!
-  for wanted in 45:KILL 85:KILL 125:KILL 165:STOP; do
-    until [ "$(grep -o '"step":[0-9]*' "$run/metrics.jsonl" 2>/dev/null | tail -n 1 | cut -d : -f 2)0" -ge "${wanted%:*}0" ]; do
+  for event in $events; do
+    until [ "$(grep -o '"step":[0-9]*' "$run/metrics.jsonl" 2>/dev/null | tail -n 1 | cut -d : -f 2)0" -ge "${event%:*}0" ]; do
       kill -0 $pid 2>/dev/null || break
       sleep 0.05
     done
-    signal=${wanted#*:}
-    kill -s "$signal" "$(pgrep -P $pid | tail -n 1)"
+    if [ "${event#*:}" = END ]; then
+      kill -s KILL $pid
+    else
+      kill -s "${event#*:}" "$(pgrep -P $pid | tail -n 1)"
+    fi
   done
   wait $pid
   status=$?
-  grep "^octet launch:" "$out/recovery.log" | cut -c 1-300
+  [[ $events != *END || $status -ne 137 ]] || status=0
+  grep -E "^octet launch:|from memory|no snapshots|octet:" "$run.log" | cut -c 1-300
   python3 -c '
 import json, sys
 for path in sys.argv[1:]:
@@ -229,6 +261,51 @@ for path in sys.argv[1:]:
     print(attempt["attempt"], "code", attempt["code"], "steps", attempt["from_step"], "to", attempt["last_step"], attempt["seconds"])
 ' "$run"/attempts/*.json
   rm -rf "$run/checkpoints" "$run/model"
+  return $status
+}
+
+recovery_disk() {
+  gate=off supervised recovery-disk llama3.2-1b "45:KILL 85:KILL 125:STOP" $narrow --training.steps=140 --checkpoint.interval=20 \
+    --checkpoint.memory_every=0
+}
+recovery_memory() {
+  gate=off supervised recovery-memory llama3.2-1b "45:KILL 85:KILL 125:STOP" $narrow --training.steps=140 --checkpoint.interval=70
+}
+# With gates, a model of 48 GB that is not saved at all.
+recovery_8b() {
+  supervised recovery-8b llama3.1-8b "25:KILL 45:KILL 60:END" $narrow $lean --training.steps=1000 --checkpoint.interval=0 \
+    --checkpoint.memory_every=5
+}
+
+# The mean time of a step, in milliseconds, over the last 60 of 100, with snapshots in memory and without.
+run_snapshots() {
+  local every status=0
+  for every in 0 10 auto 0; do
+    gate=off supervised snapshots llama3.2-1b "" $narrow --training.steps=100 --checkpoint.interval=0 --checkpoint.memory_every=$every >/dev/null ||
+      status=1
+    python3 -c '
+import json, sys
+steps = [json.loads(line) for line in open(sys.argv[1])][-60:]
+print("memory_every", sys.argv[2], sum(s["step_time_s"] for s in steps) / len(steps) * 1e3)
+' "$out/snapshots/metrics.jsonl" $every || status=1
+  done
+  return $status
+}
+
+# Ranks that must hold the same bits compare them after every step. A difference ends the run.
+run_replicas() {
+  local mesh recipe status=0 eight_heads="--model.hidden_size=256 --model.num_attention_heads=8 --model.num_key_value_heads=4"
+  prepare_corpus || return
+  for recipe in bf16 fp8_delayed fp8_current fp8_rowwise fp8_block; do
+    for mesh in "replicate=$gpus" "tensor=$gpus" "replicate=2 --parallel.tensor=2" "replicate=2 --parallel.context=2"; do
+      [[ $gpus -lt 4 && $mesh == *\ * ]] && continue
+      rm -rf "$out/replicas"
+      "$bin/octet" launch -n "$gpus" -- train configs/quickstart.toml --run.device=cuda --data.source="[{path=\"$corpus\"}]" \
+        --run.output_dir="$out/replicas" $eight_heads --training.steps=40 --training.micro_batch_size=2 \
+        --training.global_batch_size=$((2 * gpus)) --precision.recipe=$recipe --health.replicas_every=1 --parallel.$mesh \
+        >"$out/replicas.log" 2>&1 || { status=1; echo "$recipe $mesh:"; tail -n 5 "$out/replicas.log"; }
+    done
+  done
   return $status
 }
 
@@ -264,7 +341,11 @@ for name in "$@"; do
     sanitize) for tool in memcheck racecheck initcheck; do part "$tool" sanitize "$tool"; done ;;
     memcheck | racecheck | initcheck) part "$name" sanitize "$name" ;;
     checkpoint) part checkpoint run_checkpoint ;;
-    recovery) part recovery run_recovery ;;
+    gate) part gate run_gate ;;
+    recovery) for run in disk memory 8b; do part recovery-$run recovery_$run; done ;;
+    recovery-*) part "$name" "recovery_${name#recovery-}" ;;
+    snapshots) part snapshots run_snapshots ;;
+    replicas) part replicas run_replicas ;;
     kernels) part kernels "$bin/octet" bench kernels --json "$out/kernels.json" ;;
     ranks)
       part ranks run_ranks
