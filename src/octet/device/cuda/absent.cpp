@@ -1,6 +1,7 @@
 // Linked where the CUDA backend is not built.
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/device/cuda/gpu_sensors.h"
 #include "octet/device/cuda/gpu_state.h"
 
 namespace octet {
@@ -14,5 +15,6 @@ int cuda_device_count() { return 0; }
 CudaProperties cuda_properties(int) { return {}; }
 std::size_t cuda_free_memory(int) { return 0; }
 CudaState cuda_state() { return {}; }
+std::string cuda_bus_id(int) { return ""; }
 
 }  // namespace octet

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include "octet/device/cuda/gpu_sensors.h"
 #include "octet/device/cuda/gpu_state.h"
 #include "octet/device/cuda/nvml.h"
 
@@ -41,8 +42,7 @@ GpuState state_of(int index) {
   gpu.name = properties.name;
   gpu.compute_capability = properties.major * 10 + properties.minor;
   gpu.memory_bytes = properties.totalGlobalMem;
-  char bus_id[32] = "";
-  if (!failed(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, index))) gpu.bus_id = bus_id;
+  gpu.bus_id = cuda_bus_id(index);
   gpu.multicast = multicast_of(index);
 
   if (failed(cudaSetDevice(index))) return gpu;
@@ -60,6 +60,13 @@ GpuState state_of(int index) {
 }
 
 }  // namespace
+
+std::string cuda_bus_id(int index) {
+  char bus_id[32] = "";
+  const bool known = cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, index) == cudaSuccess;
+  if (!known) cudaGetLastError();
+  return known ? bus_id : "";
+}
 
 CudaState cuda_state() {
   CudaState state;

@@ -1,0 +1,43 @@
+// What the GPUs of a machine measure, by NVML, without a CUDA context. Nothing here throws; without NVML there are no GPUs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octet {
+
+struct GpuReading {
+  std::optional<int> clock_mhz{};  // of the multiprocessors
+  std::optional<double> power_w{};
+  std::optional<int> temperature_c{};
+  std::string slowed_by{};  // why the clock is held down: "heat", "the power supply", "its power limit", "a fixed clock" or ""
+  std::optional<std::int64_t> xids{};  // errors that the driver has reported since listen()
+};
+
+// Calls may wait for the driver, and long if a GPU has failed. Use an object from one thread at a time.
+class GpuSensors {
+ public:
+  GpuSensors();
+  ~GpuSensors();
+  GpuSensors(const GpuSensors&) = delete;
+  GpuSensors& operator=(const GpuSensors&) = delete;
+
+  // Reads all GPUs, in the order of nvidia-smi.
+  std::vector<GpuReading> read();
+  // Reads the GPU with this PCI bus id.
+  std::optional<GpuReading> read(const std::string& bus_id) const;
+  // Begins to count Xids.
+  void listen();
+
+ private:
+  struct Gpus;
+  std::unique_ptr<Gpus> gpus_;
+};
+
+// The PCI bus id of the GPU with CUDA's number `index`, without a context on it. "" if there is none.
+std::string cuda_bus_id(int index);
+
+}  // namespace octet
