@@ -146,6 +146,14 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
                     {"alive", age_s(page.alive_ns, now)},
                     {"entered", std::move(entered)},
                     {"marks", page.marks.load()},
+                    {"origin", static_cast<int>(page.origin.load())},
+                    {"snapshot_step", page.snapshot_step.load()},
+                    {"snapshot", age_s(page.snapshot_ns, now)},
+                    {"own_s", page.own_s.load()},
+                    {"own_step", page.own_step.load()},
+                    {"slow_since", page.slow_since.load()},
+                    {"slow_intervals", page.slow_intervals.load()},
+                    {"slower", page.slower.load()},
                     {"groups", std::move(groups)}});
   }
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
@@ -169,6 +177,14 @@ bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPa
       const Value& entered = from.at("entered");
       for (std::size_t i = 0; i < page.entered_ns.size(); ++i) page.entered_ns[i] = time_ns(entered.at(i).get<double>(), now);
       page.marks = from.at("marks").get<std::int64_t>();
+      page.origin = static_cast<telemetry::Origin>(from.at("origin").get<std::uint32_t>());
+      page.snapshot_step = from.at("snapshot_step").get<std::int64_t>();
+      page.snapshot_ns = time_ns(from.at("snapshot").get<double>(), now);
+      page.own_s = from.at("own_s").get<double>();
+      page.own_step = from.at("own_step").get<std::int64_t>();
+      page.slow_since = from.at("slow_since").get<std::int64_t>();
+      page.slow_intervals = from.at("slow_intervals").get<std::int64_t>();
+      page.slower = from.at("slower").get<double>();
       const Value& groups = from.at("groups");
       for (std::size_t i = 0; i < page.groups.size(); ++i) {
         telemetry::GroupPage& group = page.groups[i];

@@ -33,7 +33,8 @@ struct Stamp {
 std::vector<Stamp> stamps_of(const std::vector<fs::path>& folders) {
   std::vector<Stamp> stamps;
   for (const fs::path& folder : folders) {
-    for (const char* name : {"run.json", "metrics.jsonl", "fp8_health.jsonl", "attention_health.jsonl", "expert_loads.jsonl"}) {
+    for (const char* name : {"run.json", "metrics.jsonl", "fp8_health.jsonl", "attention_health.jsonl", "expert_loads.jsonl",
+                             "stragglers.jsonl"}) {
       std::error_code missing;
       const fs::path path = folder / name;
       const auto time = fs::last_write_time(path, missing);

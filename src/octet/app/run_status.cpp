@@ -14,20 +14,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<RankStatus> ranks_of(const telemetry::Attempt& attempt) {
-  std::vector<RankStatus> result;
+// Sets ranks and snapshot.
+void read_ranks(const telemetry::Attempt& attempt, RunStatus& status) {
   const auto pages = telemetry::RankPages::of(attempt.supervisor.pid, attempt.pages, attempt.ranks);
-  if (!pages) return result;
+  if (!pages) return;
+  status.snapshot = newest_snapshot(pages->first(attempt.ranks));
   const std::int64_t now = telemetry::monotonic_ns();
   for (int rank = 0; rank < attempt.ranks; ++rank) {
     const telemetry::RankPage& page = pages->page(rank);
     const std::int64_t changed = page.changed_ns;
-    result.push_back({.rank = rank,
-                      .phase = page.phase,
-                      .step = page.step,
-                      .unchanged_s = changed > 0 ? static_cast<double>(now - changed) * 1e-9 : 0});
+    status.ranks.push_back({.rank = rank,
+                            .phase = page.phase,
+                            .step = page.step,
+                            .own_s = page.own_s,
+                            .unchanged_s = changed > 0 ? static_cast<double>(now - changed) * 1e-9 : 0});
   }
-  return result;
 }
 
 void read_checkpoints(const fs::path& folder, RunStatus& status) {
@@ -40,9 +41,14 @@ void read_checkpoints(const fs::path& folder, RunStatus& status) {
   status.checkpoint_age_s = std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count();
 }
 
-// Sets step, steps and loss.
+// Sets step, steps, loss and stragglers.
 void read_metrics(const fs::path& folder, RunStatus& status) {
-  if (path_exists(folder / "run.json")) status.steps = telemetry::read_run_info(folder / "run.json").steps;
+  if (path_exists(folder / "run.json")) {
+    const telemetry::RunInfo info = telemetry::read_run_info(folder / "run.json");
+    status.steps = info.steps;
+    if (const fs::path path = folder / "stragglers.jsonl"; path_exists(path))
+      status.stragglers = standing(telemetry::read_jsonl<telemetry::StragglerRecord>(path).records, info.started);
+  }
   status.step = status.checkpoint_step;
   if (!path_exists(folder / "metrics.jsonl")) return;
   const auto metrics = telemetry::read_jsonl<telemetry::StepMetrics>(folder / "metrics.jsonl").records;
@@ -101,6 +107,22 @@ std::string_view name_of(RunState state) {
   return "";
 }
 
+bool is_known(const telemetry::RankPage& page) { return page.entered_ns[0] > 0 || page.marks > 0; }
+
+std::optional<NewestSnapshot> newest_snapshot(const Pages& pages) {
+  std::optional<NewestSnapshot> newest;
+  const std::int64_t now = telemetry::monotonic_ns();
+  for (const telemetry::RankPage* page : pages) {
+    if (!is_known(*page)) continue;
+    const std::int64_t step = page->snapshot_step;
+    if (step == 0) return std::nullopt;
+    const double age_s = static_cast<double>(now - page->snapshot_ns) * 1e-9;
+    if (!newest || step < newest->step || (step == newest->step && age_s < newest->age_s))
+      newest = {.step = step, .age_s = age_s};
+  }
+  return newest;
+}
+
 RunStatus status_of(const fs::path& folder) {
   demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder");
   RunStatus status{.attempts = telemetry::Attempts(folder).read()};
@@ -115,7 +137,7 @@ RunStatus status_of(const fs::path& folder) {
     if (!attempt.ended.empty())
       status.code = attempt.next == telemetry::kAskedToEnd ? static_cast<int>(ExitCode::preempted) : attempt.code;
   }
-  if (const telemetry::Attempt* const current = current_of(status)) status.ranks = ranks_of(*current);
+  if (const telemetry::Attempt* const current = current_of(status)) read_ranks(*current, status);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);
   return status;
 }

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "octet/app/stall.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/rank_page.h"
+#include "octet/telemetry/stragglers.h"
 
 namespace octet::app {
 
@@ -26,8 +28,20 @@ struct RankStatus {
   int rank = 0;
   telemetry::Phase phase = telemetry::Phase::starting;
   std::int64_t step = 0;
+  double own_s = 0;        // of a step, without waits for other ranks; 0: not known yet
   double unchanged_s = 0;  // since phase or step changed
 };
+
+// Whether a rank has written this page, or its supervisor has sent it.
+bool is_known(const telemetry::RankPage& page);
+
+// The newest step of which all known ranks have a snapshot in memory.
+struct NewestSnapshot {
+  std::int64_t step = 0;
+  double age_s = 0;
+};
+// Nothing if a rank has none.
+std::optional<NewestSnapshot> newest_snapshot(const Pages& pages);
 
 struct RunStatus {
   RunState state = RunState::ended;
@@ -39,6 +53,8 @@ struct RunStatus {
   std::optional<double> loss;        // of the last logged step
   std::int64_t checkpoint_step = 0;
   std::optional<double> checkpoint_age_s;
+  std::optional<NewestSnapshot> snapshot;  // in memory, while the supervisor is on this machine
+  std::vector<telemetry::StragglerRecord> stragglers;  // that the last start of the run has found and that have not recovered
   std::vector<telemetry::Attempt> attempts;
   std::vector<RankStatus> ranks;  // while the supervisor is on this machine
 };

@@ -11,6 +11,7 @@
 #include "octet/base/require.h"
 #include "octet/base/visible.h"
 #include "octet/telemetry/format.h"
+#include "octet/telemetry/jsonl.h"
 
 namespace octet::app {
 namespace {
@@ -68,9 +69,12 @@ std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
   line("step", fmt::format("{} of {}{}", format_count(s.step), s.steps > 0 ? format_count(s.steps) : "?",
                            s.loss ? fmt::format(", loss {:.3f}", *s.loss) : ""));
   line("checkpoint", checkpoint_text(s));
+  if (s.snapshot)
+    line("in memory", fmt::format("step {}, {} old", format_count(s.snapshot->step), format_duration(s.snapshot->age_s)));
   const bool held = s.state == RunState::running || s.state == RunState::elsewhere;
   if (held && !s.holder.empty()) line("held by", printable(s.holder));
   if (!s.ranks.empty()) line("ranks", ranks_text(s.ranks));
+  for (const telemetry::StragglerRecord& record : s.stragglers) line("straggler", printable(sentence_of(record)));
   if (!s.attempts.empty()) {
     const telemetry::TimeOfAttempts time = telemetry::time_of(s.attempts);
     const std::string share = time.all > 0 ? fmt::format(", {} of {} were steps that the run still has",
@@ -96,13 +100,21 @@ std::string to_json(const RunStatus& s) {
                {"loss", s.loss ? Json(*s.loss) : Json(nullptr)},
                {"checkpoint_step", s.checkpoint_step},
                {"checkpoint_age_s", s.checkpoint_age_s ? Json(*s.checkpoint_age_s) : Json(nullptr)},
+               {"snapshot_step", s.snapshot ? Json(s.snapshot->step) : Json(nullptr)},
+               {"snapshot_age_s", s.snapshot ? Json(s.snapshot->age_s) : Json(nullptr)},
+               {"stragglers", Json::array()},
                {"holder", s.holder},
                {"productive", telemetry::time_of(s.attempts).productive()},
                {"ranks", Json::array()},
                {"attempts", Json::array()}};
+  for (const telemetry::StragglerRecord& record : s.stragglers)
+    json["stragglers"].push_back(parse_ordered_json(telemetry::to_json_line(record), "a straggler"));
   for (const RankStatus& rank : s.ranks) {
-    json["ranks"].push_back(
-        {{"rank", rank.rank}, {"phase", name_of(rank.phase)}, {"step", rank.step}, {"unchanged_s", rank.unchanged_s}});
+    json["ranks"].push_back({{"rank", rank.rank},
+                             {"phase", name_of(rank.phase)},
+                             {"step", rank.step},
+                             {"compute_s", rank.own_s > 0 ? Json(rank.own_s) : Json(nullptr)},
+                             {"unchanged_s", rank.unchanged_s}});
   }
   for (const telemetry::Attempt& a : s.attempts) json["attempts"].push_back(parse_ordered_json(telemetry::json_text_of(a), "an attempt"));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

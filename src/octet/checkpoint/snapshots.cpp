@@ -18,6 +18,7 @@
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
 #include "octet/base/system_call.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -39,6 +40,12 @@ std::optional<Manifest> manifest_in(const SnapshotSlot& slot, const SnapshotsOpt
 
 void empty(const SnapshotSlot& slot) {
   if (::ftruncate(slot.manifest, 0) != 0) fail_errno(ExitCode::internal, "cannot empty a snapshot");
+}
+
+// Lets others see the step of this rank's newest snapshot, which holds the present state if the run has just gone on from it.
+void show(std::int64_t step) {
+  telemetry::own_page().snapshot_step = step;
+  telemetry::own_page().snapshot_ns = telemetry::monotonic_ns();
 }
 
 std::string line_of(const std::vector<std::int64_t>& steps) {
@@ -102,11 +109,14 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
 void Snapshots::go_on(const std::string& timeline, std::int64_t step) {
   wait();
   timeline_ = timeline;
+  std::int64_t newest = 0;
   for (Room& room : rooms_) {
     const std::optional<Manifest> found = manifest_in(room.slot, options_, timeline);
     room.step = found && found->step <= step ? found->step : -1;
     if (room.step < 0) empty(room.slot);
+    newest = std::max(newest, room.step);
   }
+  show(newest);
 }
 
 void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta) {
@@ -137,6 +147,7 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
     try {
       fill(room, part, early, copied);
       room.step = step;
+      show(step);
       took_s_ = seconds_since(start);
     } catch (const std::exception& error) {
       failure = concat("the snapshot of step ", step, " was not taken: ", error.what());

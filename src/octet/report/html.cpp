@@ -18,6 +18,7 @@
 #include "octet/report/held_out.h"
 #include "octet/report/page.h"
 #include "octet/report/scaling.h"
+#include "octet/report/stragglers.h"
 #include "octet/report/style.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/health_verdict.h"
@@ -299,6 +300,20 @@ std::string attempts_section(const std::vector<Shown>& shown) {
                      parts);
 }
 
+std::string stragglers_section(const std::vector<Shown>& shown) {
+  std::string parts;
+  for (const Shown& s : shown) {
+    const std::int64_t last = s.run->metrics.back().step;
+    const std::string drawn = s.row->is_repeat ? "" : draw_stragglers(s.run->stragglers, s.run->attempts, last);
+    if (!drawn.empty()) put(parts, "<details open><summary>{}{}</summary>{}</details>", swatch(s), escape(s.row->label), drawn);
+  }
+  if (parts.empty()) return "";
+  return fmt::format(
+      "<section><h2>Stragglers</h2><p class=\"hint\">Ranks that computed slower than the median in {} logged intervals in a "
+      "row (health.straggler). All others waited for them.</p>{}</section>",
+      telemetry::StragglerWatch::kIntervals, parts);
+}
+
 std::string fact_name(std::string_view json_name) {
   std::string name(json_name);
   std::replace(name.begin(), name.end(), '_', ' ');
@@ -365,7 +380,8 @@ std::string render_html(std::string_view title, std::span<const Run> runs, const
   } else if (!shown.empty()) {
     for (const std::string& section : {scaling_section(comparison, colours), table_section(shown, comparison),
                                        loss_section(shown), held_out_section(shown, comparison), gap_section(shown, comparison),
-                                       speed_section(shown), health_section(shown), experts_section(shown), attempts_section(shown), facts_section(shown)}) {
+                                       speed_section(shown), health_section(shown), experts_section(shown),
+                                       attempts_section(shown), stragglers_section(shown), facts_section(shown)}) {
       out += section;
       out += '\n';
     }

@@ -45,6 +45,12 @@ Run read_run(const std::filesystem::path& directory) {
   read_samples(directory / "attention_health.jsonl", run.attention, run.broken_lines);
   read_samples(directory / "expert_loads.jsonl", run.experts, run.broken_lines);
 
+  if (const auto path = directory / "stragglers.jsonl"; path_exists(path)) {
+    auto stragglers = telemetry::read_jsonl<telemetry::StragglerRecord>(path);
+    run.broken_lines += stragglers.broken_lines;
+    run.stragglers = std::move(stragglers.records);
+  }
+
   run.attempts = telemetry::Attempts(directory).read();
   const auto info_path = directory / "run.json";
   if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);

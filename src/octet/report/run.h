@@ -8,6 +8,7 @@
 
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/metrics.h"
+#include "octet/telemetry/stragglers.h"
 
 namespace octet::report {
 
@@ -18,12 +19,13 @@ struct Run {
   std::vector<telemetry::AttentionSample> attention;  // likewise
   std::vector<telemetry::ExpertSample> experts;       // likewise; empty without experts
   std::vector<telemetry::Attempt> attempts;      // of a supervised run
+  std::vector<telemetry::StragglerRecord> stragglers;
   std::int64_t broken_lines = 0;                 // lines that could not be parsed and were skipped
 };
 
-// Reads `directory`/metrics.jsonl, and run.json, fp8_health.jsonl, attention_health.jsonl and expert_loads.jsonl if they exist. A run without
-// a run.json gets the name of its folder. If a step occurs twice, because training went back, the later records replace the earlier ones. Throws Error{data} "PATH:
-// reason" if there is no metrics.jsonl or it holds no step.
+// Reads `directory`/metrics.jsonl, and run.json, attempts/ and the other files of lines if they exist. A run without a run.json
+// gets the name of its folder. If a step occurs twice, because training went back, the later records replace the earlier ones;
+// those of stragglers all stay. Throws Error{data} "PATH: reason" if there is no metrics.jsonl or it holds no step.
 Run read_run(const std::filesystem::path& directory);
 
 // Returns the seconds of training up to each line of `run.metrics`: the sum of the step times. Evaluations, checkpoints, and

@@ -7,6 +7,7 @@
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "octet/telemetry/stragglers.h"
 
 namespace octet::telemetry {
 namespace {
@@ -247,22 +248,27 @@ template std::string to_json_line(const StepMetrics&);
 template std::string to_json_line(const HealthSample&);
 template std::string to_json_line(const AttentionSample&);
 template std::string to_json_line(const ExpertSample&);
+template std::string to_json_line(const StragglerRecord&);
 template std::optional<StepMetrics> from_json_line(std::string_view);
 template std::optional<HealthSample> from_json_line(std::string_view);
 template std::optional<AttentionSample> from_json_line(std::string_view);
 template std::optional<ExpertSample> from_json_line(std::string_view);
+template std::optional<StragglerRecord> from_json_line(std::string_view);
 template JsonlContents<StepMetrics> parse_jsonl(std::string_view);
 template JsonlContents<HealthSample> parse_jsonl(std::string_view);
 template JsonlContents<AttentionSample> parse_jsonl(std::string_view);
 template JsonlContents<ExpertSample> parse_jsonl(std::string_view);
+template JsonlContents<StragglerRecord> parse_jsonl(std::string_view);
 template JsonlContents<StepMetrics> read_jsonl(const std::filesystem::path&);
 template JsonlContents<HealthSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<AttentionSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<ExpertSample> read_jsonl(const std::filesystem::path&);
+template JsonlContents<StragglerRecord> read_jsonl(const std::filesystem::path&);
 template class JsonlWriter<StepMetrics>;
 template class JsonlWriter<HealthSample>;
 template class JsonlWriter<AttentionSample>;
 template class JsonlWriter<ExpertSample>;
+template class JsonlWriter<StragglerRecord>;
 
 void write_run_info(const std::filesystem::path& path, const RunInfo& info) {
   write_file_atomically(path, dump(info, 2) + "\n");

@@ -1,6 +1,6 @@
-// The files metrics.jsonl, fp8_health.jsonl, attention_health.jsonl and expert_loads.jsonl, which hold one JSON object per line.
-// If a process is killed while it writes a line, the reader and the next writer drop the incomplete line. `Record` is
-// StepMetrics, HealthSample, AttentionSample or ExpertSample.
+// The files metrics.jsonl, fp8_health.jsonl, attention_health.jsonl, expert_loads.jsonl and stragglers.jsonl, which hold one
+// JSON object per line. If a process is killed while it writes a line, the reader and the next writer drop the incomplete line.
+// `Record` is StepMetrics, HealthSample, AttentionSample, ExpertSample or StragglerRecord.
 #pragma once
 
 #include <cstdint>

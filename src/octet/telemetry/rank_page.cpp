@@ -43,6 +43,10 @@ std::string_view name_of(Phase phase) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+std::string_view name_of(Origin origin) {
+  return origin == Origin::memory ? "memory" : origin == Origin::storage ? "storage" : "";
+}
+
 std::string_view name_of(Exchange exchange) {
   constexpr std::array<std::string_view, 10> kNames = {"none",      "all_gather", "reduce_scatter", "all_reduce", "all_to_all",
                                                        "broadcast", "fetch",      "send",           "receive",    "barrier"};
@@ -79,11 +83,12 @@ std::int64_t monotonic_ns() {
 void RankPage::reset() {
   phase.store(Phase::starting, kRelaxed);
   for (std::atomic<std::int64_t>* const number :
-       {&step, &start_step, &saved_step, &changed_ns, &first_step_ns, &saved_ns, &tokens, &alive_ns, &marks})
+       {&step, &start_step, &saved_step, &changed_ns, &first_step_ns, &saved_ns, &tokens, &alive_ns, &marks, &snapshot_step,
+        &snapshot_ns, &own_step, &slow_since, &slow_intervals})
     number->store(0, kRelaxed);
   for (std::atomic<std::int64_t>& ns : entered_ns) ns.store(0, kRelaxed);
-  loss.store(0, kRelaxed);
-  step_s.store(0, kRelaxed);
+  for (std::atomic<double>* const number : {&loss, &step_s, &own_s, &slower}) number->store(0, kRelaxed);
+  origin.store(Origin::beginning, kRelaxed);
   storage_failed.store(false, kRelaxed);
   for (GroupPage& group : groups) group.clear();
 }

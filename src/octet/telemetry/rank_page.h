@@ -26,6 +26,11 @@ inline constexpr int kPhases = 8;
 inline constexpr int kGroups = 16;  // a page has room for so many groups of a rank
 std::string_view name_of(Phase phase);
 
+// From what a rank went on.
+enum class Origin : std::uint32_t { beginning, storage, memory };
+// "" of a run that began from nothing.
+std::string_view name_of(Origin origin);
+
 enum class Exchange : std::uint32_t {
   none,
   all_gather,
@@ -72,6 +77,16 @@ struct RankPage {
   std::atomic<bool> storage_failed = false;  // the rank ends because a file could not be read, for a reason that may pass
   std::atomic<std::int64_t> marks = 0;     // grows with everything that the rank shows here
   std::array<GroupPage, kGroups> groups{};
+
+  // New members stand behind older ones, which `octet status` of another build then still finds.
+  std::atomic<Origin> origin = Origin::beginning;   // known once it trains
+  std::atomic<std::int64_t> snapshot_step = 0;      // of its newest snapshot in memory, maybe of an earlier process; 0: none
+  std::atomic<std::int64_t> snapshot_ns = 0;        // when that was complete, or when the rank went on from it
+  std::atomic<double> own_s = 0;                    // of a step, without waits for others (stragglers.h); 0: not known yet
+  std::atomic<std::int64_t> own_step = 0;           // the logged step up to which own_s is a mean
+  std::atomic<std::int64_t> slow_since = 0;         // the first step since which the rank is a straggler; 0: it is none
+  std::atomic<std::int64_t> slow_intervals = 0;     // since then, in which it was slow
+  std::atomic<double> slower = 0;                   // by this share of the median's speed
 
   // Empties the page for a process that starts anew. Others may read meanwhile.
   void reset();

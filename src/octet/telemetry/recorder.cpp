@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -79,6 +80,10 @@ struct Recorder::Sinks {
   template <class Record>
   void add(std::span<const Record> records, Lines<Record>& lines) {
     const std::lock_guard lock(mutex);
+    add_locked(records, lines);
+  }
+  template <class Record>
+  void add_locked(std::span<const Record> records, Lines<Record>& lines) {
     lines.late.insert(lines.late.end(), records.begin(), records.end());
     lost += static_cast<std::int64_t>(records.size());
     if (std::ssize(lines.late) > kMostLate) lines.late.erase(lines.late.begin(), lines.late.end() - kMostLate);
@@ -91,7 +96,7 @@ struct Recorder::Sinks {
     lost -= static_cast<std::int64_t>(lines.late.size());
     lines.late.clear();
   }
-  // Calls act(lines) for every file of lines.
+  // Calls act(lines) for every file of lines about steps.
   template <class Act>
   void each(Act&& act) {
     act(metrics);
@@ -108,6 +113,7 @@ struct Recorder::Sinks {
   Lines<HealthSample> health;
   Lines<AttentionSample> attention;
   std::optional<Lines<ExpertSample>> experts;
+  std::optional<Lines<StragglerRecord>> stragglers;  // from the first record on
   std::unique_ptr<TensorBoardWriter> tensorboard;
   std::atomic<std::int64_t> lost = 0;  // records that are in no file, the late ones included
   std::optional<Clock::time_point> warned;
@@ -154,6 +160,20 @@ void Recorder::write(std::span<const ExpertSample> samples) {
   if (sinks_) sinks_->add(samples, *sinks_->experts);
 }
 
+void Recorder::write(const StragglerRecord& record) {
+  if (!sinks_) return;
+  const std::lock_guard lock(sinks_->mutex);
+  sinks_->attempt([&] {
+    constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+    if (!sinks_->stragglers) sinks_->stragglers.emplace(sinks_->options.directory / "stragglers.jsonl", kAll);
+  });
+  if (sinks_->stragglers) {
+    sinks_->add_locked(std::span(&record, 1), *sinks_->stragglers);
+  } else {
+    ++sinks_->lost;
+  }
+}
+
 void Recorder::rewind(std::int64_t last_step) {
   if (!sinks_) return;
   const std::lock_guard lock(sinks_->mutex);
@@ -168,13 +188,20 @@ void Recorder::rewind(std::int64_t last_step) {
 
 void Recorder::sync() {
   if (!sinks_) return;
-  sinks_->each([&](auto& lines) {
+  const auto sync = [&](auto& lines) {
     {
       const std::lock_guard lock(sinks_->mutex);
       sinks_->write_late(lines);
     }
     lines.file.sync();
-  });
+  };
+  sinks_->each(sync);
+  bool straggled = false;
+  {
+    const std::lock_guard lock(sinks_->mutex);
+    straggled = sinks_->stragglers.has_value();
+  }
+  if (straggled) sync(*sinks_->stragglers);
   sync_directory(sinks_->options.directory);
 }
 

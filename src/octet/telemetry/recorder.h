@@ -12,6 +12,7 @@
 
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/metrics.h"
+#include "octet/telemetry/stragglers.h"
 
 namespace octet::telemetry {
 
@@ -49,6 +50,8 @@ class Recorder {
   void write(std::span<const HealthSample> samples);
   void write(std::span<const AttentionSample> samples);
   void write(std::span<const ExpertSample> samples);
+  // Makes stragglers.jsonl with the first record. Nothing removes records from it, because they tell of machines.
+  void write(const StragglerRecord& record);
   // Drops the records after `last_step`. Called when training goes back to the checkpoint of that step.
   void rewind(std::int64_t last_step);
   // Writes the lines that wait, and calls fsync on the JSON files and the folder. Call it before a checkpoint is declared

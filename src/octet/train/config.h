@@ -506,7 +506,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);
   visit(Field{.name = "checkpoint", .help = "When to save, what to keep and how to resume."}, c.checkpoint);
   visit(Field{.name = "anomaly", .help = "What happens after a loss spike."}, c.anomaly);
-  visit(Field{.name = "health", .help = "How the run notices hardware that computes or keeps wrong bits."}, c.health);
+  visit(Field{.name = "health", .help = "How the run notices hardware that computes or keeps wrong bits, or that is slow."}, c.health);
   visit(Field{.name = "comm", .help = "How ranks find each other and how long they wait."}, c.comm);
   visit(Field{.name = "metrics", .help = "Logging."}, c.metrics);
 }

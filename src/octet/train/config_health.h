@@ -1,4 +1,4 @@
-// [health]: what a run does to notice hardware that computes or keeps wrong bits. Part of config.h.
+// [health]: what a run does to notice hardware that computes or keeps wrong bits, or that is slow. Part of config.h.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@ namespace octet::train {
 
 struct HealthConfig {
   std::int64_t replicas_every = 10;
+  double straggler = 0.85;
 };
 template <FieldsOf<HealthConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -18,6 +19,11 @@ void visit_fields(C& c, auto&& visit) {
               .value = "steps",
               .range = kNotNegative},
         c.replicas_every);
+  visit(Field{.name = "straggler",
+              .help = "A rank is called a straggler if it computes at less than this share of the median rank's speed in five "
+                      "logged intervals in a row (metrics.log_freq). 0 calls none.",
+              .range = {.min = 0, .max = 1, .below_max = true}},
+        c.straggler);
 }
 
 }  // namespace octet::train

@@ -96,7 +96,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   const parallel::Stages stages = options_.layout.mesh.stages();
   in_flight_ = parallel::in_flight(parallel::visits_of(stages, groups_.stages->rank(), 4 * stages.count, options_.layout.lanes));
   batch_ = device_->allocate(static_cast<std::size_t>(in_flight_.micro_batches) * bytes_of_batch(), MemoryCategory::workspace);
-  evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
+  const int numbers = std::max(2, options_.training ? options_.layout.mesh.ranks() : 0);
+  evaluation_total_ = device_->allocate(static_cast<std::size_t>(numbers) * sizeof(double), MemoryCategory::state);
   if (options_.model.experts > 0) {
     router_total_ = device_->allocate(2 * static_cast<std::size_t>(router_numbers()) * sizeof(double), MemoryCategory::state);
   }
@@ -475,14 +476,25 @@ void Engine::settle() {
   check_ranks();
 }
 
-double Engine::mean_over_ranks(double value) {
+void Engine::add_over_ranks(std::span<double> numbers) {
   auto* const total = static_cast<double*>(evaluation_total_.data());
-  stream_->copy_to_device(total, &value, sizeof value);
-  model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all(), total, 1); });
-  stream_->copy_to_host(&value, total, sizeof value);
+  stream_->copy_to_device(total, numbers.data(), numbers.size_bytes());
+  model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all(), total, std::ssize(numbers)); });
+  stream_->copy_to_host(numbers.data(), total, numbers.size_bytes());
   stream_->synchronize();
   check_ranks();
+}
+
+double Engine::mean_over_ranks(double value) {
+  add_over_ranks({&value, 1});
   return value / options_.layout.mesh.ranks();
+}
+
+std::vector<double> Engine::of_all_ranks(double value) {
+  std::vector<double> values(static_cast<std::size_t>(options_.layout.mesh.ranks()));
+  values[static_cast<std::size_t>(options_.rank)] = value;
+  add_over_ranks(values);
+  return values;
 }
 
 void Engine::close() {

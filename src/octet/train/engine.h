@@ -109,6 +109,8 @@ class Engine {
 
   // Returns the mean of a number over all ranks, which call it together. Waits.
   double mean_over_ranks(double value);
+  // Returns the number of each rank, on all of them, which call it together. Waits.
+  std::vector<double> of_all_ranks(double value);
 
   // Throws Error{peer} if a rank is gone. Call it after the stream was synchronised, before results are kept.
   void check_ranks() const { groups_.check(); }
@@ -186,6 +188,8 @@ class Engine {
   }
   void update(const parallel::Task& task);
   void add_up_ranks(Stream& params);
+  // Adds up the numbers of all ranks in place. Waits.
+  void add_over_ranks(std::span<double> numbers);
   void all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count);
   void reduce_amaxes();
   nn::Scope scope(nn::Watch* watch, std::size_t lane = 0);
@@ -212,6 +216,7 @@ class Engine {
   std::unique_ptr<parallel::Boundary> boundary_;
   parallel::Groups silent_;  // used instead of groups that were not given
   const parallel::Groups& groups_;
+  // evaluation_total_: [2] F64, or if the engine trains as many as there are ranks, but at least 2
   Buffer batch_, evaluation_total_, logits_;
   Buffer router_total_;  // [2, router_numbers()] F64
   std::unique_ptr<parallel::Wholes> wholes_;

@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 // run.json goes last: it says that there were checkpoints, so an interrupted move is not taken for a new folder.
 constexpr std::string_view kWhole[] = {"model", "report.html", "report.json"};
-constexpr std::string_view kLines[] = {"metrics.jsonl", "fp8_health.jsonl", "attention_health.jsonl", "expert_loads.jsonl", "tensorboard"};
+constexpr std::string_view kLines[] = {"metrics.jsonl",      "fp8_health.jsonl", "attention_health.jsonl",
+                                       "expert_loads.jsonl", "stragglers.jsonl", "tensorboard"};
 constexpr std::string_view kCheckpoints = "checkpoints", kRunInfo = "run.json";
 
 void move_to(const fs::path& folder, const fs::path& from) {

@@ -30,6 +30,7 @@
 namespace octet::train {
 namespace {
 namespace fs = std::filesystem;
+using telemetry::Origin;
 using telemetry::Phase;
 
 optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
@@ -394,6 +395,7 @@ kernels::StepScalars Trainer::step(Watch watch) {
   engine_->check_ranks();
   if (watch.waits) waits_ = engine_->model().units().take_waits();  // the stream is empty
   step_s_ = seconds_since(start);
+  if (watch.waits) own_time_.add(step_s_ - waits_.all);
   return scalars;
 }
 
@@ -424,6 +426,7 @@ ExitCode Trainer::run() {
   page_.enter(Phase::loading);
   const bool keeps_as_before = resume();
   page_.start_step = step_;
+  page_.origin = from_memory_ ? Origin::memory : step_ > 0 ? Origin::storage : Origin::beginning;
   page_.saved_step = newest_checkpoint();
   if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
   writer_ = std::make_unique<checkpoint::Writer>(
@@ -472,7 +475,9 @@ ExitCode Trainer::run() {
     const bool logs = every(config_.metrics.log_freq, next) || next == 1 || sample || evaluates;
     const std::int64_t tokens_before = tokens_seen_;
     page_.enter(Phase::training);
-    const kernels::StepScalars scalars = step({.health = sample, .waits = logs});
+    // On a CPU waits cost nothing to measure, so own times are means over all steps.
+    const bool waits = logs || (device_ == DeviceKind::cpu && world_.size() > 1);
+    const kernels::StepScalars scalars = step({.health = sample, .waits = waits});
     page_.finish_step(step_);
     meter_->add_data_time(loader_->take_wait_s());
     meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);

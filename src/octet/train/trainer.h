@@ -14,6 +14,7 @@
 #include "octet/telemetry/meter.h"
 #include "octet/telemetry/rank_page.h"
 #include "octet/telemetry/recorder.h"
+#include "octet/telemetry/stragglers.h"
 #include "octet/train/anomaly.h"
 #include "octet/train/best.h"
 #include "octet/train/config.h"
@@ -24,6 +25,7 @@
 #include "octet/train/held_out.h"
 #include "octet/train/history.h"
 #include "octet/train/peak.h"
+#include "octet/train/own_time.h"
 #include "octet/train/snapshot_pace.h"
 #include "octet/train/world.h"
 
@@ -117,6 +119,10 @@ class Trainer {
   // Ends the run if ranks that must hold the same state do not: with Error{unfit} on those that the others outvote, with
   // Error{peer} on all others. All ranks call it together, between steps.
   void compare_replicas();
+  // Shows this rank's own time, and finds ranks that are slower than others (trainer_stragglers.cpp). All ranks call it
+  // together at a logged step.
+  void watch_stragglers();
+  void tell_stragglers(const std::vector<int>& changed);
   // Calls a function that saves. Training survives a checkpoint that cannot be written, until checkpoint.max_failed_saves of them
   // fail in a row.
   void survive(const std::function<void()>& save);
@@ -185,6 +191,9 @@ class Trainer {
   std::string base_hash_;                                                                // of the model beneath adapters
   std::optional<Peak> peak_;                                                             // on the first rank
   Waits waits_;                                 // in the last step whose waits were watched
+  OwnTime own_time_;
+  std::optional<telemetry::StragglerWatch> straggler_watch_;
+  int told_stragglers_ = 0;                     // how often ranks told each other about stragglers
   std::string timeline_;        // of snapshots; the same on all ranks
   int timelines_ = 0;           // that this process has begun
   std::optional<SnapshotPace> pace_;

@@ -66,6 +66,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   page_.tokens = m.tokens_seen;
   page_.step_s = m.step_time_s;
   recorder_->write(m, meter_->eta_s());
+  watch_stragglers();
 }
 
 void Trainer::log_experts() {

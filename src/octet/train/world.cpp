@@ -92,9 +92,9 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
     agree("the configuration (its checksum)", sum_of(print_config(config)));
   }
   const DeviceKind kind = device_of(config);
-  device_ = make_device(kind, kind == DeviceKind::cuda ? gpu_of(where) : 0);
-  name_ = concat("rank ", rank_, " (", ProcessIdentity::mine().host, kind == DeviceKind::cuda ? concat(" GPU ", gpu_of(where)) : "",
-                 ")");
+  if (kind == DeviceKind::cuda) gpu_ = gpu_of(where);
+  device_ = make_device(kind, std::max(gpu_, 0));
+  name_ = concat("rank ", rank_, " (", ProcessIdentity::mine().host, gpu_ >= 0 ? concat(" GPU ", gpu_) : "", ")");
   const auto set = [this](const std::string& key, std::string_view value, int reads) { rendezvous_->set(key, value, reads); };
   const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
   const auto blame = [this](const std::vector<int>& ranks) {

@@ -35,6 +35,8 @@ class World {
   bool is_first() const { return rank_ == 0; }
   // "rank 3 (node1 GPU 3)", or "rank 3 (node1)" without a GPU.
   const std::string& name() const { return name_; }
+  // Of this machine, if this rank computes on one; otherwise -1.
+  int gpu() const { return gpu_; }
   const parallel::Mesh& mesh() const { return mesh_; }
   // The device that this rank computes on. Each rank has its own GPU.
   Device& device() { return *device_; }
@@ -61,6 +63,7 @@ class World {
   int rank_ = 0;
   parallel::Mesh mesh_;
   std::string name_;
+  int gpu_ = -1;
   std::atomic<std::int64_t> step_ = 0;
   std::unique_ptr<comm::Rendezvous> rendezvous_;
   std::optional<comm::Links> links_;

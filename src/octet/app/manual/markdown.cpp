@@ -5,6 +5,7 @@
 #include "octet/base/names.h"
 #include "octet/base/visible.h"
 #include "octet/telemetry/metrics.h"
+#include "octet/telemetry/stragglers.h"
 #include "octet/train/config.h"
 
 namespace octet::app {
@@ -173,6 +174,9 @@ std::string files_page(const std::string& file) {
       record_file<telemetry::ExpertSample>("expert_loads.jsonl",
                                            "One JSON object in each line, for each mixture of experts of each sampled step. Models "
                                            "without experts have no such file."),
+      record_file<telemetry::StragglerRecord>("stragglers.jsonl",
+                                              "One JSON object in each line, when a rank has become slower than the others "
+                                              "(health.straggler) and when it has recovered. There is no such file before."),
       record_file<telemetry::RunInfo>("run.json",
                                       "One JSON object with the facts of the run that its report needs. Written before the first "
                                       "step and after each checkpoint."),

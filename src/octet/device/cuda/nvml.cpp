@@ -104,9 +104,8 @@ void ask_nvml(CudaState& state) {
   state.nvml_error = nvml.error();
   if (!state.nvml_error.empty()) return;
   char version[80] = "";  // NVML's longest
-  if (nvml.call<int(char*, unsigned)>("nvmlSystemGetDriverVersion", version, static_cast<unsigned>(sizeof version)) == kNvmlSuccess) {
-    state.driver = version;
-  }
+  const auto size = static_cast<unsigned>(sizeof version);
+  if (nvml.call<int(char*, unsigned)>("nvmlSystemGetDriverVersion", version, size) == kNvmlSuccess) state.driver = version;
   for (GpuState& gpu : state.gpus) {
     if (NvmlDevice device = nvml.find(gpu.bus_id)) ask(nvml, device, gpu);
   }

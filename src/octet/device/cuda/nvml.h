@@ -1,5 +1,5 @@
-// NVML, the driver's library for management. It is loaded when it is asked, as its headers are no part of the toolkit. It needs no
-// CUDA, so every build can ask it.
+// NVML, the driver's library for management. It is loaded when it is asked, as its headers are no part of the toolkit. It needs
+// no CUDA, so every build can ask it.
 #pragma once
 
 #include <dlfcn.h>
