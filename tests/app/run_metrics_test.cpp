@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "octet/app/run_status.h"
 #include "octet/base/require.h"
 
 namespace octet::app {
@@ -30,11 +31,13 @@ class RunMetricsTest : public ::testing::Test {
 
 TEST_F(RunMetricsTest, LeavesOutWhatNobodyKnows) {
   pages_.page(0).enter(telemetry::Phase::joining);
-  const std::string text = metrics_text(pages_.first(2), {});
+  const std::string text = metrics_text(pages_.first(2), {}, {});
   EXPECT_TRUE(says(text, "octet_step{rank=\"0\"} 0\n")) << text;
   EXPECT_FALSE(says(text, "rank=\"1\"")) << "rank 1 has not been started";
   EXPECT_FALSE(says(text, "octet_loss")) << text;
   EXPECT_FALSE(says(text, "octet_checkpoint")) << text;
+  EXPECT_FALSE(says(text, "octet_rank_compute")) << text;
+  EXPECT_FALSE(says(text, "octet_gpu")) << text;
   EXPECT_TRUE(text.ends_with("# EOF\n"));
 }
 
@@ -46,10 +49,48 @@ TEST_F(RunMetricsTest, CountsRestartsByTheirCode) {
     return attempt;
   };
   const std::string text = metrics_text(
-      pages_.first(2), {ended(137, "restarts"), ended(80, "restarts in 5 s"), ended(137, "restarts"), ended(2, "stops")});
+      pages_.first(2), {ended(137, "restarts"), ended(80, "restarts in 5 s"), ended(137, "restarts"), ended(2, "stops")}, {});
   EXPECT_TRUE(says(text, "octet_restarts_total{code=\"137\"} 2\n")) << text;
   EXPECT_TRUE(says(text, "octet_restarts_total{code=\"80\"} 1\n")) << text;
   EXPECT_FALSE(says(text, "code=\"2\"")) << text;
+}
+
+TEST_F(RunMetricsTest, HasTheOwnTimeOfEachRank) {
+  pages_.page(1).own_s = 0.25;
+  const std::string text = metrics_text(pages_.first(2), {}, {});
+  EXPECT_TRUE(says(text, "octet_rank_compute_seconds{rank=\"1\"} 0.25\n")) << text;
+  EXPECT_FALSE(says(text, "octet_rank_compute_seconds{rank=\"0\"}")) << text;
+}
+
+// A run can go on from a step of which every rank has a snapshot.
+TEST_F(RunMetricsTest, TheNewestSnapshotIsThatOfAllRanks) {
+  const auto snapshot = [&](int rank, std::int64_t step, double age_s) {
+    pages_.page(rank).enter(telemetry::Phase::training);
+    pages_.page(rank).snapshot_step = step;
+    pages_.page(rank).snapshot_ns = telemetry::monotonic_ns() - static_cast<std::int64_t>(age_s * 1e9);
+  };
+  EXPECT_FALSE(newest_snapshot(pages_.first(2)));
+  snapshot(0, 40, 100);
+  ASSERT_TRUE(newest_snapshot(pages_.first(2))) << "rank 1 runs on another host, which does not tell this one";
+  snapshot(1, 0, 0);
+  EXPECT_FALSE(newest_snapshot(pages_.first(2)));
+  EXPECT_FALSE(says(metrics_text(pages_.first(2), {}, {}), "octet_checkpoint_age")) << "neither in memory nor in storage";
+  snapshot(1, 30, 300);
+  EXPECT_EQ(newest_snapshot(pages_.first(2))->step, 30);
+  EXPECT_NEAR(newest_snapshot(pages_.first(2))->age_s, 300, 10);
+  snapshot(1, 40, 90);
+  EXPECT_NEAR(newest_snapshot(pages_.first(2))->age_s, 90, 10) << "it is complete once the last rank has it";
+  EXPECT_TRUE(says(metrics_text(pages_.first(2), {}, {}), "octet_checkpoint_age_seconds{place=\"memory\"} 9"));
+}
+
+TEST_F(RunMetricsTest, HasWhatNvmlSaysOfEachGpu) {
+  const std::string text =
+      metrics_text(pages_.first(2), {}, {{.clock_mhz = 1755, .power_w = 612.5, .xids = 0}, {}, {.temperature_c = 71, .xids = 3}});
+  EXPECT_TRUE(says(text, "octet_gpu_clock_hertz{gpu=\"0\"} 1755000000\n")) << text;
+  EXPECT_TRUE(says(text, "octet_gpu_power_watts{gpu=\"0\"} 612.5\n")) << text;
+  EXPECT_TRUE(says(text, "octet_gpu_temperature_celsius{gpu=\"2\"} 71\n")) << text;
+  EXPECT_TRUE(says(text, "octet_gpu_xid_total{gpu=\"0\"} 0\noctet_gpu_xid_total{gpu=\"2\"} 3\n")) << text;
+  EXPECT_FALSE(says(text, "gpu=\"1\"")) << "NVML says nothing of it";
 }
 
 TEST_F(RunMetricsTest, ServesBothPages) {

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
+#include "octet/app/run_status.h"
 #include "octet/base/start_thread.h"
 
 namespace octet::app {
@@ -34,14 +36,48 @@ class Exposition {
   std::string text_;
 };
 
+std::string rank_label(std::size_t rank) { return fmt::format("rank=\"{}\"", rank); }
+
+// Adds a family with a sample for each GPU of which `value_of` knows something. Without a unit it is a counter.
+template <class Value>
+void add_gpu_family(Exposition& out, const std::vector<GpuReading>& gpus, const std::string& name, const char* help,
+                    const char* unit, Value&& value_of) {
+  bool begun = false;
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
+    const auto value = value_of(gpus[gpu]);
+    if (!value) continue;
+    if (!std::exchange(begun, true)) out.family(name.c_str(), unit ? "gauge" : "counter", help, unit);
+    out.sample((unit ? name : name + "_total").c_str(), *value, fmt::format("gpu=\"{}\"", gpu));
+  }
+}
+
+void add_gpus(Exposition& out, const std::vector<GpuReading>& gpus) {
+  add_gpu_family(out, gpus, "gpu_clock_hertz", "Clock of the multiprocessors.", "hertz", [](const GpuReading& gpu) {
+    return gpu.clock_mhz ? std::optional(std::int64_t{*gpu.clock_mhz} * 1'000'000) : std::nullopt;
+  });
+  add_gpu_family(out, gpus, "gpu_power_watts", "Power that the GPU draws.", "watts",
+                 [](const GpuReading& gpu) { return gpu.power_w; });
+  add_gpu_family(out, gpus, "gpu_temperature_celsius", "Temperature of the GPU.", "celsius",
+                 [](const GpuReading& gpu) { return gpu.temperature_c; });
+  add_gpu_family(out, gpus, "gpu_xid", "Errors that the driver has reported since these figures are served.", nullptr,
+                 [](const GpuReading& gpu) { return gpu.xids; });
+}
+
 }  // namespace
 
-std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts) {
+std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts,
+                         const std::vector<GpuReading>& gpus) {
   Exposition out;
   out.family("step", "gauge", "The last step that each rank has finished.");
   for (std::size_t rank = 0; rank < pages.size(); ++rank) {
-    if (pages[rank]->entered_ns[0] > 0 || pages[rank]->marks > 0)
-      out.sample("step", pages[rank]->step.load(), fmt::format("rank=\"{}\"", rank));
+    if (is_known(*pages[rank])) out.sample("step", pages[rank]->step.load(), rank_label(rank));
+  }
+  if (std::any_of(pages.begin(), pages.end(), [](const RankPage* page) { return page->own_s > 0; })) {
+    out.family("rank_compute_seconds", "gauge", "Time of a step in which the rank did not wait for others.",
+               "seconds");
+    for (std::size_t rank = 0; rank < pages.size(); ++rank) {
+      if (pages[rank]->own_s > 0) out.sample("rank_compute_seconds", pages[rank]->own_s.load(), rank_label(rank));
+    }
   }
   const RankPage& first = *pages.front();
   if (first.step_s > 0) {
@@ -55,8 +91,12 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
   if (first.saved_ns > 0) {
     out.family("checkpoint_step", "gauge", "The step of the newest checkpoint.");
     out.sample("checkpoint_step", first.saved_step.load());
-    out.family("checkpoint_age_seconds", "gauge", "Time since the newest checkpoint was complete.", "seconds");
-    out.sample("checkpoint_age_seconds", seconds_since_ns(first.saved_ns), "place=\"storage\"");
+  }
+  const std::optional<NewestSnapshot> snapshot = newest_snapshot(pages);
+  if (first.saved_ns > 0 || snapshot) {
+    out.family("checkpoint_age_seconds", "gauge", "Time since the newest checkpoint or snapshot was complete.", "seconds");
+    if (first.saved_ns > 0) out.sample("checkpoint_age_seconds", seconds_since_ns(first.saved_ns), "place=\"storage\"");
+    if (snapshot) out.sample("checkpoint_age_seconds", snapshot->age_s, "place=\"memory\"");
   }
   std::map<int, int> restarts;
   for (const telemetry::Attempt& attempt : attempts) {
@@ -69,6 +109,7 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
   for (const auto& [part, seconds] :
        {std::pair("again", time.again), {"start", time.start}, {"stop", time.stop}, {"between", time.between}})
     out.sample("lost_seconds_total", seconds, fmt::format("part=\"{}\"", part));
+  add_gpus(out, gpus);
   return std::move(out).end();
 }
 
@@ -77,7 +118,10 @@ RunMetrics::RunMetrics(const std::string& address, int port, double stall_s, Pag
       movement_(stall_s),
       server_({.address = address, .port = port, .hint = "set metrics.port and metrics.address"},
               [this](std::string_view path) { return at(path); }),
-      thread_(start_thread("the server of metrics", [this] { server_.run(wakeup_.fd(), [] { return true; }); })) {}
+      thread_(start_thread("the server of metrics", [this] {
+        sensors_.emplace().listen();
+        server_.run(wakeup_.fd(), [] { return true; });
+      })) {}
 
 RunMetrics::~RunMetrics() {
   wakeup_.poke();
@@ -96,13 +140,16 @@ void RunMetrics::end(const telemetry::Attempt& attempt) {
 }
 
 std::shared_ptr<const HttpContent> RunMetrics::at(std::string_view path) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto text = [](std::string body, int status = 200) {
     return std::make_shared<const HttpContent>(
         HttpContent{.type = "text/plain; charset=utf-8", .body = std::move(body), .etag = {}, .status = status});
   };
-  if (path == "/metrics")
-    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, attempts_), {}});
+  if (path == "/metrics") {
+    const std::vector<telemetry::Attempt> attempts = attempts_;
+    lock.unlock();
+    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, attempts, sensors_->read()), {}});
+  }
   if (path != "/healthz") return nullptr;
   if (!runs_) return text("no rank runs\n", 503);
   const std::optional<double> stalled_s = movement_.stalled_s(pages_, Clock::now());

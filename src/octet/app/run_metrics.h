@@ -4,12 +4,14 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "octet/app/http_server.h"
 #include "octet/app/stall.h"
+#include "octet/device/cuda/gpu_sensors.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/rank_page.h"
 #include "octet/train/config.h"
@@ -17,8 +19,9 @@
 namespace octet::app {
 
 // In the OpenMetrics text format, version 1.0.0. docs/guides/keep-running.md lists the figures; those that nobody knows yet are
-// left out. `attempts` are those that have ended.
-std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts);
+// left out. `attempts` are those that have ended, `gpus` those of this host.
+std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts,
+                         const std::vector<GpuReading>& gpus);
 
 // Serves /metrics and /healthz. The latter answers 503 while no rank runs, and while none has moved for longer than Movement
 // allows.
@@ -37,8 +40,10 @@ class RunMetrics {
   std::shared_ptr<const HttpContent> at(std::string_view path);
 
   Pages pages_;
-  Movement movement_;  // of the thread that serves
-  std::mutex mutex_;   // guards the two members below
+  // The two members below belong to the thread that serves. NVML may wait long, and so holds up nobody else.
+  Movement movement_;
+  std::optional<GpuSensors> sensors_;
+  std::mutex mutex_;  // guards the two members below
   std::vector<telemetry::Attempt> attempts_;
   bool runs_ = true;
   HttpServer server_;
