@@ -18,8 +18,12 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
   const TemporaryFolder folder;
   const Attempts attempts(folder.path());
   EXPECT_TRUE(attempts.read().empty());
-  Attempt first{
-      .ranks = 3, .started = "2026-11-25T10:00:00Z", .supervisor = ProcessIdentity::mine(), .pages = 7, .from_step = 40};
+  Attempt first{.ranks = 3,
+                .started = "2026-11-25T10:00:00Z",
+                .supervisor = ProcessIdentity::mine(),
+                .pages = 7,
+                .from_step = 40,
+                .from = "memory"};
   attempts.begin(first);
   EXPECT_EQ(first.number, 1);
   EXPECT_TRUE(attempts.read().front().ended.empty());
@@ -43,6 +47,7 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
   EXPECT_TRUE(read.supervisor == first.supervisor);
   EXPECT_EQ(read.pages, 7);
   EXPECT_EQ(read.from_step, 40);
+  EXPECT_EQ(read.from, "memory");
   EXPECT_EQ(read.ended, first.ended);
   EXPECT_EQ(read.code, 137);
   EXPECT_EQ(read.what, "rank 1 was killed by signal 9 (SIGKILL) \xef\xbf\xbd");
@@ -120,6 +125,21 @@ TEST(TimeOfAttempts, AddsUpToTheTimeOfTheRun) {
   EXPECT_DOUBLE_EQ(time.between, 70);
   EXPECT_DOUBLE_EQ(time.productive(), 125.0 / 240);
   EXPECT_DOUBLE_EQ(time_of(std::vector<Attempt>{}).productive(), 0);
+}
+
+// 100 steps of 0.1 s after a start of 2 s, then 0.5 s until all ranks had ended; the next attempt goes on from step 80, 3 s later.
+TEST(Attempts, KnowWhatAFaultHasCost) {
+  const Attempt first{.started = "2026-11-25T10:00:00Z",
+                      .ended = "2026-11-25T10:00:12Z",
+                      .last_step = 100,
+                      .seconds = {{"training", 2}, {"first_step", 2.1}, {"stop", 0.5}, {"total", 12.5}}};
+  Attempt second{.started = "2026-11-25T10:00:15Z", .from_step = 80, .seconds = {{"training", 1.5}}};
+  EXPECT_FALSE(lost_before({first, second}, 1)) << "its first step has not come";
+  second.seconds["first_step"] = 1.6;
+  const auto lost = lost_before({first, second}, 1);
+  ASSERT_TRUE(lost);
+  EXPECT_NEAR(*lost, 20 * 0.1 + 0.5 + 2.5 + 1.6, 1e-9);
+  EXPECT_FALSE(lost_before({first, second}, 0));
 }
 
 }  // namespace

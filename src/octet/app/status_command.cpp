@@ -43,6 +43,16 @@ std::string checkpoint_text(const RunStatus& status) {
   return fmt::format("of step {}{}", format_count(status.checkpoint_step), age);
 }
 
+// "2 ranks, from memory, step 4,180; 14s lost": how the newest attempt began.
+std::string start_text(const std::vector<telemetry::Attempt>& attempts) {
+  const telemetry::Attempt& last = attempts.back();
+  std::string text = fmt::format("{} rank{}", last.ranks, last.ranks == 1 ? "" : "s");
+  if (!last.nodes.empty()) text += fmt::format(" on {} host{}", last.nodes.size(), last.nodes.size() == 1 ? "" : "s");
+  if (!last.from.empty()) text += fmt::format(", from {}, step {}", last.from, format_count(last.from_step));
+  const std::optional<double> lost_s = lost_before(attempts, attempts.size() - 1);
+  return lost_s ? fmt::format("{}; {} lost", text, format_duration(*lost_s)) : text;
+}
+
 constexpr double kLongS = 5;  // from here on it is worth a word that a rank stands still
 
 // "2 training step 13, 1 saving"; then the rank that has stood still for longest.
@@ -81,6 +91,7 @@ std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
                                                          telemetry::format_share(time.productive()), format_duration(time.all))
                                            : "";
     line("attempts", fmt::format("{}{}", format_count(static_cast<std::int64_t>(s.attempts.size())), share));
+    if (s.attempts.size() > 1) line(fmt::format("attempt {}", s.attempts.back().number), start_text(s.attempts));
   }
   const auto failed = std::find_if(s.attempts.rbegin(), s.attempts.rend(), [](const telemetry::Attempt& a) {
     return a.code != 0 && a.code != static_cast<int>(ExitCode::preempted);

@@ -175,7 +175,7 @@ std::optional<int> Supervisor::coordinate() {
       return std::nullopt;
     }
     if (metrics_) metrics_->begin();
-    run_attempt(attempt);
+    run_attempt(attempt, has_file);
     RestartBudget::Decision decision;
     judge(attempt, decision, budget);
     if (metrics_) metrics_->end(attempt);
@@ -320,7 +320,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
   }
 }
 
-void Supervisor::run_attempt(telemetry::Attempt& attempt) {
+void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
   verdict_ = {};
   stopping_ = regrouping_ = left_ = false;
   late_at_.reset();
@@ -335,6 +335,10 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
     lose_late();
+    if (!attempt.seconds.contains("first_step") && ranks_.pages().page(0).first_step_ns > 0) {
+      record_start(attempt, ranks_.pages().page(0));
+      if (has_file) record([&] { attempts_.write(attempt); });
+    }
     say_recovered();
     tell_saved();
     if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
@@ -421,8 +425,11 @@ void Supervisor::say_recovered() {
   const telemetry::RankPage& first = ranks_.pages().page(0);
   if (!failed_at_ || first.first_step_ns == 0) return;
   const double since_step = static_cast<double>(telemetry::monotonic_ns() - first.first_step_ns) * 1e-9;
-  ranks_.say(fmt::format("attempt {} trains from step {}: its first step came {:.1f} s after the fault", attempt_,
-                         first.start_step.load(), seconds_since(*failed_at_) - since_step));
+  const std::string_view from = telemetry::name_of(first.origin.load());
+  const std::int64_t again = ended_.empty() ? 0 : ended_.back().last_step - first.start_step;
+  ranks_.say(fmt::format("attempt {} trains from step {}{}{}: its first step came {:.1f} s after the fault{}", attempt_,
+                         first.start_step.load(), from.empty() ? "" : ", from ", from, seconds_since(*failed_at_) - since_step,
+                         again > 0 ? fmt::format(", and {} step{} done again", again, again == 1 ? " is" : "s are") : ""));
   failed_at_.reset();
 }
 

@@ -99,7 +99,7 @@ class Supervisor {
   // Corrects the file of the newest attempt, which says that the run restarts, and ends the run.
   int end_between_attempts(bool has_file, ExitCode code, const std::string& next);
   void give_orders(const telemetry::Attempt& attempt);
-  void run_attempt(telemetry::Attempt& attempt);
+  void run_attempt(telemetry::Attempt& attempt, bool has_file);
   void handle(const NodeEvent& event);
   void handle_end(int node, const NodeEnd& end);
   void lose(int node, std::string_view how);
@@ -116,7 +116,10 @@ class Supervisor {
   void tell_saved();
   // The state of the job, without ranks.
   std::string news() const;
+  // From where and how fast rank 0 began, and then also how the attempt went.
+  void record_start(telemetry::Attempt& attempt, const telemetry::RankPage& page) const;
   void record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page);
+  double since_begin(std::int64_t ns) const;  // of the attempt, in seconds
   // Writes down how the attempt of a coordinator that was lost ended, as far as this node knows.
   void end_orphan();
   // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says

@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kLateS = 10;    // after SIGKILL, until a node that has not reported the end of its ranks is lost
 constexpr double kLeavingS = 1;  // within which a scheduler asks all hosts, if it asks more than one
+double rounded(double seconds) { return std::round(seconds * 1e3) / 1e3; }
+
 constexpr int kUnfit = static_cast<int>(ExitCode::unfit), kMissesPeer = static_cast<int>(ExitCode::peer);
 
 }  // namespace
@@ -140,20 +142,25 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
   }
 }
 
-void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page) {
-  const auto rounded = [](double seconds) { return std::round(seconds * 1e3) / 1e3; };
-  const auto since_begin = [&](std::int64_t ns) { return rounded(static_cast<double>(ns - begin_ns_) * 1e-9); };
+void Supervisor::record_start(telemetry::Attempt& attempt, const telemetry::RankPage& page) const {
   for (int i = 0; i < telemetry::kPhases; ++i) {
     const std::int64_t entered = page.entered_ns[static_cast<std::size_t>(i)];
     if (entered > 0) attempt.seconds[std::string(telemetry::name_of(static_cast<telemetry::Phase>(i)))] = since_begin(entered);
   }
   if (page.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(page.first_step_ns);
+  attempt.from_step = page.start_step;
+  attempt.from = telemetry::name_of(page.origin.load());
+}
+
+void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page) {
+  record_start(attempt, page);
   if (fault_) attempt.seconds["stop"] = rounded(seconds_since(*fault_));
   attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
-  attempt.from_step = page.start_step;
   attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
   attempt.checkpoint_step = page.saved_step;
   has_saved_ = has_saved_ || page.saved_step > 0;
 }
+
+double Supervisor::since_begin(std::int64_t ns) const { return rounded(static_cast<double>(ns - begin_ns_) * 1e-9); }
 
 }  // namespace octet::app

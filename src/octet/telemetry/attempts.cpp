@@ -29,6 +29,7 @@ Json to_json(const Attempt& a) {
                {"coordinator", {{"node", a.coordinator}, {"host", a.coordinator_host}}},
                {"started", a.started},
                {"from_step", a.from_step},
+               {"from", a.from},
                {"ended", a.ended},
                {"code", a.ended.empty() ? Json(nullptr) : Json(a.code)},
                {"what", a.what},
@@ -60,6 +61,7 @@ Attempt attempt_of(const nlohmann::json& json) {
   }
   a.started = json.at("started").get<std::string>();
   a.from_step = json.at("from_step").get<std::int64_t>();
+  a.from = json.value("from", "");
   a.ended = json.at("ended").get<std::string>();
   if (!json.at("code").is_null()) a.code = json.at("code").get<int>();
   a.what = json.at("what").get<std::string>();
@@ -76,6 +78,11 @@ Attempt attempt_of(const nlohmann::json& json) {
                   .start_ticks = by.at("start_ticks").get<std::int64_t>()};
   a.pages = by.at("pages").get<int>();
   return a;
+}
+
+std::optional<double> seconds_of(const Attempt& attempt, const char* name) {
+  const auto found = attempt.seconds.find(name);
+  return found == attempt.seconds.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace
@@ -146,10 +153,7 @@ std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i) {
 }
 
 TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
-  const auto seconds = [&](const char* name) {
-    const auto found = attempt.seconds.find(name);
-    return found == attempt.seconds.end() ? 0.0 : found->second;
-  };
+  const auto seconds = [&](const char* name) { return seconds_of(attempt, name).value_or(0); };
   const double total = seconds("total");
   TimeOfAttempts time{.stop = std::min(total, seconds("stop"))};
   const std::int64_t steps = attempt.last_step - attempt.from_step;
@@ -185,6 +189,17 @@ TimeOfAttempts time_of(const std::vector<Attempt>& attempts) {
   sum.all = std::max(ran, *last - *first);  // starts are known to the second
   sum.between = sum.all - ran;
   return sum;
+}
+
+std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::size_t i) {
+  if (i == 0) return std::nullopt;
+  const Attempt& before = attempts[i - 1];
+  const std::optional<double> begin = seconds_of_utc(before.started), next = seconds_of_utc(attempts[i].started);
+  const std::optional<double> total = seconds_of(before, "total"), first_step = seconds_of(attempts[i], "first_step");
+  if (!begin || !next || !total || !first_step) return std::nullopt;
+  const TimeOfAttempts part = time_of(before, kept_step(attempts, i - 1));
+  const double between = std::max(0.0, *next - *begin - *total);  // starts are known to the second
+  return part.again + part.stop + between + *first_step;
 }
 
 }  // namespace octet::telemetry

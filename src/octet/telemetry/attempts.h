@@ -23,7 +23,9 @@ struct Attempt {
   std::string started;         // UTC
   ProcessIdentity supervisor;  // and the descriptor of its telemetry::RankPages
   int pages = -1;
+  // Known after its first step:
   std::int64_t from_step = 0;  // the step from which rank 0 went on
+  std::string from;            // "memory" or "storage", where it found the state of that step; "": it began with none
   // Known at its end:
   std::string ended;  // UTC; "": it has not ended, or nobody was left to say so
   int code = 0;
@@ -85,6 +87,9 @@ struct TimeOfAttempts {
 TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept_step);
 // Adds up the attempts, which are in their order. An attempt that has not ended is left out.
 TimeOfAttempts time_of(const std::vector<Attempt>& attempts);
+// What the end of the attempt before attempt i has cost: the time of steps that were lost, and from the first failure until the
+// first step of attempt i. Nothing if that is not known.
+std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::size_t i);
 // The last step of attempt i that the run still has.
 std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i);
 
