@@ -28,6 +28,16 @@ TEST(Roster, PutsSuspectsLast) {
   EXPECT_FALSE(roster.is_suspect(1)) << "one of the last three";
 }
 
+TEST(Roster, PutsSlowNodesLast) {
+  Roster roster;
+  roster.set_slow(0, true);
+  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{1, 2}));
+  EXPECT_EQ(roster.choose({0, 1}, {0, 1}, 2), (Nodes{0, 1})) << "rather than have too few";
+  EXPECT_EQ(roster.unfit(), 0);
+  roster.set_slow(0, false);
+  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{0, 1}));
+}
+
 TEST(Roster, LeavesOutTheUnfitEvenIfTooFewRemain) {
   Roster roster;
   roster.set_unfit(1, true);

@@ -3,6 +3,7 @@
 // disturbed.
 #include <csignal>
 
+#include "support/slow_process.h"
 #include "support/supervised_hosts.h"
 
 namespace octet::testing {
@@ -117,6 +118,29 @@ TEST_F(SuperviseHosts, ASpareTakesThePlaceOfALostHost) {
   EXPECT_EQ(attempts()[0]["code"], 78);
   EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host2"}));
   EXPECT_TRUE(says(first.err, "attempt 2 trains from step ")) << first.err;
+}
+
+// A host computes slowly. It saves before a spare takes its place, so that no step is done twice.
+TEST_F(SuperviseHosts, ASpareTakesThePlaceOfASlowHost) {
+  const std::string options = kRun + "--training.steps=150 --parallel.shard=2 --metrics.log_freq=2 --health.straggler=0.4 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1 --exclude-stragglers 7", options);
+  ASSERT_TRUE(reaches(4));
+  {
+    const SlowProcess slow(run_.pid_of_rank(1));
+    ASSERT_TRUE(comes_true(60, [&] { return attempts().size() == 2; }));
+  }
+  for (int host = 0; host < 3; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_TRUE(says(attempts()[0]["next"], "restarts without node1 (host1), because rank 1 computes ")) << attempts()[0]["next"];
+  EXPECT_EQ(attempts()[0]["code"], 75);
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host2"}));
+  EXPECT_EQ(attempts()[1]["from_step"], attempts()[0]["last_step"]);
 }
 
 // The coordinator's host loses power, with rank 0 and the lock of the run folder. The next coordinator goes on from this run's

@@ -299,9 +299,18 @@ void Octet::add_training() {
   option(launch,
          {.name = "--on-exclude",
           .help = "Run this command when a host is found unfit, or when other hosts take the place of one that failed in two of "
-                  "three attempts. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. The run does not wait for it.",
+                  "three attempts, or of a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Nobody waits for it.",
           .value = "COMMAND"},
          launch_.on_exclude)
+      ->needs(hosts);
+  option(launch,
+         {.name = "--exclude-stragglers",
+          .help = "Let a spare take the place of a host with a straggler (health.straggler), at the next checkpoint after "
+                  "it was slow in N logged intervals. 0: never.",
+          .value = "N",
+          .range = kNotNegative},
+         launch_.exclude_stragglers)
+      ->capture_default_str()
       ->needs(hosts);
   option(launch,
          {.name = "--gate",

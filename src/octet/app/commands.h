@@ -113,6 +113,7 @@ struct LaunchArgs {
   int spares = 0;
   int min_hosts = 0;  // 0: all but the spares
   std::string on_exclude;
+  int exclude_stragglers = 0;  // slow intervals; 0: never
   std::string gate = "auto";  // auto | on | off
   RunFile run;        // of the command, with `supervise`
 };

@@ -89,6 +89,7 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
                             .limits = {.restarts = args.restarts, .per_hour = args.restarts_per_hour},
                             .spares = args.spares,
                             .on_exclude = args.on_exclude,
+                            .exclude_stragglers = args.exclude_stragglers,
                             .join_timeout_s = config.comm.join_timeout_s,
                             .silence_s = config.comm.silence_s,
                             .stall_s = config.comm.stall_s,

@@ -14,6 +14,13 @@ constexpr int kPeer = static_cast<int>(ExitCode::peer), kPreempted = static_cast
 
 bool contains(const std::vector<int>& nodes, int node) { return std::find(nodes.begin(), nodes.end(), node) != nodes.end(); }
 
+void put(std::set<int>& nodes, int node, bool inside) {
+  if (inside)
+    nodes.insert(node);
+  else
+    nodes.erase(node);
+}
+
 }  // namespace
 
 void Roster::blame(int node) {
@@ -21,19 +28,16 @@ void Roster::blame(int node) {
   if (blamed_.size() > kAttempts) blamed_.pop_front();
 }
 
-void Roster::set_unfit(int node, bool unfit) {
-  if (unfit)
-    unfit_.insert(node);
-  else
-    unfit_.erase(node);
-}
+void Roster::set_unfit(int node, bool unfit) { put(unfit_, node, unfit); }
+
+void Roster::set_slow(int node, bool slow) { put(slow_, node, slow); }
 
 bool Roster::is_suspect(int node) const { return std::count(blamed_.begin(), blamed_.end(), node) >= kFailures; }
 
 std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const {
   std::vector<int> nodes = here;
   std::erase_if(nodes, [&](int node) { return is_unfit(node); });
-  const auto order = [&](int node) { return std::tuple(is_suspect(node), !contains(ran_before, node), node); };
+  const auto order = [&](int node) { return std::tuple(is_suspect(node) || is_slow(node), !contains(ran_before, node), node); };
   std::sort(nodes.begin(), nodes.end(), [&](int a, int b) { return order(a) < order(b); });
   nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(wanted)));
   std::sort(nodes.begin(), nodes.end());

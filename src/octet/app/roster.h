@@ -21,14 +21,17 @@ class Roster {
   // A node whose gate has found a fault runs no ranks until `unfit` is taken back.
   void set_unfit(int node, bool unfit);
   bool is_unfit(int node) const { return unfit_.contains(node); }
+  // A node with a straggler runs ranks only if there are too few others.
+  void set_slow(int node, bool slow);
+  bool is_slow(int node) const { return slow_.contains(node); }
   int unfit() const { return static_cast<int>(unfit_.size()); }
-  // The nodes that run ranks next: at most `wanted` of those that are here, in rising order. Suspects come last, and of the
-  // others those that ran before come first.
+  // The nodes that run ranks next: at most `wanted` of those that are here, in rising order. Suspects and slow nodes come
+  // last, and of the others those that ran before come first.
   std::vector<int> choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const;
 
  private:
   std::deque<int> blamed_;  // of the last three attempts
-  std::set<int> unfit_;
+  std::set<int> unfit_, slow_;
 };
 
 // What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a

@@ -20,7 +20,6 @@ constexpr std::size_t kLines = 20;     // attempts that are told in the end
 constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
-constexpr double kSaveS = 20;          // for a last checkpoint
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
@@ -324,7 +323,8 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
   verdict_ = {};
   stopping_ = regrouping_ = left_ = false;
   late_at_.reset();
-  returned_at_step_ = -1;
+  returned_at_step_ = slow_at_step_ = -1;
+  without_straggler_.clear();
   found_unfit_.clear();
   fault_.reset();
   begin_ns_ = telemetry::monotonic_ns();
@@ -347,6 +347,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
       regrouping_ = true;
       stop_others(kSaveS);
     }
+    exclude_straggler(attempt.ranks);
   }
   attempt.code = verdict_.code();
   attempt.what = verdict_.what();
@@ -379,6 +380,7 @@ void Supervisor::handle(const NodeEvent& event) {
       member(node) = {.here = true, .join = join};
       // A supervisor that has been started again checks its host again.
       roster_.set_unfit(node, !join.unfit.empty());
+      roster_.set_slow(node, false);
       ranks_.say(
           concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
     } else if (event.what == topic::kPages) {

@@ -30,6 +30,9 @@
 
 namespace octet::app {
 
+// What ranks have for a last checkpoint if others shall take their place.
+inline constexpr double kSaveS = 20;
+
 struct SupervisorOptions {
   int ranks = 1;                     // on each host
   std::vector<std::string> command;  // "train RUN.toml ..."
@@ -40,6 +43,7 @@ struct SupervisorOptions {
   int spares = 0;                             // hosts that run no ranks as long as the others live
   int min_hosts = 1;                          // with fewer, the run waits and then ends with 78
   std::string on_exclude;                     // of ExcludeCommand
+  int exclude_stragglers = 0;                 // slow intervals after which a spare takes the host's place; 0: never
   bool gate = false;                          // each host is checked before its ranks start (gate.h)
   int gpus = 0;                               // that the ranks of a host use
   double join_timeout_s = 300;                // how long hosts are waited for
@@ -108,6 +112,8 @@ class Supervisor {
   int node_of(int rank) const;
   void stop_others(double grace_s);
   bool can_grow();
+  // Lets a spare take the place of a node with a straggler (supervisor_exclude.cpp).
+  void exclude_straggler(int ranks);
   void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget);
   int finish(int code);
   bool pause(double seconds);
@@ -164,6 +170,8 @@ class Supervisor {
   bool stopping_ = false;                       // the nodes have been told to end their ranks
   std::optional<Clock::time_point> late_at_;    // when all of them must have reported the end
   bool regrouping_ = false;                     // for no fault: a host has come back
+  std::int64_t slow_at_step_ = -1;              // the checkpoint that was there when a straggler had stood for long enough
+  std::string without_straggler_;               // why the next attempt has other hosts; "": for another reason
   bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back

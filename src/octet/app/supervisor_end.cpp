@@ -125,7 +125,7 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
     attempt.next = too_few.empty() ? concat("restarts without ", names_of(found_unfit_)) : concat("stops: ", too_few);
   } else if (regrouping_ && (attempt.code == static_cast<int>(ExitCode::preempted) || attempt.code == kMissesPeer) && !asked) {
     decision = {.restarts = true};
-    attempt.next = "restarts with more hosts";
+    attempt.next = without_straggler_.empty() ? "restarts with more hosts" : without_straggler_;
   } else {
     decision = budget.judge({.code = attempt.code,
                              .cause = verdict_.cause(),

@@ -5,6 +5,7 @@
 
 #include "octet/app/supervisor.h"
 #include "octet/base/require.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::app {
 
@@ -36,6 +37,38 @@ void Supervisor::exclude_suspects(const std::vector<int>& ran_before) {
     if (!runs && roster_.is_suspect(node) && !roster_.is_unfit(node))
       exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
   }
+}
+
+// It waits for the next checkpoint, as can_grow() does.
+void Supervisor::exclude_straggler(int ranks) {
+  if (options_.exclude_stragglers == 0 || stopping_) return;
+  bool has_spare = false;
+  for (int node = 0; node < nodes(); ++node) {
+    const bool runs = std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end();
+    has_spare = has_spare || (is_ready(node) && !runs && !roster_.is_slow(node) && !roster_.is_suspect(node));
+  }
+  int slow = -1;
+  for (int rank = 0; rank < ranks && slow < 0; ++rank) {
+    const telemetry::RankPage& page = ranks_.pages().page(rank);
+    if (page.slow_since > 0 && page.slow_intervals >= options_.exclude_stragglers) slow = rank;
+  }
+  if (!has_spare || slow < 0) {
+    slow_at_step_ = -1;
+    return;
+  }
+  const std::int64_t saved = ranks_.pages().page(0).saved_step;
+  if (slow_at_step_ < 0) slow_at_step_ = saved;
+  if (saved <= slow_at_step_) return;
+  const telemetry::RankPage& page = ranks_.pages().page(slow);
+  const int node = node_of(slow);
+  const std::string what = fmt::format("rank {} computes {:.0f} % slower than the median since step {}", slow,
+                                       100 * page.slower.load(), telemetry::format_count(page.slow_since.load()));
+  without_straggler_ = concat("restarts without ", name_of(node), ", because ", what);
+  ranks_.say(concat(name_of(node), " is slow: ", what, "; saves, and a spare takes its place"));
+  roster_.set_slow(node, true);
+  exclude_command_.start(host_of(node), static_cast<int>(ExitCode::unfit), what);
+  regrouping_ = true;
+  stop_others(kSaveS);
 }
 
 int Supervisor::end_between_attempts(bool has_file, ExitCode code, const std::string& next) {
