@@ -67,7 +67,7 @@ TEST_F(Stragglers, NobodyIsNamedIfNobodyAsks) {
                   run_.path());
   ASSERT_TRUE(process.read_to_step(1));
   const SlowProcess slow(run_.pid_of_rank(1));
-  ASSERT_TRUE(process.read_to_step(60));
+  ASSERT_TRUE(process.read_to_step(28));
   EXPECT_FALSE(std::filesystem::exists(run_ / "out/stragglers.jsonl"));
 }
 

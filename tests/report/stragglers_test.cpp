@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "octet/base/require.h"
 #include "report/runs.h"
 
 namespace octet::report {
