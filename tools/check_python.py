@@ -3,9 +3,10 @@
 
 import importlib.metadata
 import pathlib
+import re
 import sys
 
 for line in pathlib.Path(sys.argv[1]).read_text().split():
-    name, version = line.split("==")
+    name, version = re.sub(r"\[.*\]", "", line).split("==")
     if importlib.metadata.version(name) != version:
         sys.exit(f"{name} is not {version}")

@@ -12,7 +12,7 @@ shorter_asan=(-LE '^(end_to_end|docs|layers)|(slow|long)$' -E "$slow_cases|NOT_B
 
 # ThreadSanitizer makes tests ten times as long. Of the rooms that mostly compute, `--full` gives it some tests of each kind of thread:
 # workers that read and tokenise, ranks, saves behind training, copies of optimizer states. `--long` gives it all.
-threads='^(base|device|comm|telemetry|checkpoint)\.'
+threads='^(base|storage|device|comm|telemetry|checkpoint)\.'
 threads+='|^data\.(LoaderTest|OrderedPipeline|OutputWatch|Prepare|TaskReader)\.'
 threads+='|^train\.(Run|MeshTest|Fetched|Quick/DemoteOnRanks|OffloadTest\.GivesTheSameBitsInAnyOrder|Recipes/Snapshot.*/bf16)'
 
@@ -48,7 +48,7 @@ build() {
   local preset=$1 target=$2 start=$SECONDS arrow
   shift 2
   say "Building $preset"
-  arrow=$(.venv/bin/python -c 'import pyarrow; print(*pyarrow.__path__)')  # for the Parquet plugin
+  arrow=$(.venv/bin/python -c 'import pyarrow; print(*pyarrow.__path__)')  # for the plugins
   local options=(-DCMAKE_UNITY_BUILD=ON -DOCTET_PYTHON="$PWD/.venv/bin/python" -DOCTET_ARROW="$arrow")
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
   if cmake --preset "$preset" "${options[@]}" "$@" >"build/$preset.log" 2>&1 &&
@@ -129,7 +129,9 @@ sum_of() {
       files "tests/$room/*.py"
       if compgen -G "tests/$room/*_oracle.py" >/dev/null || uses "$room" 'support/(program|terminal|tiny_run)\.h|program_path'; then
         program_of "$room"
-        if [ -e build/release/octet_parquet.so ]; then image build/release/octet_parquet.so; fi
+        for plugin in parquet s3; do
+          if [ -e build/release/octet_$plugin.so ]; then image build/release/octet_$plugin.so; fi
+        done
       fi
       if uses "$room" golden_dir; then files tests/golden; fi
       if uses "$room" source_dir; then

@@ -4,7 +4,7 @@
 #
 #   pip install octet-VERSION-....whl               the program `octet`, on the CPU
 #   pip install "octet-VERSION-....whl[cuda]"       also cuBLAS, cuDNN, NCCL and NVRTC, which the CUDA backend needs
-#   pip install "octet-VERSION-....whl[parquet]"    also pyarrow, with which Octet reads Parquet
+#   pip install "octet-VERSION-....whl[parquet]"    also pyarrow, with which Octet reads Parquet; [s3] is the same, for s3:// URLs
 #
 # The wheel holds a build for x86-64-v3 (AVX2), one for x86-64-v4 (AVX-512) and, if nvcc is here, one for x86-64-v3 with the CUDA
 # backend. A launcher chooses among them at each start (tools/wheel/launcher.cpp). --cpu leaves the CUDA backend out.
@@ -67,7 +67,7 @@ build() {
 rm -rf "$tree"
 mkdir -p "$package/lib" "$information/licenses" "$data/scripts" "$data/data/share/octet" dist
 build cpu-v3 x86-64-v3 -DOCTET_CUDA=OFF -DOCTET_ARROW="$arrow"
-strip -o "$package/octet_parquet.so" build/wheel/cpu-v3/octet_parquet.so
+for plugin in parquet s3; do strip -o "$package/octet_$plugin.so" "build/wheel/cpu-v3/octet_$plugin.so"; done
 build cpu-v4 x86-64-v4 -DOCTET_CUDA=OFF
 if $cuda && PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v nvcc >/dev/null; then
   PYTHON=$python tools/cudnn_frontend.sh

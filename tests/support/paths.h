@@ -11,6 +11,7 @@ std::string source_dir();      // the repository
 std::string program_path();    // the `octet` of this build
 std::string python_path();     // a Python with the packages of tests/requirements.txt
 std::string parquet_plugin();  // empty if the plugin is not built
+std::string s3_plugin();         // likewise
 std::string faults_library();  // the library of support/faults; empty if it is not built
 
 }  // namespace octet::testing

@@ -1,14 +1,14 @@
 """python3 audit.py WHEEL: prints auditwheel's verdict on a wheel of tools/wheel.sh. Exits with code 1 if the wheel needs more than it says.
 
 The wheel's tag must match the versions of its symbols. auditwheel does not know extras, so it counts every library of another package as
-missing and ends with the tag linux_x86_64. Only libraries of octet[cuda] and octet[parquet] may be on its list.
+missing and ends with the tag linux_x86_64. Only libraries of octet[cuda], octet[parquet] and octet[s3] may be on its list.
 """
 
 import json
 import subprocess
 import sys
 
-BROUGHT_BY_EXTRAS = ("libarrow.", "libparquet.", "libcublasLt.", "libcublas.", "libcudnn.", "libnvrtc.", "libnccl.")
+BROUGHT_BY_EXTRAS = ("libarrow.", "libarrow_s3.", "libparquet.", "libcublasLt.", "libcublas.", "libcudnn.", "libnvrtc.", "libnccl.")
 
 
 def main(wheel: str) -> int:

@@ -1,6 +1,6 @@
 """python3 pack.py TREE VERSION TAG DIST PYARROW: packs TREE, a wheel's files in their places, into DIST/octet-VERSION-TAG.whl.
 
-PYARROW is the release of pyarrow that the Parquet plugin is linked to. Writes METADATA, WHEEL and RECORD. pip uses RECORD to check what it
+PYARROW is the release of pyarrow that the plugins for Parquet and S3 are linked to. Writes METADATA, WHEEL and RECORD. pip uses RECORD to check what it
 installs and to uninstall it. The same files give the same wheel, byte for byte. Needs only Python's standard library.
 """
 
@@ -23,6 +23,8 @@ Requires-Dist: nvidia-cudnn-cu13~=9.19.0; extra == "cuda"
 Requires-Dist: nvidia-nccl-cu13~=2.28.9; extra == "cuda"
 Provides-Extra: parquet
 Requires-Dist: pyarrow=={pyarrow}.*; extra == "parquet"
+Provides-Extra: s3
+Requires-Dist: pyarrow=={pyarrow}.*; extra == "s3"
 """
 
 WHEEL = """Wheel-Version: 1.0

@@ -1,13 +1,11 @@
 #include "octet/data/parquet/parquet_file.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 
-#include "octet/base/directory.h"
+#include "octet/base/plugin.h"
 #include "octet/base/system_call.h"
 #include "octet/base/visible.h"
 
@@ -15,11 +13,10 @@ namespace octet::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kPluginName = "octet_parquet.so";
-
 using Message = std::array<char, 1024>;
 
-// Returns the first sentence of Arrow's message, without a full stop and on one line. The message may quote arbitrary bytes of a file.
+// Returns the first sentence of Arrow's message, without a full stop and on one line. The message may quote arbitrary bytes of a
+// file.
 std::string reason(const Message& message) {
   std::string text = printable(message.data());
   text.resize(std::min(text.size(), text.find(". ")));
@@ -27,39 +24,25 @@ std::string reason(const Message& message) {
   return text;
 }
 
-const OctetParquetPlugin* load(const fs::path& path) {
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
-  demand(library != nullptr, ExitCode::config, "the Parquet plugin ", path.string(),
-         " cannot be loaded: ", library ? "" : ::dlerror(), " (Arrow must lie where it was when Octet was built: docs/guides/data.md)");
-  const auto entry = reinterpret_cast<decltype(&octet_parquet_plugin)>(::dlsym(library, "octet_parquet_plugin"));
-  demand(entry != nullptr, ExitCode::config, path.string(), ": not a Parquet plugin of Octet");
-  const OctetParquetPlugin* plugin = entry();
-  demand(plugin->version == kOctetParquetVersion, ExitCode::config, path.string(), ": a Parquet plugin of version ",
-         plugin->version, ", this program needs version ", kOctetParquetVersion);
-  return plugin;
+const PluginKind& parquet_kind() {
+  static const PluginKind kind = {.name = "Parquet",
+                                  .file = "octet_parquet.so",
+                                  .variable = "OCTET_PARQUET",
+                                  .symbol = "octet_parquet_plugin",
+                                  .purpose = "Parquet is read by a plugin",
+                                  .remedy = "write the texts as JSONL",
+                                  .page = "docs/guides/data.md"};
+  return kind;
 }
 
 }  // namespace
 
 fs::path find_parquet_plugin(const std::string& named, const fs::path& program) {
-  if (!named.empty()) {
-    demand(path_exists(named), ExitCode::config, "OCTET_PARQUET=", named, ": no such file");
-    return fs::absolute(named);
-  }
-  for (const fs::path& path : {program / kPluginName, program / OCTET_INSTALLED_PLUGINS / kPluginName}) {
-    if (path_exists(path)) return path;
-  }
-  fail(ExitCode::config, "Parquet is read by a plugin, and there is no ", kPluginName, " beside the program in ",
-       program.string(),
-       "; install pyarrow or Apache Arrow and build Octet with -DOCTET_ARROW=its folder (docs/guides/data.md), or write the texts as "
-       "JSONL");
+  return find_plugin(parquet_kind(), named, program);
 }
 
 const OctetParquetPlugin& parquet_plugin() {
-  static const OctetParquetPlugin* const plugin = [] {
-    const char* named = std::getenv("OCTET_PARQUET");
-    return load(find_parquet_plugin(named ? named : "", fs::read_symlink("/proc/self/exe").parent_path()));
-  }();
+  static const OctetParquetPlugin* const plugin = open_plugin<OctetParquetPlugin>(parquet_kind(), kOctetParquetVersion);
   return *plugin;
 }
 
