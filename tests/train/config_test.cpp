@@ -267,9 +267,14 @@ TEST(Config, OtherProgramsNamesAreKnown) {
 
 TEST(Config, PathsAreNoUrls) {
   const std::string why = ": s3:// is not supported; give a path of a file system that is mounted here";
-  for (const std::string key : {"run.output_dir", "model.config", "model.init_from", "checkpoint.resume", "data.source.0.path"}) {
+  for (const std::string key : {"run.output_dir", "model.config", "checkpoint.resume"}) {
     const std::string option = key + "=s3://bucket/x";
     EXPECT_EQ(override_error(option), "--" + option + why);
+  }
+  const std::string other = ": gs:// is not supported; give s3://BUCKET/PREFIX or a path of a file system that is mounted here";
+  for (const std::string key : {"model.init_from", "lora.init_from", "data.source.0.path", "evaluation.source.0.path"}) {
+    EXPECT_EQ(override_error(key + "=s3://bucket/x"), "");
+    EXPECT_EQ(override_error(key + "=gs://bucket/x"), "--" + key + "=gs://bucket/x" + other);
   }
   EXPECT_EQ(parse_error("[run]\noutput_dir = 's3://b'\n"), "run.toml:2: run.output_dir = \"s3://b\"" + why);
   EXPECT_EQ(override_error("run.output_dir=./s3://b"), "");

@@ -6,6 +6,7 @@
 #include "octet/app/advise.h"
 #include "octet/app/ceilings.h"
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
@@ -110,7 +111,7 @@ class Adviser {
 
 int run_advise(const AdviseArgs& args) {
   if (args.json) set_log(Log::warnings);
-  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  const train::Config config = load_run(args.run, train::Fetch::architecture);
   train::check_config(config);
   use_threads(config);
   train::Config measuring;

@@ -11,6 +11,7 @@
 
 #include "octet/app/bench.h"
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/threads.h"
 #include "octet/base/clock.h"
@@ -157,7 +158,7 @@ class SavingRun {
 }  // namespace
 
 int run_bench_checkpoint(const BenchArgs& args) {
-  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::Config config = load_run(args.run);
   config.checkpoint.async = true;
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   train::check_config(config, where.size);

@@ -9,6 +9,7 @@
 #include "octet/app/bench.h"
 #include "octet/app/ceilings.h"
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/threads.h"
 #include "octet/base/clock.h"
@@ -62,7 +63,7 @@ Json show_profile(const std::vector<OpTime>& profile, double tokens, const std::
 
 int run_bench_run(const BenchArgs& args) {
   const Clock::time_point launched = Clock::now();
-  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::Config config = load_run(args.run);
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   train::check_config(config, where.size);
   use_threads(config, where.local_size);

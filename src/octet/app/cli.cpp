@@ -155,7 +155,8 @@ void Octet::add_data() {
                            .summary = "Shows what a corpus holds and checks that it is whole.",
                            .example = "octet data inspect out/quickstart/corpus"},
                           [this] { return run_data_inspect(inspect_); });
-  option(inspect, {.name = "PREFIX", .help = "Prefix of the corpus: its path without .bin.", .value = "PREFIX"}, inspect_.prefix)
+  option(inspect, {.name = "PREFIX", .help = "Prefix of the corpus: its path without .bin.", .value = "PREFIX", .s3 = true},
+         inspect_.prefix)
       ->required();
   option(inspect, {.name = "--samples", .help = "Number of documents to show.", .value = "N", .range = kNotNegative}, inspect_.samples)
       ->capture_default_str();
@@ -199,7 +200,9 @@ void Octet::add_training() {
                         .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/checkpoints/step-00000300"},
                        [this] { return run_eval(eval_); });
   line_.takes_run(eval, eval_.run);
-  option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint, or of a run: its newest one.", .value = "DIR"}, eval_.checkpoint)->required();
+  option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint, or of a run: its newest one.", .value = "DIR", .s3 = true},
+         eval_.checkpoint)
+      ->required();
   flag(eval, json_field(), eval_.json);
 
   CLI::App& compare =

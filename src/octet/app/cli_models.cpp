@@ -20,7 +20,8 @@ void Octet::add_models() {
   option(generate,
          {.name = "--model",
           .help = "Hugging Face directory, adapter directory of PEFT, checkpoint, or folder of a run: its newest checkpoint.",
-          .value = "DIR"},
+          .value = "DIR",
+          .s3 = true},
          generate_.model)
       ->required();
   option(generate, {.name = "--prompt", .help = "Text to continue, or with --chat to answer.", .value = "TEXT"}, generate_.prompt);
@@ -71,7 +72,8 @@ void Octet::add_convert() {
   option(exporting,
          {.name = "--checkpoint",
           .help = "Folder of a checkpoint or of a run, or a Hugging Face directory, or an adapter directory of PEFT.",
-          .value = "DIR"},
+          .value = "DIR",
+          .s3 = true},
          export_.checkpoint)
       ->required();
   add_output(exporting, export_.output, export_.max_shard_size);
@@ -89,7 +91,7 @@ void Octet::add_convert() {
                 "F32, BF16, F16, or FP8 with 128 x 128 scales. Import checks a directory without a run. It writes BF16, which all "
                 "programs read, rounded to nearest even: F16 and F32 have values that BF16 has not."},
       [this] { return run_convert_import(import_); });
-  option(importing, {.name = "--input", .help = "Hugging Face directory.", .value = "DIR"}, import_.input)->required();
+  option(importing, {.name = "--input", .help = "Hugging Face directory.", .value = "DIR", .s3 = true}, import_.input)->required();
   add_output(importing, import_.output, import_.max_shard_size);
   option(importing, {.name = "--dtype", .help = "Type of the weights.", .choices = "bf16 | fp32"}, import_.dtype)->capture_default_str();
 
@@ -102,8 +104,8 @@ void Octet::add_convert() {
                     "the exit code is 1 and the message names the worst tensor. A directory in FP8 beside its BF16 original needs a "
                     "larger tolerance."},
           [this] { return run_convert_verify(verify_); });
-  option(verify, {.name = "A", .help = "Hugging Face directory.", .value = "DIR"}, verify_.a)->required();
-  option(verify, {.name = "B", .help = "Another Hugging Face directory.", .value = "DIR"}, verify_.b)->required();
+  option(verify, {.name = "A", .help = "Hugging Face directory.", .value = "DIR", .s3 = true}, verify_.a)->required();
+  option(verify, {.name = "B", .help = "Another Hugging Face directory.", .value = "DIR", .s3 = true}, verify_.b)->required();
   option(verify,
          {.name = "--tolerance",
           .help = "Largest difference that a tensor may have, relative to its largest element.",
@@ -127,7 +129,7 @@ void Octet::add_numerics() {
        .summary = "Writes logits, loss and gradients of a model, to compare them with another program.",
        .example = "octet probe --model out/quickstart/model --tokens tokens.safetensors --recipe fp32 --output probe.safetensors --grads"},
       [this] { return run_probe(probe_); });
-  option(probe, {.name = "--model", .help = "Hugging Face directory, or adapter directory of PEFT.", .value = "DIR"},
+  option(probe, {.name = "--model", .help = "Hugging Face directory, or adapter directory of PEFT.", .value = "DIR", .s3 = true},
          probe_.model)
       ->required();
   option(probe, {.name = "--tokens", .help = "safetensors file with tokens [B, T] and optionally targets [B, T].", .value = "FILE"},

@@ -79,8 +79,8 @@ CLI::App& CommandLine::add(CLI::App& parent, Text text, Action action) {
   return command;
 }
 
-std::string CommandLine::refusal_of_path(const std::string& text) {
-  const std::string why = why_no_path(text);
+std::string CommandLine::refusal_of_path(const Field& field, const std::string& text) {
+  const std::string why = why_no_path(field, text);
   return why.empty() ? "" : "`" + printable(text) + "`: " + why;
 }
 

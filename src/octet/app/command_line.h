@@ -65,7 +65,7 @@ class CommandLine {
     Field checked = field;
     if (std::is_unsigned_v<Value>) checked.range.min = std::max(checked.range.min, 0.0);
     if (is_number || !field.choices.empty()) option->check(check_of(checked, is_number, std::is_integral_v<Value>));
-    if (is_path(field)) option->check(CLI::Validator([](std::string& text) { return refusal_of_path(text); }, ""));
+    if (is_path(field)) option->check(CLI::Validator([field](std::string& text) { return refusal_of_path(field, text); }, ""));
     option->type_name(placeholder_of(field));
     return option;
   }
@@ -84,7 +84,7 @@ class CommandLine {
     Action action;
     std::vector<std::string>* keys = nullptr;  // where --section.key=value goes
   };
-  static std::string refusal_of_path(const std::string& text);
+  static std::string refusal_of_path(const Field& field, const std::string& text);
   static CLI::Validator check_of(const Field& field, bool number, bool whole);
   static std::string placeholder_of(const Field& field);
 

@@ -5,6 +5,7 @@
 
 #include "octet/app/commands.h"
 #include "octet/app/compare.h"
+#include "octet/app/fetched.h"
 #include "octet/app/progress.h"
 #include "octet/app/run_metrics.h"
 #include "octet/app/standard_streams.h"
@@ -105,7 +106,7 @@ int run_compare(const CompareArgs& args) {
          where.size, " ranks; use `octet train` for each recipe, then `octet report`");
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
   outlive_stdout();
-  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  const train::Config config = load_run(args.run);
   if (!args.gpus.empty()) return compare_ranks(args, config);
   train::check_config(config);
   use_threads(config);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "octet/app/compare.h"
+#include "octet/app/fetched.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/progress.h"
 #include "octet/base/bottom_line.h"
@@ -53,7 +54,7 @@ RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std:
                                  std::string("metrics.log_freq=1")}) {  // the mean over the last tenth is over every step
     plan.overrides.push_back(own);
   }
-  plan.config = train::load_config(args.run.path, plan.overrides);
+  plan.config = load_run({args.run.path, plan.overrides}, train::Fetch::architecture);
   return plan;
 }
 

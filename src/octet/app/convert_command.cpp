@@ -2,6 +2,7 @@
 
 #include "octet/app/byte_progress.h"
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/telemetry/format.h"
@@ -39,17 +40,17 @@ int convert(const std::filesystem::path& source, const std::filesystem::path& ou
 }  // namespace
 
 int run_convert_import(const ConvertImportArgs& args) {
-  return convert(args.input, args.output, args.dtype, args.max_shard_size);
+  return convert(fetched_folder(args.input), args.output, args.dtype, args.max_shard_size);
 }
 
 int run_convert_export(const ConvertExportArgs& args) {
   if (args.adapter) {
     use_threads({});
-    train::export_adapter(train::model_at(args.checkpoint), args.output);
+    train::export_adapter(train::model_at(fetched_folder(args.checkpoint)), args.output);
     fmt::print("{}: adapter_config.json and adapter_model.safetensors\n", args.output.string());
     return 0;
   }
-  return convert(train::model_at(args.checkpoint), args.output, args.dtype, args.max_shard_size);
+  return convert(train::model_at(fetched_folder(args.checkpoint)), args.output, args.dtype, args.max_shard_size);
 }
 
 }  // namespace octet::app

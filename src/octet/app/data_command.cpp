@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/base/directory.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
@@ -103,7 +104,7 @@ int run_data_inspect(const DataInspectArgs& args) {
     options.show = data::InspectOptions::Show::tokens;
     options.sample_tokens = 8192;
   }
-  const data::CorpusReport report = data::inspect(args.prefix, options);
+  const data::CorpusReport report = data::inspect(train::fetch_corpus(args.prefix, show_copy), options);
   const data::Marks marks = ::isatty(STDOUT_FILENO) == 1 ? data::Marks::colour : data::Marks::brackets;
   std::fputs((args.json ? data::to_json(report) : data::to_text(report, marks)).c_str(), stdout);
   if (args.json) std::fputc('\n', stdout);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/json.h"
 #include "octet/train/held_out.h"
@@ -15,9 +16,9 @@
 namespace octet::app {
 
 int run_eval(const EvalArgs& args) {
-  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::Config config = load_run(args.run);
   train::check_config(config);
-  const std::filesystem::path checkpoint = train::model_at(args.checkpoint);
+  const std::filesystem::path checkpoint = train::model_at(fetched_folder(args.checkpoint));
   use_threads(config);
   const DeviceKind device = train::device_of(config);
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));

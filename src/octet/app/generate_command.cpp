@@ -6,6 +6,7 @@
 
 #include "octet/app/chat.h"
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/data/tokenizer/tokenizer.h"
@@ -53,7 +54,7 @@ int run_generate(const GenerateArgs& args) {
   demand(!args.chat.empty() || args.system.empty(), ExitCode::config, "--system ", shown(args.system), " needs --chat");
   demand(!args.chat.empty() || !args.prompt.empty(), ExitCode::config,
          "--prompt is missing or empty: give a text to continue, or --chat to talk with the model");
-  const std::filesystem::path model = train::model_at(args.model);
+  const std::filesystem::path model = train::model_at(fetched_folder(args.model));
   if (!args.chat.empty()) {
     Chat chat(model, train::device_of(config),
               {.format = args.chat,

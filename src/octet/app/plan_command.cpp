@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/gpus.h"
 #include "octet/app/picture_file.h"
 #include "octet/app/plan.h"
@@ -280,7 +281,7 @@ int run_plan(const PlanArgs& args) {
     const auto is_ours = [](std::string_view begin) { return report::is_memory_bar(begin) || report::is_lanes(begin); };
     check_picture(args.picture, is_ours, "octet plan");
   }
-  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::Config config = load_run(args.run, train::Fetch::architecture);
   config.run.device = "cuda";
   const char* timed = args.search ? "--search" : args.schedule ? "--schedule" : args.goodput ? "--goodput" : "";
   demand(!*timed ||

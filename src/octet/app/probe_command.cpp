@@ -1,4 +1,5 @@
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/train/probe.h"
 #include "octet/train/setup.h"
@@ -17,7 +18,7 @@ int run_probe(const ProbeArgs& args) {
   for (const std::string& assignment : args.set) train::apply_override(config, assignment);
   use_threads(config);
   const DeviceKind device = train::device_of(config);
-  train::ProbeOptions options{.model = args.model,
+  train::ProbeOptions options{.model = fetched_folder(args.model),
                               .tokens = args.tokens,
                               .calibrate = args.calibrate,
                               .output = args.output,

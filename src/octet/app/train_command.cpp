@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/progress.h"
 #include "octet/app/run_metrics.h"
@@ -25,7 +26,6 @@ namespace {
 // A rank that is not the first: the same run, silent but for what it alone has to say.
 int train_beside(const TrainArgs& args, train::Config config, const comm::RankEnvironment& where) {
   if (args.dry_run) return 0;
-  set_log(Log::own_warnings);
   train::World world(where, config);
   config = fitting_together(world, config, where);
   train::Trainer trainer({.config = config, .resume = config.checkpoint.resume, .until = args.until, .world = &world});
@@ -73,6 +73,8 @@ int run_train(const TrainArgs& args) {
   }
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   train::check_config(config, where.size);
+  if (where.rank > 0) set_log(Log::own_warnings);
+  train::fetch_inputs(config, args.dry_run ? train::Fetch::architecture : train::Fetch::everything, show_copy);
   const parallel::Mesh mesh = train::mesh_of(config, where.size);
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);

@@ -6,6 +6,7 @@
 
 #include "octet/app/byte_progress.h"
 #include "octet/app/commands.h"
+#include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
@@ -58,8 +59,8 @@ int run_convert_verify(const ConvertVerifyArgs& args) {
   Verification result;
   {
     ByteProgress progress("comparing");
-    result = train::verify_models({.a = args.a,
-                                   .b = args.b,
+    result = train::verify_models({.a = fetched_folder(args.a),
+                                   .b = fetched_folder(args.b),
                                    .tolerance = args.tolerance,
                                    .outputs = !args.weights_only,
                                    .tokens = args.tokens,

@@ -40,14 +40,16 @@ bool is_path(const Field& field) {
   return std::find(std::begin(kPaths), std::end(kPaths), field.value) != std::end(kPaths);
 }
 
-std::string why_no_path(std::string_view text) {
+std::string why_no_path(const Field& field, std::string_view text) {
   const std::size_t colon = text.find("://");
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto of_scheme = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.'; };
   if (colon == std::string_view::npos || colon == 0 || !is_letter(text[0])) return "";
   const std::string_view scheme = text.substr(0, colon);
   if (!std::all_of(scheme.begin(), scheme.end(), of_scheme)) return "";
-  return concat(scheme, ":// is not supported; give a path of a file system that is mounted here");
+  if (field.s3 && scheme == "s3") return "";
+  return concat(scheme, ":// is not supported; give ", field.s3 ? "s3://BUCKET/PREFIX or " : "",
+                "a path of a file system that is mounted here");
 }
 
 bool contains(const Range& range, double number) {
@@ -99,8 +101,9 @@ void check_range(const FieldSource& source, const std::string& path, const TomlN
   fail(ExitCode::config, place_of(source, path, value), ": must be ", std::isfinite(number) || bounded ? describe(range) : "finite");
 }
 
-void check_path(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& text) {
-  const std::string why = why_no_path(text);
+void check_path(const FieldSource& source, const std::string& path, const TomlNode& value, const Field& field,
+                const std::string& text) {
+  const std::string why = why_no_path(field, text);
   if (!why.empty()) fail(ExitCode::config, place_of(source, path, value), ": ", why);
 }
 

@@ -47,6 +47,7 @@ struct Field {
   Range range = kAnyNumber;
   bool number = false;          // of a string: a number without quotes may stand for it
   bool single = false;          // of a list of strings: one string may stand for a list of it alone
+  bool s3 = false;              // of a path: s3://BUCKET/PREFIX may stand for it
 };
 
 // A key as the reference describes it.
@@ -60,8 +61,9 @@ struct KeyDescription {
 
 // Whether a field's `value` says that the user gives a path: DIR, FILE, PATH, PREFIX, or PRESET, which may also be a file.
 bool is_path(const Field& field);
-// Why text cannot be a path, or "". URLs are refused: s3://bucket/x would become the folder "s3:" here.
-std::string why_no_path(std::string_view text);
+// Why text cannot be the path of this field, or "". URLs are refused, but for those of field.s3: gs://bucket/x would become the
+// folder "gs:" here.
+std::string why_no_path(const Field& field, std::string_view text);
 bool contains(const Range& range, double number);
 // "at least 0 and below 1", or "" if any number is in the range.
 std::string describe(const Range& range);
@@ -82,7 +84,8 @@ std::string place_of(const FieldSource& source, const std::string& path, const T
 [[noreturn]] void fail_unknown_element(const FieldSource& source, const std::string& path, std::string_view key,
                                        std::size_t size);
 void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number);
-void check_path(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& text);
+void check_path(const FieldSource& source, const std::string& path, const TomlNode& value, const Field& field,
+                const std::string& text);
 void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,
                   const std::string& text);
 // The typed text of an override "a,b" cut at its commas.
@@ -203,7 +206,7 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
       text = value.raw;
     }
     check_choice(source, path, value, field.choices, text);
-    if (is_path(field)) check_path(source, path, value, text);
+    if (is_path(field)) check_path(source, path, value, field, text);
     member = std::move(text);
   } else if constexpr (detail::kIsVector<T>) {
     detail::read_list(member, field, value, source, path);

@@ -221,9 +221,29 @@ const std::vector<KeyDescription>& config_keys() {
   return keys;
 }
 
-std::string print_config(const Config& config) { return to_toml_document(to_node(config)); }
+namespace {
 
-Json to_json(const Config& config) { return octet::to_json(to_node(config)); }
+// With the URLs of copies in their place.
+Config as_given(Config config) {
+  const auto restore = [&](std::string& path) {
+    if (const auto found = config.copies.find(path); found != config.copies.end()) path = found->second;
+  };
+  for_each_fetched_path(config, restore);
+  return config;
+}
+
+}  // namespace
+
+void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit) {
+  visit(config.model.init_from);
+  if (config.lora) visit(config.lora->init_from);
+  for (SourceConfig& source : config.data.source) visit(source.path);
+  for (EvaluationSourceConfig& source : config.evaluation.source) visit(source.path);
+}
+
+std::string print_config(const Config& config) { return to_toml_document(to_node(as_given(config))); }
+
+Json to_json(const Config& config) { return octet::to_json(to_node(as_given(config))); }
 
 namespace {
 

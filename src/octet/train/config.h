@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,7 +65,11 @@ struct SourceConfig {
 };
 template <FieldsOf<SourceConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "path", .help = "Prefix of a corpus that `octet data prepare` wrote.", .value = "PREFIX"}, c.path);
+  visit(Field{.name = "path",
+              .help = "Prefix of a corpus that `octet data prepare` wrote; may be s3://BUCKET/PREFIX.",
+              .value = "PREFIX",
+              .s3 = true},
+        c.path);
   visit(Field{.name = "weight",
               .help = "Share of the samples, relative to the other sources for the same use.", .range = kPositive},
         c.weight);
@@ -489,6 +495,8 @@ struct Config {
   MetricsConfig metrics;
 
   std::string file;  // it was read from, for messages; no key
+  // Paths that stand in keys for an s3:// URL, because they are copies of its objects (fetch.h), and those URLs. No key.
+  std::map<std::string, std::string> copies;
 };
 template <FieldsOf<Config> C>
 void visit_fields(C& c, auto&& visit) {
@@ -523,10 +531,14 @@ Config parse_config(std::string_view text, const std::string& source);
 // named by its number ("data.source.0.path=corpus").
 void apply_override(Config& config, const std::string& assignment);
 
+// Visits the values of all keys that may be an s3:// URL of a model directory, an adapter or a corpus.
+void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit);
+
 // What no single key can say: a model and data are given, batch sizes divide, the axes of [parallel] are `ranks` ranks.
 void check_config(const Config& config, std::int64_t ranks = 1);
 
-// A TOML document of every key, which parse_config() reads back to an equal Config.
+// A TOML document of every key, which parse_config() reads back to an equal Config. Here and in to_json(), URLs stand for their
+// copies.
 std::string print_config(const Config& config);
 Json to_json(const Config& config);
 

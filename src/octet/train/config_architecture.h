@@ -74,8 +74,9 @@ void visit_fields(C& c, auto&& visit) {
               .value = "PRESET"},
         c.config);
   visit(Field{.name = "init_from",
-              .help = "Hugging Face directory to start from; with config.json alone the weights start at random.",
-              .value = "DIR"},
+              .help = "Hugging Face directory to start from, or s3://BUCKET/PREFIX; with config.json alone the weights start at random.",
+              .value = "DIR",
+              .s3 = true},
         c.init_from);
   visit(Field{.name = "model_type",
               .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox or gpt_neo."},

@@ -20,8 +20,9 @@ void visit_fields(C& c, auto&& visit) {
                   "Name of the held-out set in metrics, on the console and in reports: letters, digits, \"-\", \"_\" and \".\"."},
         c.name);
   visit(Field{.name = "path",
-              .help = "Prefix of a corpus that `octet data prepare` wrote; all of it is held out.",
-              .value = "PREFIX"},
+              .help = "Prefix of a corpus that `octet data prepare` wrote, or s3://BUCKET/PREFIX; all of it is held out.",
+              .value = "PREFIX",
+              .s3 = true},
         c.path);
 }
 

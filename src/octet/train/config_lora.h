@@ -34,8 +34,9 @@ void visit_fields(C& c, auto&& visit) {
               .range = {.min = 0, .max = 1, .below_max = true}},
         c.dropout);
   visit(Field{.name = "init_from",
-              .help = "Adapter directory of PEFT to start from; if not set, adapters start without effect.",
-              .value = "DIR"},
+              .help = "Adapter directory of PEFT to start from, or s3://BUCKET/PREFIX; if not set, adapters start without effect.",
+              .value = "DIR",
+              .s3 = true},
         c.init_from);
 }
 

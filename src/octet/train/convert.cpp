@@ -17,6 +17,7 @@
 #include "octet/tensor/host_tensor.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/config.h"
+#include "octet/train/fetch.h"
 #include "octet/train/merge.h"
 #include "octet/train/model_files.h"
 #include "octet/train/tokenizer.h"
@@ -171,7 +172,9 @@ class MergedSource : public Source {
 
 // The run's configuration, which a checkpoint stores.
 Config config_of_run(const checkpoint::Reader& reader) {
-  return parse_config(reader.meta().value("toml", ""), (reader.path() / "manifest.json").string());
+  Config config = parse_config(reader.meta().value("toml", ""), (reader.path() / "manifest.json").string());
+  if (config.lora) fetch_base(config);
+  return config;
 }
 
 std::unique_ptr<Source> open_source(const fs::path& path) {

@@ -12,6 +12,7 @@
 #include "octet/train/adapter_files.h"
 #include "octet/train/base_model.h"
 #include "octet/train/entries.h"
+#include "octet/train/fetch.h"
 #include "octet/train/model_files.h"
 #include "octet/train/setup.h"
 
@@ -88,7 +89,8 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
   }
   const checkpoint::Reader reader = checkpoint::Reader::open(path);
   const std::string source = (path / "manifest.json").string();
-  const Config config = parse_config(reader.meta().value("toml", ""), source);
+  Config config = parse_config(reader.meta().value("toml", ""), source);
+  if (config.lora) fetch_base(config);
   options.model = models::parse_config(reader.meta().value("model", nlohmann::json()), source);
   options.adapters = adapters_of(config);
   options.recipe = recipe_of(config, device);

@@ -1,0 +1,24 @@
+#include "octet/app/fetched.h"
+
+#include <memory>
+
+#include "octet/app/byte_progress.h"
+
+namespace octet::app {
+
+storage::CopyProgress show_copy(const std::string& label) {
+  const auto progress = std::make_shared<ByteProgress>(label);
+  return [progress](std::int64_t done, std::int64_t total) { (*progress)(done, total); };
+}
+
+train::Config load_run(const RunFile& run, train::Fetch what) {
+  train::Config config = train::load_config(run.path, run.overrides);
+  train::fetch_inputs(config, what, show_copy);
+  return config;
+}
+
+std::filesystem::path fetched_folder(const std::filesystem::path& path) {
+  return train::fetch_folder(path, train::Fetch::everything, show_copy);
+}
+
+}  // namespace octet::app

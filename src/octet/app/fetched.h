@@ -1,0 +1,21 @@
+// What commands read that may be given as an s3:// URL. Copies show their progress.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "octet/app/commands.h"
+#include "octet/train/fetch.h"
+
+namespace octet::app {
+
+// train::ShowCopy, on stderr.
+storage::CopyProgress show_copy(const std::string& label);
+
+// The configuration, with copies of what it names.
+train::Config load_run(const RunFile& run, train::Fetch what = train::Fetch::everything);
+
+// The path of a model directory, adapter or checkpoint, or of its copy.
+std::filesystem::path fetched_folder(const std::filesystem::path& path);
+
+}  // namespace octet::app
