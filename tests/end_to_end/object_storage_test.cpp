@@ -1,6 +1,11 @@
-// Model directories and corpora in S3, against a server on loopback.
+// Model directories and corpora in S3, and checkpoints that are copied there and fetched from there, against a server on
+// loopback.
+#include <unistd.h>
+
+#include <csignal>
+
 #include "octet/base/directory.h"
-#include "octet/storage/object_store.h"
+#include "octet/checkpoint/remote.h"
 #include "support/paths.h"
 #include "support/s3_server.h"
 #include "support/tiny_run.h"
@@ -9,6 +14,7 @@ namespace octet::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using checkpoint::RemoteCheckpoint;
 using storage::ObjectStore;
 using storage::parse_object_url;
 
@@ -23,11 +29,22 @@ class ObjectStorage : public S3Test {
     ObjectStore store(5);
     ASSERT_TRUE(store.put_file(parse_object_url(url), file)) << url;
   }
+  static std::vector<RemoteCheckpoint> remote(const std::string& url = "s3://bucket/run") {
+    ObjectStore store(5);
+    return checkpoint::remote_checkpoints(store, parse_object_url(url));
+  }
+  static std::vector<std::int64_t> steps_of(const std::vector<RemoteCheckpoint>& found) {
+    std::vector<std::int64_t> steps;
+    for (const RemoteCheckpoint& checkpoint : found) steps.push_back(checkpoint.step);
+    return steps;
+  }
   std::map<std::string, std::string> model_of(const std::string& folder) const {
     return tensors_of(run_ / folder / "model" / "model.safetensors");
   }
 
   const TinyRun run_;
+  const std::string remote_ =
+      "--checkpoint.remote=s3://bucket/run --checkpoint.interval=4 --training.steps=12 --checkpoint.retry_s=1 ";
 };
 
 TEST_F(ObjectStorage, ModelsAndCorporaAreCopiedOnce) {
@@ -71,6 +88,140 @@ TEST_F(ObjectStorage, ModelsAndCorporaAreCopiedOnce) {
   EXPECT_TRUE(
       refused(run_.run("generate --prompt x --model s3://elsewhere/x"), 76, "s3://elsewhere/x: refused", "NO_SUCH_BUCKET"));
   EXPECT_TRUE(refused(run_.run("generate --prompt x --model s3://key:secret@bucket/x"), 2, "credentials do not belong in a URL"));
+}
+
+TEST_F(ObjectStorage, ANewMachineGoesOnFromTheNewestCheckpoint) {
+  const S3Server server;
+  ASSERT_EQ(run_.train("--training.steps=12 --checkpoint.interval=4 --run.output_dir=untouched").code, 0);
+  ASSERT_EQ(run_.train(remote_ + "--checkpoint.keep_latest_k=1 --until 4 --run.output_dir=first").code, 0);
+  ProgramResult result = run_.train(remote_ + "--checkpoint.keep_latest_k=1 --until 8 --run.output_dir=first");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(steps_of(remote()), (std::vector<std::int64_t>{8, 4}));  // nothing is deleted there
+  EXPECT_EQ(names_in(run_ / "first/checkpoints"), (std::vector<std::string>{"step-00000008"}));
+  EXPECT_TRUE(says(run_.run("status first").out, "remote      of step 8, "));
+
+  result = run_.train(remote_ + "--run.output_dir=second");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "fetching the checkpoint of step 8 from s3://bucket/run/step-00000008-"));
+  EXPECT_TRUE(says(result.err, "resuming after step 8 from second/checkpoints/step-00000008"));
+  EXPECT_EQ(model_of("second"), model_of("untouched"));
+  EXPECT_EQ(steps_of(remote()), (std::vector<std::int64_t>{12, 8, 4}));
+
+  // The first machine comes back. Its newest checkpoint is older than the one there.
+  result = run_.train(remote_ + "--run.output_dir=first");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 12 from first/checkpoints/step-00000012"));
+
+  // A run that begins anew is refused, and leaves what is there.
+  EXPECT_TRUE(refused(run_.train(remote_ + "--run.output_dir=third --resume none"), 2, "there are checkpoints up to step 12",
+                      "--run.set_aside=true, which marks those after step 0 as abandoned"));
+  result = run_.train(remote_ + "--run.output_dir=third --resume none --run.set_aside=true --until 4");
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::vector<RemoteCheckpoint> now = remote();
+  EXPECT_EQ(steps_of(now), (std::vector<std::int64_t>{12, 8, 4, 4}));  // the same bits as before, beside what is abandoned
+  std::erase_if(now, [](const RemoteCheckpoint& c) { return c.abandoned; });
+  EXPECT_EQ(steps_of(now), (std::vector<std::int64_t>{4}));
+  result = run_.train(remote_ + "--run.output_dir=fourth --until 4");
+  EXPECT_TRUE(says(result.err, "resuming after step 4 from fourth/checkpoints/step-00000004"));
+}
+
+TEST_F(ObjectStorage, RanksFetchAndCopyOnce) {
+  const S3Server server;
+  const std::string two = "launch -n 2 -- train run.toml " + remote_;
+  ProgramResult result = run_.run(two + "--until 4 --run.output_dir=first");
+  ASSERT_EQ(result.code, 0) << result.err;
+  ASSERT_EQ(steps_of(remote()), (std::vector<std::int64_t>{4}));
+  EXPECT_EQ(remote()[0].files.size(), 3u);  // a file of each rank, and the manifest
+  result = run_.run(two + "--run.output_dir=second");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 4 from second/checkpoints/step-00000004"));
+  EXPECT_EQ(remote().front().step, 12);
+  EXPECT_EQ(remote().back().step, 4);
+}
+
+TEST_F(ObjectStorage, NoAnswerIsNeverNothingThere) {
+  const S3Server server;
+  ASSERT_EQ(run_.train(remote_ + "--until 4").code, 0);
+  server.control("fail?count=1000000&kind=503");
+  EXPECT_TRUE(says(run_.train(remote_ + "--run.output_dir=other").err, "s3://bucket/run: no answer"));
+  EXPECT_EQ(run_.train(remote_ + "--run.output_dir=other").code, 76);
+  EXPECT_EQ(run_.train(remote_).code, 76);  // nor where the run folder has one, which may be older
+  EXPECT_FALSE(path_exists(run_ / "other" / "checkpoints" / "step-00000004"));
+  server.control("fail?count=0&kind=");
+  EXPECT_TRUE(refused(run_.train(remote_ + "--checkpoint.remote=s3://elsewhere/run --run.output_dir=other"), 76,
+                      "s3://elsewhere/run: refused", "NO_SUCH_BUCKET"));
+  server.control("auth");
+  EXPECT_TRUE(
+      refused(run_.train(remote_ + "--run.output_dir=other"), 76, "s3://bucket/run: refused", "credentials are those of"));
+}
+
+TEST_F(ObjectStorage, AFailedCopyNeverStopsTraining) {
+  const S3Server server;
+  ASSERT_EQ(run_.train(remote_ + "--until 4").code, 0);
+  server.control("fail?count=1000000&kind=503&method=POST");  // all uploads
+  const ProgramResult result = run_.train(remote_);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_TRUE(says(result.err, "is not copied to s3://bucket/run: s3://bucket/run/step-00000"));
+  EXPECT_TRUE(says(result.err, "the newest there is of step 4 and "));
+  EXPECT_TRUE(says(result.err, "the run is complete in out, but its checkpoint of step 12 is not in s3://bucket/run: "));
+  EXPECT_TRUE(path_exists(run_ / "out/model/model.safetensors"));
+  EXPECT_EQ(steps_of(remote()), (std::vector<std::int64_t>{4}));
+  server.control("fail?count=0&kind=");
+  EXPECT_EQ(run_.train(remote_).code, 0);  // copies what is missing
+  EXPECT_EQ(remote().front().step, 12);
+}
+
+// kill -9 while a part of the first file is sent, and while the manifest is. Nothing looks complete, and the same command goes
+// on.
+TEST_F(ObjectStorage, AKilledUploadLeavesNoCheckpointThatLooksComplete) {
+  const S3Server server;
+  ASSERT_EQ(run_.train("--training.steps=12 --checkpoint.interval=0 --run.output_dir=untouched").code, 0);
+  int round = 0;
+  for (const std::string& request : {std::string("PUT rank-00000.safetensors"), std::string("HEAD manifest.json")}) {
+    const std::string method = request.substr(0, request.find(' ')), name = request.substr(request.find(' ') + 1);
+    const std::string url = "s3://bucket/run-" + std::to_string(++round);
+    const std::string options = remote_ + "--checkpoint.interval=0 --checkpoint.remote=" + url + " --run.output_dir=";
+    server.control("fail?count=1000000&kind=hang&method=" + method + "&path=" + name);
+    server.requests();
+    {
+      Process process("train run.toml " + options + "out-" + std::to_string(round), run_.path());
+      ASSERT_TRUE(process.read_to_step(12));
+      for (bool hangs = false; !hangs; ::usleep(20'000)) {
+        for (const std::string& seen : server.requests())
+          hangs = hangs || (seen.starts_with(method) && seen.find(name) != std::string::npos);
+      }
+      process.send(SIGKILL);
+      EXPECT_EQ(process.wait().code, 137);
+    }
+    ObjectStore store(5);
+    EXPECT_TRUE(remote(url).empty());
+    EXPECT_EQ(store.list(parse_object_url(url)).size(), round == 1 ? 0u : 1u);
+    server.control("fail?count=0&kind=");
+    EXPECT_EQ(run_.train(options + "new").code, 0);  // a new machine, for which nothing is there
+    EXPECT_EQ(run_.train(options + "out-" + std::to_string(round)).code, 0);
+    const std::vector<RemoteCheckpoint> found = remote(url);
+    ASSERT_FALSE(found.empty());
+    EXPECT_NO_THROW(
+        checkpoint::fetch_checkpoint(store, parse_object_url(url), found.front(), run_ / ("fetched-" + std::to_string(round))));
+    EXPECT_EQ(found.front().step, 12);
+    EXPECT_EQ(model_of("out-" + std::to_string(round)), model_of("untouched"));
+    remove_tree(run_ / "new");
+  }
+}
+
+TEST_F(ObjectStorage, ADamagedCheckpointGivesWayToTheOneBefore) {
+  const S3Server server;
+  ASSERT_EQ(run_.train(remote_ + "--until 4").code, 0);
+  ASSERT_EQ(run_.train(remote_ + "--until 8").code, 0);
+  const RemoteCheckpoint newest = remote().front();
+  std::string bytes = read_file(last_checkpoint(run_ / "out") / "rank-00000.safetensors");
+  bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+  overwrite_object("bucket", "run/" + newest.name + "/rank-00000.safetensors", bytes);
+  const ProgramResult result = run_.train(remote_ + "--run.output_dir=second");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "its bytes are damaged"));
+  EXPECT_TRUE(says(result.err, "resuming after step 4 from second/checkpoints/step-00000004"));
+  EXPECT_TRUE(path_exists(run_ / "second/checkpoints/damaged"));
 }
 
 }  // namespace

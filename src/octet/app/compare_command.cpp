@@ -107,6 +107,8 @@ int run_compare(const CompareArgs& args) {
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
   outlive_stdout();
   const train::Config config = load_run(args.run);
+  demand(config.checkpoint.remote.empty(), ExitCode::config, "checkpoint.remote: `octet compare` makes several runs, and one place holds the "
+         "checkpoints of one run; give --checkpoint.remote=");
   if (!args.gpus.empty()) return compare_ranks(args, config);
   train::check_config(config);
   use_threads(config);

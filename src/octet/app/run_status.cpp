@@ -4,6 +4,8 @@
 #include <system_error>
 
 #include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/run_lock.h"
 #include "octet/checkpoint/steps.h"
@@ -31,14 +33,27 @@ void read_ranks(const telemetry::Attempt& attempt, RunStatus& status) {
   }
 }
 
+std::optional<double> age_s(const fs::path& path) {
+  std::error_code unknown;
+  const fs::file_time_type written = fs::last_write_time(path, unknown);
+  if (unknown) return std::nullopt;
+  return std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count();
+}
+
 void read_checkpoints(const fs::path& folder, RunStatus& status) {
   const std::vector<checkpoint::StepDirectory> there = checkpoint::find_checkpoints(folder / "checkpoints");
   if (there.empty()) return;
   status.checkpoint_step = there.front().step;
-  std::error_code unknown;
-  const fs::file_time_type written = fs::last_write_time(there.front().path, unknown);
-  if (unknown) return;
-  status.checkpoint_age_s = std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count();
+  status.checkpoint_age_s = age_s(there.front().path);
+}
+
+void read_remote(const fs::path& folder, RunStatus& status) {
+  const fs::path path = folder / "remote.json";
+  if (!path_exists(path)) return;
+  const nlohmann::json remote = parse_json(read_file(path), path.string());
+  status.remote = remote.value("url", "");
+  status.remote_step = remote.value("step", std::int64_t{0});
+  status.remote_age_s = age_s(path);
 }
 
 // Sets step, steps, loss and stragglers.
@@ -127,6 +142,7 @@ RunStatus status_of(const fs::path& folder) {
   demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder");
   RunStatus status{.attempts = telemetry::Attempts(folder).read()};
   read_checkpoints(folder, status);
+  read_remote(folder, status);
   read_metrics(folder, status);
   demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
          ": no attempts/ and no run.json here; give the folder of a run");

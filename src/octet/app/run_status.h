@@ -53,6 +53,9 @@ struct RunStatus {
   std::optional<double> loss;        // of the last logged step
   std::int64_t checkpoint_step = 0;
   std::optional<double> checkpoint_age_s;
+  std::string remote;            // checkpoint.remote, if a checkpoint was copied there; "": none
+  std::int64_t remote_step = 0;  // of the newest one there
+  std::optional<double> remote_age_s;
   std::optional<NewestSnapshot> snapshot;  // in memory, while the supervisor is on this machine
   std::vector<telemetry::StragglerRecord> stragglers;  // that the last start of the run has found and that have not recovered
   std::vector<telemetry::Attempt> attempts;

@@ -37,10 +37,9 @@ int code_of(const RunStatus& status) {
   return status.code.value_or(static_cast<int>(ExitCode::internal));
 }
 
-std::string checkpoint_text(const RunStatus& status) {
-  if (status.checkpoint_step == 0) return "none yet";
-  const std::string age = status.checkpoint_age_s ? fmt::format(", {} old", format_duration(*status.checkpoint_age_s)) : "";
-  return fmt::format("of step {}{}", format_count(status.checkpoint_step), age);
+std::string checkpoint_text(std::int64_t step, std::optional<double> age_s) {
+  if (step == 0) return "none yet";
+  return fmt::format("of step {}{}", format_count(step), age_s ? fmt::format(", {} old", format_duration(*age_s)) : "");
 }
 
 // "2 ranks, from memory, step 4,180; 14s lost": how the newest attempt began.
@@ -78,7 +77,8 @@ std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
   const auto line = [&](std::string_view name, const std::string& value) { text += fmt::format("  {:<12}{}\n", name, value); };
   line("step", fmt::format("{} of {}{}", format_count(s.step), s.steps > 0 ? format_count(s.steps) : "?",
                            s.loss ? fmt::format(", loss {:.3f}", *s.loss) : ""));
-  line("checkpoint", checkpoint_text(s));
+  line("checkpoint", checkpoint_text(s.checkpoint_step, s.checkpoint_age_s));
+  if (!s.remote.empty()) line("remote", fmt::format("{}, in {}", checkpoint_text(s.remote_step, s.remote_age_s), printable(s.remote)));
   if (s.snapshot)
     line("in memory", fmt::format("step {}, {} old", format_count(s.snapshot->step), format_duration(s.snapshot->age_s)));
   const bool held = s.state == RunState::running || s.state == RunState::elsewhere;
@@ -111,6 +111,9 @@ std::string to_json(const RunStatus& s) {
                {"loss", s.loss ? Json(*s.loss) : Json(nullptr)},
                {"checkpoint_step", s.checkpoint_step},
                {"checkpoint_age_s", s.checkpoint_age_s ? Json(*s.checkpoint_age_s) : Json(nullptr)},
+               {"remote", s.remote},
+               {"remote_step", s.remote_step},
+               {"remote_age_s", s.remote_age_s ? Json(*s.remote_age_s) : Json(nullptr)},
                {"snapshot_step", s.snapshot ? Json(s.snapshot->step) : Json(nullptr)},
                {"snapshot_age_s", s.snapshot ? Json(s.snapshot->age_s) : Json(nullptr)},
                {"stragglers", Json::array()},

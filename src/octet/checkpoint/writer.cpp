@@ -128,7 +128,8 @@ void prune(const WriterOptions& options, std::int64_t newest, const BestCheckpoi
       const bool for_ever = options.keep_every > 0 && step % options.keep_every == 0;
       const bool extra = contains(best_ones.extra, step) && !for_ever;
       const bool surplus = extra || (options.keep_latest_k > 0 && newer++ >= options.keep_latest_k);
-      const bool stays = for_ever || step == newest || (best != best_ones.steps.end() && step == *best);
+      const bool stays = for_ever || step == newest || (best != best_ones.steps.end() && step == *best) ||
+                         (options.in_use && options.in_use(step));
       if (surplus && !stays) discard_checkpoint(directory.path);
     }
   } catch (const SystemError& error) {

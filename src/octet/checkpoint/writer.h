@@ -41,6 +41,8 @@ struct WriterOptions {
   // checkpoint is on the disk. Both may be called by the thread that writes.
   std::function<void()> may_publish = {};
   std::function<void(std::int64_t step)> published = {};
+  // Whether the checkpoint of a step is being read, so that it must not be deleted now. The next save asks again.
+  std::function<bool(std::int64_t step)> in_use = {};
 };
 
 // A checkpoint is written as step-00001000.tmp-TOKEN, synced, its manifest last, and renamed last; an older one of the same

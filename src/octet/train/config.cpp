@@ -9,6 +9,7 @@
 #include "octet/base/system_call.h"
 #include "octet/base/visible.h"
 #include "octet/recipes/registry.h"
+#include "octet/storage/object_store.h"
 #include "octet/train/anomaly.h"
 #include "octet/train/snapshot_pace.h"
 
@@ -162,6 +163,8 @@ void check_config(const Config& config, std::int64_t ranks) {
 
   check(SnapshotPace::parse(config.checkpoint.memory_every).has_value(), "checkpoint.memory_every = \"",
         printable(config.checkpoint.memory_every), "\": must be auto or a number of steps, 0 for none");
+
+  if (!config.checkpoint.remote.empty()) storage::parse_object_url(config.checkpoint.remote);
 
   const ParallelConfig& parallel = config.parallel;
   std::int64_t others = 1;

@@ -345,6 +345,7 @@ struct CheckpointConfig {
   std::int64_t max_failed_saves = 3;
   double retry_s = 60;
   std::string memory_every = "auto";
+  std::string remote;  // "" when not used
 };
 template <FieldsOf<CheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -382,6 +383,11 @@ void visit_fields(C& c, auto&& visit) {
               .value = "auto | STEPS",
               .number = true},
         c.memory_every);
+  visit(Field{.name = "remote",
+              .help = "Where every checkpoint is copied behind training, and fetched from if run.output_dir has none as new; nothing is "
+                      "deleted there. If not set, nowhere.",
+              .value = "s3://BUCKET/PREFIX"},
+        c.remote);
 }
 
 struct AnomalyConfig {

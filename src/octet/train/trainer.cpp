@@ -116,6 +116,7 @@ void Trainer::find_checkpoint() {
   const double retry_s = config_.checkpoint.retry_s;
   resumed_ = newest_snapshot();
   from_memory_ = resumed_.has_value();
+  fetch_newer_checkpoint();
   if (from_memory_) {
     // It is of this job, so the run goes on whatever its first attempt began with.
   } else if (options_.resume == "auto") {
@@ -123,7 +124,10 @@ void Trainer::find_checkpoint() {
   } else if (options_.resume != "none") {
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
   }
-  if (world_.is_first()) judge_history();
+  if (world_.is_first()) {
+    judge_history();
+    judge_remote();
+  }
   world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
   if (resumed_ && config_.anomaly.remedy == "demote") {
     skip(resumed_->meta().value("demoted", std::vector<std::string>()));
@@ -440,7 +444,13 @@ ExitCode Trainer::run() {
                                       recorder_->sync();  // a checkpoint must not be ahead of its metrics
                                       lock_->renew();
                                     },
-                                .published = [this](std::int64_t step) { record_checkpoint(step); }});
+                                .published =
+                                    [this](std::int64_t step) {
+                                      record_checkpoint(step);
+                                      copy_to_remote(step);
+                                    },
+                                .in_use = [this](std::int64_t step) { return remote_ && remote_->uses(step); }});
+  copy_to_remote(newest_checkpoint());
   if (keeps_as_before) writer_->delete_surplus(step_, best_->checkpoint());
   begin_snapshots();
   calibrate();
@@ -538,6 +548,7 @@ ExitCode Trainer::run() {
           concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(), how_to_go_on()));
       engine_->close();
       world_.barrier("done");
+      wait_for_remote();
       return ExitCode::preempted;
     }
     if (asked.snapshot && step_ < last) take_snapshot();
@@ -551,6 +562,7 @@ ExitCode Trainer::run() {
                     (directory / "checkpoints").string(), "; without --until the same command goes on from there"));
     engine_->close();
     world_.barrier("done");
+    demand_remote();
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
@@ -569,6 +581,7 @@ ExitCode Trainer::run() {
   }
   engine_->close();
   world_.barrier("done");
+  demand_remote();
   if (recorder_->lost() > 0) log_warning(concat(recorder_->lost(), " records of metrics could not be written and are missing"));
   demand(moved, ExitCode::not_finite, "all ", step_,
          " steps had a loss or gradient that is not finite and were skipped: ", (directory / "checkpoints").string(),

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/remote.h"
 #include "octet/checkpoint/run_lock.h"
 #include "octet/checkpoint/snapshots.h"
 #include "octet/checkpoint/writer.h"
@@ -90,6 +91,18 @@ class Trainer {
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();
+  // checkpoint.remote (trainer_remote.cpp). Without one, nothing happens. The first rank fetches the newest checkpoint there if it is
+  // newer than all in run.output_dir. All ranks call it together.
+  void fetch_newer_checkpoint();
+  void consult_remote();
+  // As judge_history(), for the checkpoints there.
+  void judge_remote();
+  // Copies the checkpoint of a step of run.output_dir there, behind training; 0: there is none.
+  void copy_to_remote(std::int64_t step);
+  // Waits until the newest checkpoint is there. Returns why it is not, or "".
+  std::string wait_for_remote();
+  // The same at the end of a run, which then fails.
+  void demand_remote();
   void start_engine();
   // Whether the run goes on from weights of a model directory, not from random ones.
   bool continues_weights() const;
@@ -204,6 +217,8 @@ class Trainer {
   std::optional<SnapshotCost> snapshot_cost_;  // of the last one, until pace_ has heard of it
   optim::Requests asked_;                      // by this rank in the last step
   double step_s_ = 0;                          // how long the last step took
+  std::vector<checkpoint::RemoteCheckpoint> in_remote_;  // on the first rank: what was there at the start, highest step first
+  std::unique_ptr<checkpoint::RemoteCopies> remote_;     // on the first rank, with checkpoint.remote
   // The last members, because their threads use the others until they end.
   std::unique_ptr<checkpoint::Writer> writer_;
   std::unique_ptr<checkpoint::Snapshots> snapshots_;

@@ -49,6 +49,7 @@ void Trainer::set_old_history_aside() {
 void Trainer::set_abandoned_steps_aside() {
   world_.barrier("read");
   if (!world_.is_first()) return;
+  if (remote_) remote_->abandon_after(step_);
   recorder_->sync();
   const fs::path folder = config_.run.output_dir;
   const fs::path to = set_aside(folder, history_of(folder, config_.checkpoint.retry_s), step_);

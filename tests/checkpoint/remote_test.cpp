@@ -1,0 +1,121 @@
+#include "octet/checkpoint/remote.h"
+
+#include <unistd.h>
+
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/checkpoint/reader.h"
+#include "support/folder.h"
+#include "support/s3_server.h"
+
+namespace octet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::S3Server;
+using testing::TemporaryFolder;
+
+// The files of a "checkpoint" whose manifest is only looked at when it is fetched.
+class RemoteTest : public testing::S3Test {
+ protected:
+  fs::path make(std::int64_t step, const std::string& content) const {
+    const fs::path path = folder_ / (std::to_string(step) + content);
+    make_folders(path);
+    testing::write_text(path / "rank-00000.safetensors", content);
+    testing::write_text(path / "rank-00001.safetensors", content + content);
+    testing::write_text(path / "manifest.json", "manifest of " + content);
+    return path;
+  }
+  std::vector<std::pair<std::int64_t, bool>> found() const {
+    storage::ObjectStore store(2);
+    std::vector<std::pair<std::int64_t, bool>> result;
+    for (const RemoteCheckpoint& checkpoint : remote_checkpoints(store, url_))
+      result.emplace_back(checkpoint.step, checkpoint.abandoned);
+    return result;
+  }
+  using Found = std::vector<std::pair<std::int64_t, bool>>;
+
+  const TemporaryFolder folder_;
+  const storage::ObjectUrl url_ = storage::parse_object_url("s3://bucket/run");
+};
+
+TEST_F(RemoteTest, AManifestMakesACheckpoint) {
+  const S3Server server;
+  storage::ObjectStore store(2);
+  send_checkpoint(store, url_, 8, make(8, "a"));
+  store.put_text(url_.below("step-00000009-0123456789abcdef/rank-00000.safetensors"), "x");
+  store.put_text(url_.below("step-00000010-0123/manifest.json"), "x");                // not a sum
+  store.put_text(url_.below("step-00000010-0123456789abcdef/x/manifest.json"), "x");  // in a folder below
+  store.put_text(url_.below("manifest.json"), "x");
+  EXPECT_EQ(found(), (Found{{8, false}}));
+  EXPECT_EQ(remote_checkpoints(store, url_)[0].files.size(), 3u);
+  // Sent again, nothing is written.
+  server.requests();
+  send_checkpoint(store, url_, 8, make(8, "a"));
+  for (const std::string& request : server.requests()) EXPECT_TRUE(request.starts_with("HEAD")) << request;
+}
+
+TEST_F(RemoteTest, AbandonedCheckpointsStayAndAreMarked) {
+  const S3Server server;
+  RemoteCopies copies({.url = url_, .retry_s = 2}, std::nullopt);
+  for (const std::int64_t step : {4, 8}) {
+    copies.copy(step, make(step, "a"));
+    EXPECT_EQ(copies.wait(), "");
+  }
+  copies.abandon_after(4);
+  copies.copy(6, make(6, "b"));
+  EXPECT_EQ(copies.wait(), "");
+  EXPECT_EQ(found(), (Found{{8, true}, {6, false}, {4, false}}));
+  // The same bits are reached again. Their old name is abandoned.
+  copies.copy(8, make(8, "a"));
+  EXPECT_EQ(copies.wait(), "");
+  EXPECT_EQ(found(), (Found{{8, false}, {8, true}, {6, false}, {4, false}}));
+}
+
+TEST_F(RemoteTest, WhatIsSentIsInUseAndOneWaits) {
+  const S3Server server;
+  server.control("fail?count=1000000&kind=hang&path=rank-00001");
+  RemoteCopies copies({.url = url_, .retry_s = 0.5}, std::nullopt);
+  copies.copy(1, make(1, "a"));
+  while (server.control("log").find("rank-00001") == std::string::npos) ::usleep(10'000);
+  copies.copy(2, make(2, "b"));
+  copies.copy(3, make(3, "c"));
+  EXPECT_TRUE(copies.uses(1));
+  EXPECT_FALSE(copies.uses(2));  // gave way
+  EXPECT_TRUE(copies.uses(3));
+  server.control("fail?count=0&kind=");
+  while (!copies.wait().empty()) {
+  }
+  EXPECT_FALSE(copies.uses(1));
+  EXPECT_FALSE(copies.uses(3));
+  EXPECT_EQ(found().front(), std::pair(std::int64_t{3}, false));
+}
+
+TEST_F(RemoteTest, AFailureIsToldAndTriedAgain) {
+  const S3Server server;
+  server.control("fail?count=1000000&kind=503&method=POST");
+  std::atomic<std::int64_t> copied = 0;
+  RemoteCopies copies({.url = url_, .retry_s = 0.1, .again_s = 0.1, .copied = [&](std::int64_t step) { copied = step; }},
+                      std::nullopt);
+  copies.copy(5, make(5, "a"));
+  EXPECT_NE(copies.wait().find("s3://bucket/run/step-00000005-"), std::string::npos);
+  EXPECT_TRUE(copies.uses(5));
+  EXPECT_EQ(copied, 0);
+  EXPECT_TRUE(found().empty());
+  server.control("fail?count=0&kind=");
+  while (copied == 0) ::usleep(10'000);  // without anybody asking for it
+  EXPECT_EQ(copies.wait(), "");
+  EXPECT_EQ(found(), (Found{{5, false}}));
+}
+
+TEST_F(RemoteTest, WhatIsFetchedIsCheckedFirst) {
+  const S3Server server;
+  storage::ObjectStore store(2);
+  send_checkpoint(store, url_, 8, make(8, "no manifest"));
+  const fs::path root = folder_ / "root";
+  EXPECT_THROW(fetch_checkpoint(store, url_, remote_checkpoints(store, url_)[0], root), Damaged);
+  EXPECT_TRUE(find_checkpoints(root).empty());
+}
+
+}  // namespace
+}  // namespace octet::checkpoint
