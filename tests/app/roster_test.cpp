@@ -12,6 +12,9 @@ TEST(Roster, TakesTheLowestAndKeepsThoseThatRan) {
   EXPECT_EQ(roster.choose({0, 1, 2, 3, 4}, {}, 3), (Nodes{0, 1, 2}));
   EXPECT_EQ(roster.choose({0, 1, 2, 4}, {0, 2, 4}, 3), (Nodes{0, 2, 4})) << "node 1 came back as a spare";
   EXPECT_EQ(roster.choose({0, 3, 4}, {0, 1, 2}, 3), (Nodes{0, 3, 4}));
+  EXPECT_EQ(roster.choose({0, 2, 3}, {0, 1, 2}, 3), (Nodes{0, 3, 2})) << "node 2 keeps its ranks";
+  EXPECT_EQ(roster.choose({1, 2, 3}, {0, 1, 2}, 3), (Nodes{3, 1, 2}));
+  EXPECT_EQ(roster.choose({0, 2}, {0, 1, 2}, 3), (Nodes{0, 2})) << "too few to keep its ranks";
   EXPECT_EQ(roster.choose({3, 4}, {0, 1, 2}, 3), (Nodes{3, 4}));
 }
 
@@ -22,7 +25,7 @@ TEST(Roster, PutsSuspectsLast) {
   roster.blame(-1);
   roster.blame(1);
   EXPECT_TRUE(roster.is_suspect(1));
-  EXPECT_EQ(roster.choose({0, 1, 2, 3}, {0, 1, 2}, 3), (Nodes{0, 2, 3}));
+  EXPECT_EQ(roster.choose({0, 1, 2, 3}, {0, 1, 2}, 3), (Nodes{0, 3, 2}));
   EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1, 2}, 3), (Nodes{0, 1, 2})) << "rather than have too few";
   roster.blame(0);
   EXPECT_FALSE(roster.is_suspect(1)) << "one of the last three";
@@ -31,7 +34,7 @@ TEST(Roster, PutsSuspectsLast) {
 TEST(Roster, PutsSlowNodesLast) {
   Roster roster;
   roster.set_slow(0, true);
-  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{1, 2}));
+  EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{2, 1}));
   EXPECT_EQ(roster.choose({0, 1}, {0, 1}, 2), (Nodes{0, 1})) << "rather than have too few";
   EXPECT_EQ(roster.unfit(), 0);
   roster.set_slow(0, false);

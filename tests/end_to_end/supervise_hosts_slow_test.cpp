@@ -162,7 +162,78 @@ TEST_F(SuperviseHosts, AnotherNodeCoordinatesAfterTheCoordinator) {
   EXPECT_GE(attempts()[1]["from_step"], 10);
   const std::filesystem::directory_iterator set_aside(run_ / "out/history");
   EXPECT_EQ(std::distance(begin(set_aside), end(set_aside)), 1) << "the old run alone";
-  EXPECT_EQ(attempts()[1]["nodes"], Json({"host1", "host2"}));
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host2", "host1"})) << "host1 keeps its rank";
+  EXPECT_TRUE(says(node_log(1), "node0 (10.91.0.1), which coordinates, has been silent for 1 s")) << node_log(1);
+}
+
+// Nothing is on the disk. What the lost host had in memory is also in that of another one, each time.
+TEST_F(SuperviseHosts, ALostHostCostsTheStepsSinceItsLastSnapshot) {
+  const std::string options = kRun + "--parallel.shard=2 --checkpoint.interval=0 --checkpoint.memory_every=5 ";
+  make_reference(2, options);
+  const Hosts hosts(4);
+  start(hosts, 1, "--spares 2", options);
+  ASSERT_TRUE(reaches(12));
+  hosts.power_off(1);
+  ASSERT_TRUE(comes_true(60, [&] { return attempts().size() == 2 && step() >= 27; }));
+  hosts.power_off(0);  // the coordinator
+  for (const int host : {2, 3}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  const std::vector<Json> all = attempts();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[1]["nodes"], Json({"host0", "host2"}));
+  EXPECT_GE(all[1]["from_step"], 5);
+  EXPECT_EQ(all[2]["nodes"], Json({"host3", "host2"})) << "host2 keeps its rank";
+  EXPECT_GE(all[2]["from_step"], 20);
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(says(read_file(run_ / concat("out/logs/rank-0000", rank, ".log")), "==== attempt 3 ===="));
+  }
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"),
+                   concat("resuming after step ", all[2]["from_step"].get<int>(), " from memory")));
+}
+
+// Two hosts hold the same state, so neither sends it to the other, and one of them can give the state of the lost one.
+TEST_F(SuperviseHosts, AnotherReplicaGivesTheStateOfALostHost) {
+  const std::string options =
+      kRun + "--parallel.replicate=2 --training.global_batch_size=8 --checkpoint.interval=0 --checkpoint.memory_every=5 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(12));
+  hosts.power_off(0);
+  for (const int host : {1, 2}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host2", "host1"}));
+  EXPECT_GE(attempts()[1]["from_step"], 5);
+}
+
+// The coordinator's host loses power, with rank 0 and the lock of the run folder. The next coordinator goes on from this run's
+// checkpoint, although the first attempt was told to leave the old run's alone.
+TEST_F(SuperviseHosts, AnotherNodeCoordinatesAfterTheCoordinator) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  ASSERT_EQ(run_.train("--training.steps=4").code, 0);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options + "--resume none --run.set_aside=true ");
+  ASSERT_TRUE(reaches(12));
+  hosts.power_off(0);
+  for (const int host : {1, 2}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[1]["coordinator"]["node"], 1);
+  EXPECT_GE(attempts()[1]["from_step"], 10);
+  const std::filesystem::directory_iterator set_aside(run_ / "out/history");
+  EXPECT_EQ(std::distance(begin(set_aside), end(set_aside)), 1) << "the old run alone";
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host2", "host1"})) << "host1 keeps its rank";
   EXPECT_TRUE(says(node_log(1), "node0 (10.91.0.1), which coordinates, has been silent for 1 s")) << node_log(1);
 }
 

@@ -169,7 +169,7 @@ TEST_F(Supervise, DamagedSnapshotsAreNotLoaded) {
   ::kill(first, SIGKILL);
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(says(result.err, "in memory is damaged: rank 0: /proc/self/fd/")) << result.err;
+  EXPECT_TRUE(says(result.err, "in memory cannot be used: rank 0: /proc/self/fd/")) << result.err;
   EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), "from out/checkpoints/step-"));
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
 }

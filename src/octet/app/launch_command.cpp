@@ -90,6 +90,7 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
                             .spares = args.spares,
                             .on_exclude = args.on_exclude,
                             .exclude_stragglers = args.exclude_stragglers,
+                            .replicas = static_cast<int>(config.checkpoint.replicas),
                             .join_timeout_s = config.comm.join_timeout_s,
                             .silence_s = config.comm.silence_s,
                             .stall_s = config.comm.stall_s,

@@ -31,8 +31,8 @@ std::int64_t time_ns(double age_s, std::int64_t now) {
 }  // namespace
 
 std::string text_of(const NodeJoin& join) {
-  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"ranks", join.ranks}, {"command", join.command},
-               {"unfit", join.unfit}});
+  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"ranks", join.ranks},
+               {"replicas_port", join.replicas_port}, {"command", join.command}, {"unfit", join.unfit}});
 }
 
 NodeJoin join_of(const std::string& text) {
@@ -41,6 +41,7 @@ NodeJoin join_of(const std::string& text) {
                     .host = json.at("host").get<std::string>(),
                     .port = json.at("port").get<int>(),
                     .ranks = json.at("ranks").get<int>(),
+                    .replicas_port = json.at("replicas_port").get<int>(),
                     .command = json.at("command").get<std::string>(),
                     .unfit = json.at("unfit").get<std::string>()};
   });
@@ -65,6 +66,10 @@ std::string text_of(const Order& order) {
                {"all", ranks.all},
                {"host", ranks.host},
                {"port", ranks.port},
+               {"replicas_to", order.replicas.to},
+               {"replicas_from", order.replicas.from},
+               {"ranks_per_host", order.replicas.ranks_per_host},
+               {"chosen", order.chosen},
                {"command", order.command}});
 }
 
@@ -79,6 +84,10 @@ Order order_of(const std::string& text) {
                           .all = json.at("all").get<int>(),
                           .host = json.at("host").get<std::string>(),
                           .port = json.at("port").get<int>()},
+                .replicas = {.to = json.at("replicas_to").get<std::string>(),
+                             .from = json.at("replicas_from").get<std::vector<std::string>>(),
+                             .ranks_per_host = json.at("ranks_per_host").get<int>()},
+                .chosen = json.at("chosen").get<std::vector<int>>(),
                 .command = json.at("command").get<std::vector<std::string>>()};
     const RanksHere& ranks = order.ranks;
     demand(ranks.first >= 0 && ranks.count >= 0 && ranks.count <= kMostRanks && ranks.all >= ranks.first + ranks.count,

@@ -10,6 +10,7 @@
 #include "octet/app/local_ranks.h"
 #include "octet/app/restart_budget.h"
 #include "octet/base/json.h"
+#include "octet/checkpoint/replica_client.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
@@ -32,6 +33,7 @@ struct NodeJoin {
   std::string host;  // where other nodes reach it
   int port = 0;      // free, for rank 0
   int ranks = 1;     // that it runs in an attempt
+  int replicas_port = 0;  // of its ReplicaServer; 0: it has none
   std::string command;
   std::string unfit;  // what its gate has found; "": nothing
 };
@@ -48,6 +50,8 @@ struct Order {
   bool saved = false;  // an attempt of the job has saved a checkpoint
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
+  checkpoint::ReplicaPlaces replicas;
+  std::vector<int> chosen;  // the nodes that run ranks, in the order of their ranks
   std::vector<std::string> command;
 };
 

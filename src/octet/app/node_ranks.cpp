@@ -29,9 +29,11 @@ void NodeRanks::start(const Order& order) {
   memory_kills_ = memory_kills();
   pages_.clear();
   group_.reset();
-  // The snapshots of ranks that another host runs now, or of another number of ranks, are of no use.
-  if (snapshots_ && snapshots_->ranks() != order.ranks.count) snapshots_.reset();
-  if (!snapshots_ && order.ranks.count > 0) snapshots_.emplace(order.ranks.count);
+  // A host that runs no ranks now may still have snapshots that others need.
+  if (order.ranks.count > 0 && (!snapshots_ || snapshots_->ranks() != order.ranks.count)) {
+    snapshots_ = std::make_shared<checkpoint::SnapshotMemory>(order.ranks.count);
+    if (options_.replicas) options_.replicas->offer(snapshots_);
+  }
   gate_end_.reset();
   ranks_wait_ = order.ranks.count > 0;
   if (ranks_wait_ && !unfit_.empty()) {
@@ -82,6 +84,7 @@ void NodeRanks::start_ranks() {
     group.environment[i].push_back(pages_.variable(order.ranks.first + static_cast<int>(i)));
     group.environment[i].push_back(telemetry::attempt_variable({.job = order.job, .number = order.attempt}));
     group.environment[i].push_back(snapshots_->variable(static_cast<int>(i)));
+    if (options_.replicas) group.environment[i].push_back(order.replicas.variable());
   }
   group.grace_s = options_.grace_s;
   group.output = [this](int rank, StandardStream stream, std::string_view line) {

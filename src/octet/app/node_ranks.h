@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "octet/app/node_messages.h"
 #include "octet/app/process_group.h"
 #include "octet/app/rank_logs.h"
+#include "octet/checkpoint/replica_server.h"
 #include "octet/checkpoint/snapshot_memory.h"
 #include "octet/telemetry/rank_page.h"
 
@@ -24,6 +26,7 @@ struct NodeRanksOptions {
   std::string token;   // of local_ranks()
   bool gate = false;   // this host is checked before its ranks start
   int gpus = 0;        // that its ranks use
+  checkpoint::ReplicaServer* replicas = nullptr;  // of this host
   // As of ProcessGroupOptions.
   std::function<void(int rank, StandardStream stream, std::string_view line)> output;
   std::function<void(std::string_view sentence)> note;
@@ -72,7 +75,7 @@ class NodeRanks {
   SignalPipe signals_;
   RankLogs logs_;
   telemetry::RankPages pages_;
-  std::optional<checkpoint::SnapshotMemory> snapshots_;
+  std::shared_ptr<checkpoint::SnapshotMemory> snapshots_;
   Order order_;
   std::optional<ProcessGroup> group_;
   std::optional<GateProcess> gate_;

@@ -41,7 +41,15 @@ std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<
   std::sort(nodes.begin(), nodes.end(), [&](int a, int b) { return order(a) < order(b); });
   nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(wanted)));
   std::sort(nodes.begin(), nodes.end());
-  return nodes;
+  // Who ran ranks before runs the same ones again, because their snapshots are in its memory.
+  std::vector<int> places(nodes.size(), -1);
+  for (std::size_t i = 0; i < std::min(nodes.size(), ran_before.size()); ++i) {
+    if (contains(nodes, ran_before[i])) places[i] = ran_before[i];
+  }
+  for (const int node : nodes) {
+    if (!contains(places, node)) *std::find(places.begin(), places.end(), -1) = node;
+  }
+  return places;
 }
 
 void AttemptVerdict::weigh(int weight, int node, int code, std::string_view what, Cause cause) {

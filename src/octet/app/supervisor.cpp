@@ -75,7 +75,17 @@ LocalToken token_of(const SupervisorOptions& options) {
   return LocalToken(options.needs_token ? options.run_folder / ".token" : std::filesystem::path());
 }
 
-NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token) {
+std::unique_ptr<checkpoint::ReplicaServer> replica_server(const SupervisorOptions& options, const LocalToken& token) {
+  if (options.hosts.hosts.size() == 1 || options.replicas == 0) return nullptr;
+  return std::make_unique<checkpoint::ReplicaServer>(
+      checkpoint::ReplicaServer::Options{.host = own_host(options),
+                                         .token = token.token(),
+                                         .version = train::version_text(),
+                                         .name = concat("node", options.hosts.mine)});
+}
+
+NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token,
+                               checkpoint::ReplicaServer* replicas) {
   return {.run_folder = options.run_folder,
           .node = options.hosts.mine,
           .most_ranks = options.ranks * static_cast<int>(options.hosts.hosts.size()),
@@ -83,6 +93,7 @@ NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToke
           .token = token.variable(),
           .gate = options.gate,
           .gpus = options.gpus,
+          .replicas = replicas,
           .output = options.output,
           .note = options.note};
 }
@@ -93,7 +104,8 @@ Supervisor::Supervisor(SupervisorOptions options)
     : options_(std::move(options)),
       attempts_(options_.run_folder),
       token_(token_of(options_)),
-      ranks_(ranks_options(options_, token_)),
+      replicas_(replica_server(options_, token_)),
+      ranks_(ranks_options(options_, token_, replicas_.get())),
       members_(options_.hosts.hosts.size()),
       exclude_command_(options_.on_exclude) {
   if (options_.metrics_port > 0)
@@ -133,6 +145,7 @@ NodeJoin Supervisor::own_join() const {
           .host = host,
           .port = free_port(host),
           .ranks = options_.ranks,
+          .replicas_port = replicas_ ? replicas_->port() : 0,
           .command = fmt::format("{}", fmt::join(options_.command, " ")),
           .unfit = ranks_.unfit()};
 }
@@ -310,6 +323,8 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .saved = has_saved_,
         .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
+        .replicas = replica_places(node),
+        .chosen = chosen_,
         .command = command};
     member(node).runs = count > 0;
     if (node == me())
@@ -317,6 +332,28 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
     else if (member(node).here)
       network_->send(node, topic::kOrder, text_of(order));
   }
+}
+
+// The host half the run away keeps a host's snapshots, so that one rack rarely holds both.
+checkpoint::ReplicaPlaces Supervisor::replica_places(int node) const {
+  checkpoint::ReplicaPlaces places{.ranks_per_host = options_.ranks};
+  const auto place_of = [&](int other) {
+    const NodeJoin& join = members_[static_cast<std::size_t>(other)].join;
+    return concat(join.host, ":", join.replicas_port);
+  };
+  std::vector<int> ring = chosen_, others;
+  for (int other = 0; other < nodes(); ++other) {
+    if (!members_[static_cast<std::size_t>(other)].here || other == node) continue;
+    others.push_back(other);
+    if (ring.size() == 1) ring.push_back(other);  // a spare
+  }
+  const auto mine = std::find(chosen_.begin(), chosen_.end(), node);
+  if (options_.replicas == 0 || mine == chosen_.end() || ring.size() == 1) return places;
+  const int keeper = ring[(static_cast<std::size_t>(mine - chosen_.begin()) + ring.size() / 2) % ring.size()];
+  std::stable_partition(others.begin(), others.end(), [&](int other) { return other == keeper; });
+  places.to = place_of(keeper);
+  for (const int other : others) places.from.push_back(place_of(other));
+  return places;
 }
 
 void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
@@ -414,7 +451,11 @@ int Supervisor::finish(int code) {
 
 std::string Supervisor::news() const {
   return text_of(
-      Order{.attempt = has_begun_ ? known_attempt_ : 0, .job = job_, .saved = has_saved_, .ranks = {.count = 0, .all = 0}});
+      Order{.attempt = has_begun_ ? known_attempt_ : 0,
+                       .job = job_,
+                       .saved = has_saved_,
+                       .ranks = {.count = 0, .all = 0},
+                       .chosen = chosen_});
 }
 
 void Supervisor::tell_saved() {

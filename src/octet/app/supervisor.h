@@ -46,6 +46,7 @@ struct SupervisorOptions {
   int exclude_stragglers = 0;                 // slow intervals after which a spare takes the host's place; 0: never
   bool gate = false;                          // each host is checked before its ranks start (gate.h)
   int gpus = 0;                               // that the ranks of a host use
+  int replicas = 1;                           // of each snapshot, on other hosts
   double join_timeout_s = 300;                // how long hosts are waited for
   double silence_s = 5;                       // a host that says nothing for this long is lost
   double stall_s = 60;                        // of StallWatch
@@ -103,6 +104,8 @@ class Supervisor {
   // Corrects the file of the newest attempt, which says that the run restarts, and ends the run.
   int end_between_attempts(bool has_file, ExitCode code, const std::string& next);
   void give_orders(const telemetry::Attempt& attempt);
+  // Where the ranks of a node send their snapshots, and where they find what they lack.
+  checkpoint::ReplicaPlaces replica_places(int node) const;
   void run_attempt(telemetry::Attempt& attempt, bool has_file);
   void handle(const NodeEvent& event);
   void handle_end(int node, const NodeEnd& end);
@@ -147,6 +150,7 @@ class Supervisor {
   SupervisorOptions options_;
   telemetry::Attempts attempts_;
   LocalToken token_;
+  std::unique_ptr<checkpoint::ReplicaServer> replicas_;  // null: one host, or the run has none
   NodeRanks ranks_;
   std::unique_ptr<NodeNetwork> network_;  // null: one host
   std::unique_ptr<RunMetrics> metrics_;   // null: nobody asked for them
@@ -162,7 +166,7 @@ class Supervisor {
   std::map<int, Fault> faults_;  // of each node that has ended an attempt, its last one
   AttemptVerdict verdict_;
   std::vector<int> found_unfit_;     // nodes that ran a gate in this attempt
-  std::vector<int> chosen_;          // nodes that run ranks
+  std::vector<int> chosen_;          // nodes that run ranks, in the order of their ranks; all nodes know them
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing
   std::string job_;
   std::int64_t attempt_ = 0;

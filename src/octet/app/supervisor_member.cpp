@@ -189,6 +189,7 @@ void Supervisor::hear(const Order& news) {
   job_ = news.job;
   has_begun_ = has_begun_ || news.attempt > 0;
   has_saved_ = has_saved_ || news.saved;
+  chosen_ = news.chosen;
 }
 
 void Supervisor::send_pages() {

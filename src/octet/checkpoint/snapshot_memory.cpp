@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
@@ -38,6 +37,13 @@ SnapshotMemory::SnapshotMemory(int ranks) {
   }
 }
 
+std::vector<SnapshotSlot> SnapshotMemory::slots(int local_rank) const {
+  std::vector<SnapshotSlot> slots;
+  const std::size_t first = static_cast<std::size_t>(local_rank) * kFilesPerRank;
+  for (std::size_t i = first; i < first + kFilesPerRank; i += 2) slots.push_back({files_[i].get(), files_[i + 1].get()});
+  return slots;
+}
+
 std::string SnapshotMemory::variable(int local_rank) const {
   std::string text = concat(kVariable, "=", local_rank, ":");
   for (std::size_t i = 0; i < files_.size(); ++i) text += concat(i > 0 ? "," : "", files_[i].get());
@@ -45,12 +51,8 @@ std::string SnapshotMemory::variable(int local_rank) const {
 }
 
 std::int64_t bytes_taken(const InheritedSlots& slots) {
-  constexpr std::int64_t kBlock = 512;  // of st_blocks, on every file system
   std::int64_t bytes = 0;
-  for (const SnapshotSlot& slot : slots.host) {
-    struct stat status {};
-    if (::fstat(slot.data, &status) == 0) bytes += status.st_blocks * kBlock;
-  }
+  for (const SnapshotSlot& slot : slots.host) bytes += bytes_taken(slot);
   return bytes;
 }
 

@@ -9,23 +9,20 @@
 #include <vector>
 
 #include "octet/base/descriptor.h"
+#include "octet/checkpoint/snapshot_slot.h"
 
 namespace octet::checkpoint {
 
-// Room for one snapshot of one rank: two files without a name, memfd_create(2).
-struct SnapshotSlot {
-  int data = -1;      // a safetensors file
-  int manifest = -1;  // this rank's part of a manifest, written last; empty: there is no snapshot
-};
-
-// Three, because one is being written while ranks that are behind may still lack the one before it.
-inline constexpr int kSlotsPerRank = 3;
+// One is being written while the other is the newest that all ranks have.
+inline constexpr int kSlotsPerRank = 2;
 
 class SnapshotMemory {
  public:
   // Makes empty slots for the ranks of this host. They take memory as ranks fill them. Throws Error{internal}.
   explicit SnapshotMemory(int ranks);
   int ranks() const { return static_cast<int>(files_.size()) / (2 * kSlotsPerRank); }
+  // Of a rank of this host, counted from 0.
+  std::vector<SnapshotSlot> slots(int local_rank) const;
   // "OCTET_SNAPSHOTS=...", for the environment of a rank of this host, counted from 0.
   std::string variable(int local_rank) const;
 

@@ -1,46 +1,19 @@
 #include "octet/checkpoint/snapshots.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "octet/base/checksum.h"
 #include "octet/base/clock.h"
-#include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
-#include "octet/base/system_call.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::checkpoint {
 namespace {
-
-constexpr const char* kFolder = "/proc/self/fd";  // where a descriptor has a path
-
-// What a slot holds for this rank on a timeline; nothing if it is empty, or was being written when its rank was killed.
-std::optional<Manifest> manifest_in(const SnapshotSlot& slot, const SnapshotsOptions& options, const std::string& timeline) {
-  try {
-    const std::string path = concat(kFolder, "/", slot.manifest);
-    Manifest manifest = parse_manifest_part(read_file(path), path);
-    const nlohmann::json& meta = manifest.meta;
-    const bool fits = meta.at("timeline") == timeline && meta.at("rank") == options.rank && meta.at("ranks") == options.size;
-    return fits ? std::optional(std::move(manifest)) : std::nullopt;
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
-}
-
-void empty(const SnapshotSlot& slot) {
-  if (::ftruncate(slot.manifest, 0) != 0) fail_errno(ExitCode::internal, "cannot empty a snapshot");
-}
 
 // Lets others see the step of this rank's newest snapshot, which holds the present state if the run has just gone on from it.
 void show(std::int64_t step) {
@@ -54,6 +27,21 @@ std::string line_of(const std::vector<std::int64_t>& steps) {
   return line;
 }
 
+// Cuts the pieces, which lie in locked memory from its byte `begin` on, where stretches of that memory meet.
+std::vector<Piece> cut_into_stretches(const std::vector<Piece>& pieces, std::size_t begin) {
+  std::vector<Piece> cut;
+  for (Piece piece : pieces) {
+    const std::size_t end = piece.offset + piece.bytes;
+    while (piece.offset < end) {
+      piece.bytes = std::min(end - piece.offset, PageLock::kStretch - (begin + piece.offset) % PageLock::kStretch);
+      cut.push_back(piece);
+      piece.offset += piece.bytes;
+      piece.device = static_cast<const std::byte*>(piece.device) + piece.bytes;
+    }
+  }
+  return cut;
+}
+
 std::vector<std::int64_t> steps_in(const std::string& line) {
   std::istringstream text(line);
   return {std::istream_iterator<std::int64_t>(text), {}};
@@ -62,46 +50,71 @@ std::vector<std::int64_t> steps_in(const std::string& line) {
 }  // namespace
 
 Snapshots::Snapshots(SnapshotsOptions options) : options_(std::move(options)) {
-  for (const SnapshotSlot& slot : options_.slots.own) rooms_.push_back({.slot = slot});
+  for (const SnapshotSlot& slot : options_.slots.own) rooms_.push_back({.slot = SlotWriter(slot)});
 }
 
-Snapshots::~Snapshots() {
-  wait();
-  for (const Room& room : rooms_) {
-    if (room.memory) ::munmap(room.memory, room.bytes);
-  }
+Snapshots::~Snapshots() { wait(); }
+
+Snapshots::Room& Snapshots::oldest() {
+  return *std::min_element(rooms_.begin(), rooms_.end(), [](const Room& a, const Room& b) { return a.step < b.step; });
 }
 
 std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& timeline,
                                         const std::function<bool(std::int64_t step, const nlohmann::json& meta)>& usable,
-                                        const std::function<void(std::string_view)>& on_warning) const {
+                                        const std::function<void(std::string_view)>& on_warning) {
   std::map<std::int64_t, Manifest> mine;
   for (const SnapshotSlot& slot : options_.slots.host) {
-    if (std::optional<Manifest> found = manifest_in(slot, options_, timeline)) mine.emplace(found->step, std::move(*found));
+    std::optional<Manifest> found = manifest_in(slot);
+    if (found && is_of(*found, timeline, options_.rank, options_.size)) mine.emplace(found->step, std::move(*found));
   }
+  std::map<std::int64_t, Replica> elsewhere;
+  if (options_.replicas) {
+    for (Replica& replica : options_.replicas->find(timeline, !mine.empty(), on_warning)) {
+      const std::int64_t step = replica.manifest.step;
+      if (!mine.contains(step)) elsewhere.emplace(step, std::move(replica));
+    }
+  }
+  const auto manifest_of = [&](std::int64_t step) -> const Manifest& {
+    const auto found = mine.find(step);
+    return found != mine.end() ? found->second : elsewhere.at(step).manifest;
+  };
   std::vector<std::int64_t> steps;
-  for (const auto& [step, manifest] : mine) steps.insert(steps.begin(), step);
+  for (const auto& [step, manifest] : mine) steps.push_back(step);
+  for (const auto& [step, replica] : elsewhere) steps.push_back(step);
+  std::sort(steps.rbegin(), steps.rend());
   for (const std::string& line : gather(ranks, "steps", line_of(steps))) {
     const std::vector<std::int64_t> theirs = steps_in(line);
     std::erase_if(steps, [&](std::int64_t step) { return std::find(theirs.begin(), theirs.end(), step) == theirs.end(); });
   }
-  if (ranks.rank == 0) std::erase_if(steps, [&](std::int64_t step) { return !usable(step, mine.at(step).meta.at("run")); });
+  if (ranks.rank == 0) std::erase_if(steps, [&](std::int64_t step) { return !usable(step, manifest_of(step).meta.at("run")); });
+  for (Room& room : rooms_) {
+    const std::optional<Manifest> found = manifest_in(room.slot.slot());
+    room.step = found && is_of(*found, timeline, options_.rank, options_.size) ? found->step : -1;
+  }
   for (const std::int64_t step : steps_in(broadcast(ranks, "common", line_of(steps)))) {
     std::optional<Reader> reader;
     std::string damage;
-    const auto found = mine.find(step);
     try {
-      demand(found != mine.end(), ExitCode::peer, "rank 0 goes on from step ", step, ", of which there is no snapshot");
-      Manifest manifest = found->second;
+      const auto replica = elsewhere.find(step);
+      demand(mine.contains(step) || replica != elsewhere.end(), ExitCode::peer, "rank 0 goes on from step ", step,
+             ", of which there is no snapshot");
+      if (replica != elsewhere.end()) {
+        Room& room = oldest();
+        room.step = -1;
+        options_.replicas->fetch(replica->second, room.slot);
+        room.step = step;
+        mine[step] = *manifest_in(room.slot.slot());
+      }
+      Manifest manifest = mine.at(step);
       manifest.meta = json_of(broadcast(ranks, concat("meta/", step), manifest.meta.at("run").dump()));
-      reader = Reader::of_part(kFolder, std::move(manifest));
+      reader = Reader::of_part(kDescriptors, std::move(manifest));
     } catch (const Error& error) {
       if (error.code() != ExitCode::data) throw;
       damage = error.what();
     }
     const std::string all = common_failure(ranks, concat("damage/", step), damage);
     if (all.empty()) return reader;
-    on_warning(concat("the snapshot of step ", step, " in memory is damaged: ", all));
+    on_warning(concat("the snapshot of step ", step, " in memory cannot be used: ", all));
   }
   return std::nullopt;
 }
@@ -111,21 +124,45 @@ void Snapshots::go_on(const std::string& timeline, std::int64_t step) {
   timeline_ = timeline;
   std::int64_t newest = 0;
   for (Room& room : rooms_) {
-    const std::optional<Manifest> found = manifest_in(room.slot, options_, timeline);
-    room.step = found && found->step <= step ? found->step : -1;
-    if (room.step < 0) empty(room.slot);
+    const std::optional<Manifest> found = manifest_in(room.slot.slot());
+    const bool stays = found && is_of(*found, timeline, options_.rank, options_.size) && found->step <= step;
+    room.step = stays ? found->step : -1;
+    if (!stays) room.slot.empty();
     newest = std::max(newest, room.step);
   }
   show(newest);
+  if (step >= 0 || !options_.replicas || !options_.replicas->keeps()) return;
+  try {
+    options_.replicas->forget();
+  } catch (const Error& error) {
+    log_warning(error.what());
+  }
+}
+
+void Snapshots::prepare(Device& device, std::span<const Entry> entries) {
+  wait();
+  const Part part = describe_part("", 0, entries);
+  const std::size_t bytes = safetensors_header(part.declarations).size() + part.bytes();
+  pending_ = start_task("the maker of room for snapshots", [this, &device, bytes]() -> std::string {
+    try {
+      for (Room& room : rooms_) {
+        room.slot.make_room(bytes);
+        room.slot.lock(device);
+      }
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  });
 }
 
 void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta) {
   wait();
-  Room& room = *std::min_element(rooms_.begin(), rooms_.end(), [](const Room& a, const Room& b) { return a.step < b.step; });
+  Room& room = oldest();
   room.step = -1;
-  empty(room.slot);
-  Part part = describe_part(std::to_string(room.slot.data), step, entries);
-  part.manifest.meta = {{"timeline", timeline_}, {"rank", options_.rank}, {"ranks", options_.size}, {"run", meta}};
+  room.slot.empty();
+  Part part = describe_part(room.slot.data_file(), step, entries);
+  part.manifest.meta = snapshot_meta(timeline_, options_.rank, options_.size, meta);
 
   std::vector<Piece> early;
   std::size_t bytes = 0;
@@ -143,27 +180,30 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
   copied_ = copied.get_future();
   pending_ = start_task("the copier of snapshots", [this, step, &room, part = std::move(part), early = std::move(early),
                                                     copied = std::move(copied), start = Clock::now()]() mutable {
-    std::string failure;
+    std::string lacks = "was not taken";
     try {
-      fill(room, part, early, copied);
+      const std::span<const std::byte> data = fill(room, part, early, copied);
       room.step = step;
       show(step);
+      lacks = "has no replica";
+      if (options_.replicas && options_.replicas->keeps()) options_.replicas->keep(data, part.manifest);
       took_s_ = seconds_since(start);
     } catch (const std::exception& error) {
-      failure = concat("the snapshot of step ", step, " was not taken: ", error.what());
+      return concat("the snapshot of step ", step, " ", lacks, ": ", error.what());
     }
-    return failure;
+    return std::string();
   });
 }
 
-void Snapshots::fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied) {
+std::span<const std::byte> Snapshots::fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied) {
   const std::string header = safetensors_header(part.declarations);
-  std::byte* data = nullptr;
+  const std::size_t bytes = header.size() + part.bytes();
+  std::byte *memory = nullptr, *data = nullptr;
   try {
-    make_room(room, header.size() + part.bytes());
-    std::memcpy(room.memory, header.data(), header.size());
-    data = room.memory + header.size();
-    copy_pieces(*copies_, part.pieces, true, data);
+    memory = room.slot.make_room(bytes);
+    std::memcpy(memory, header.data(), header.size());
+    data = memory + header.size();
+    copy_pieces(*copies_, cut_into_stretches(part.pieces, header.size()), true, data);
   } catch (...) {
     copied.set_value();
     throw;
@@ -178,23 +218,8 @@ void Snapshots::fill(Room& room, Part& part, const std::vector<Piece>& early, st
     part.stored(piece).sum = sum.value();
   }
   if (options_.may_publish) options_.may_publish();
-  const std::string text = to_json(part.manifest);
-  const ssize_t written = ::pwrite(room.slot.manifest, text.data(), text.size(), 0);
-  if (written < 0) fail_errno(ExitCode::internal, "cannot write the list of a snapshot");
-  require(static_cast<std::size_t>(written) == text.size(), "a snapshot's list was cut at ", written, " bytes");
-}
-
-// Reserves the memory, because a write to a page that the kernel cannot give would kill the process.
-void Snapshots::make_room(Room& room, std::size_t bytes) {
-  if (room.memory && room.bytes == bytes) return;
-  if (room.memory) ::munmap(std::exchange(room.memory, nullptr), room.bytes);
-  const auto size = static_cast<off_t>(bytes);
-  if (::ftruncate(room.slot.data, size) != 0 || ::fallocate(room.slot.data, 0, 0, size) != 0)
-    fail_errno(ExitCode::internal, concat("no memory for a snapshot of ", bytes, " bytes"));
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, room.slot.data, 0);
-  if (memory == MAP_FAILED) fail_errno(ExitCode::internal, "cannot map the memory for snapshots");
-  room.memory = static_cast<std::byte*>(memory);
-  room.bytes = bytes;
+  room.slot.publish(part.manifest);
+  return {memory, bytes};
 }
 
 void Snapshots::wait_for_copy() {

@@ -18,6 +18,7 @@
 #include "octet/checkpoint/part.h"
 #include "octet/checkpoint/ranks.h"
 #include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/replica_client.h"
 #include "octet/checkpoint/snapshot_memory.h"
 
 namespace octet::checkpoint {
@@ -25,13 +26,14 @@ namespace octet::checkpoint {
 struct SnapshotsOptions {
   InheritedSlots slots;
   int rank = 0, size = 1;
+  // On other hosts. Null: there are none.
+  std::unique_ptr<ReplicaClient> replicas = nullptr;
   // The thread that copies calls it before a snapshot counts. What it throws makes the snapshot not count.
   std::function<void()> may_publish = {};
 };
 
-// All ranks take snapshots after the same steps, and save() waits for the snapshot before. A rank hears from all others in every
-// step. So when it begins a snapshot, all ranks have completed the one before the last, and it overwrites an older one than that.
-// There is always a step of which every rank has a snapshot.
+// All ranks take snapshots after the same steps, and only when no rank is busy with the one before. So all have that one while
+// the next one overwrites an older one: there is always a step of which every rank has a snapshot. The same holds for replicas.
 class Snapshots {
  public:
   explicit Snapshots(SnapshotsOptions options);
@@ -39,36 +41,39 @@ class Snapshots {
   Snapshots(const Snapshots&) = delete;
   Snapshots& operator=(const Snapshots&) = delete;
 
-  // Opens the newest snapshot of `timeline` that all ranks have, whose bytes agree with their sums, and which rank 0 finds
-  // `usable`. `meta` is what rank 0 has saved. Returns nothing if there is none. on_warning gets a line about each damaged
-  // snapshot. Collective.
+  // Opens the newest snapshot of `timeline` that all ranks have, here or on another host, whose bytes agree with their sums, and
+  // which rank 0 finds `usable`. `meta` is what rank 0 has saved. Returns nothing if there is none. on_warning gets a line about
+  // each snapshot that cannot be used and each host that does not answer. Collective.
   std::optional<Reader> newest(const Ranks& ranks, const std::string& timeline,
                                const std::function<bool(std::int64_t step, const nlohmann::json& meta)>& usable,
-                               const std::function<void(std::string_view)>& on_warning) const;
+                               const std::function<void(std::string_view)>& on_warning);
 
   // The snapshots from now on belong to `timeline`. Give it a new name whenever steps may be computed anew with other bits.
-  // Deletes this rank's snapshots of other timelines and of steps after `step`. With -1 it deletes all.
+  // Deletes this rank's snapshots of other timelines and of steps after `step`. With -1 it deletes all, and
+  // their replicas if their host can be reached.
   void go_on(const std::string& timeline, std::int64_t step);
+
+  // Begins to reserve the memory for snapshots of these entries, so that the first ones are as fast as the others. busy() until
+  // it is done.
+  void prepare(Device& device, std::span<const Entry> entries);
 
   // Copies the entries. When it returns, those that are not steady may change; the others may after wait_for_copy(). Waits for
   // the snapshot before. A snapshot that fails is a warning in the next call, and no error.
   void save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta);
   void wait_for_copy();
-  // Whether a snapshot is being taken.
+  // Whether a snapshot is being taken or prepared.
   bool busy() const;
-  // How long the last one took, in seconds, from save() until it counted.
+  // How long the last one took, in seconds, until it counted and had a replica.
   double took_s() const { return took_s_; }
 
  private:
   struct Room {
-    SnapshotSlot slot;
+    SlotWriter slot;
     std::int64_t step = -1;  // -1: there is no snapshot
-    std::byte* memory = nullptr;
-    std::size_t bytes = 0;
   };
   void wait();
-  void make_room(Room& room, std::size_t bytes);
-  void fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied);
+  Room& oldest();
+  std::span<const std::byte> fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied);
 
   SnapshotsOptions options_;
   std::vector<Room> rooms_;  // of this rank

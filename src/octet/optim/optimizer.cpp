@@ -12,8 +12,9 @@
 namespace octet::optim {
 namespace {
 
-// What a rank adds to State::requests when it asks for a snapshot. A rank that asks to stop adds 1, and no run has so many ranks.
-constexpr double kSnapshot = 1 << 24;
+// State::requests counts the ranks that ask to stop, those that are busy, and those that ask for a snapshot, each in digits of its
+// own. No run has a million ranks.
+constexpr double kStop = 1, kBusy = kStop * (1 << 20), kSnapshot = kBusy * (1 << 20);
 
 // The optimizer's state in device memory. The first four numbers are sums().
 struct State {
@@ -94,8 +95,9 @@ Tensor Optimizer::sums() const { return {state_of(state_), DType::f64, {4}}; }
 void Optimizer::reset_sums(Stream& stream) { stream.zero(sums().data, sums().bytes()); }
 
 void Optimizer::ask(Stream& stream, Requests requests) {
-  static constexpr double kNumbers[] = {0, 1, kSnapshot, kSnapshot + 1};
-  const double* const number = &kNumbers[(requests.stop ? 1 : 0) + (requests.snapshot ? 2 : 0)];
+  static constexpr double kNumbers[] = {
+      0, kStop, kBusy, kBusy + kStop, kSnapshot, kSnapshot + kStop, kSnapshot + kBusy, kSnapshot + kBusy + kStop};
+  const double* const number = &kNumbers[(requests.stop ? 1 : 0) + (requests.busy ? 2 : 0) + (requests.snapshot ? 4 : 0)];
   if (*number > 0) stream.copy_to_device(&state_of(state_)->requests, number, sizeof *number);
 }
 
@@ -136,7 +138,8 @@ Requests Optimizer::requests(Stream& stream) const {
   double sum = 0.0;
   stream.copy_to_host(&sum, &state_of(state_)->requests, sizeof sum);
   stream.synchronize();
-  return {.stop = std::fmod(sum, kSnapshot) > 0.0, .snapshot = sum >= kSnapshot};
+  const bool busy = std::fmod(sum, kSnapshot) >= kBusy;
+  return {.stop = std::fmod(sum, kBusy) >= kStop, .snapshot = sum >= kSnapshot && !busy, .busy = busy};
 }
 
 }  // namespace octet::optim

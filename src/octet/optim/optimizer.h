@@ -39,7 +39,8 @@ struct StepInput {
 // What a rank asks of all ranks, which hear of it together.
 struct Requests {
   bool stop = false;      // after this step
-  bool snapshot = false;  // of the state after this step, in memory
+  bool snapshot = false;  // of the state after this step, in memory; none is taken if a rank is busy
+  bool busy = false;      // with the snapshot before
 };
 
 class Optimizer {

@@ -345,6 +345,7 @@ struct CheckpointConfig {
   std::int64_t max_failed_saves = 3;
   double retry_s = 60;
   std::string memory_every = "auto";
+  std::int64_t replicas = 1;
   std::string remote;  // "" when not used
 };
 template <FieldsOf<CheckpointConfig> C>
@@ -383,6 +384,10 @@ void visit_fields(C& c, auto&& visit) {
               .value = "auto | STEPS",
               .number = true},
         c.memory_every);
+  visit(Field{.name = "replicas",
+              .help = "Copies of each such snapshot on other hosts, so that a run on several hosts goes on from memory after it lost one.",
+              .value = "0 | 1", .range = {.min = 0, .max = 1}},
+        c.replicas);
   visit(Field{.name = "remote",
               .help = "Where every checkpoint is copied behind training, and fetched from if run.output_dir has none as new; nothing is "
                       "deleted there. If not set, nowhere.",

@@ -390,7 +390,7 @@ kernels::StepScalars Trainer::step(Watch watch) {
     tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size()) * world_.mesh().data_coordinates();
   }
   ++step_;
-  asked_ = {.stop = StopSignals::requested() != nullptr, .snapshot = wants_snapshot()};
+  asked_ = {.stop = StopSignals::requested() != nullptr, .snapshot = wants_snapshot(), .busy = snapshots_ && snapshots_->busy()};
   engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_), asked_, [this] {
     writer_->wait_for_snapshot();
     wait_for_snapshot();

@@ -86,6 +86,8 @@ class Trainer {
   // Whether rank 0 asks for a snapshot after the present step.
   bool wants_snapshot();
   void take_snapshot();
+  // Deletes all snapshots and their replicas.
+  void drop_snapshots();
   // Before the optimizer changes what the snapshot copies.
   void wait_for_snapshot();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
@@ -175,6 +177,7 @@ class Trainer {
   std::optional<Best> best_;                   // always there after the constructor
   std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
+  bool has_replicas_ = false;                  // another host keeps the snapshots of this host's ranks
   bool from_memory_ = false;                   // the run goes on from a snapshot
   std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began

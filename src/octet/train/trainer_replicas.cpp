@@ -41,7 +41,7 @@ void Trainer::compare_replicas() {
   const std::optional<Disagreement> found = engine_->compare_replicas();
   if (engine_->mean_over_ranks(found ? 1 : 0) == 0) return;
 
-  if (snapshots_) snapshots_->go_on(timeline_, -1);  // the last ones may have the wrong bits
+  drop_snapshots();  // the last ones may have the wrong bits
   // Few ranks know the fault, and all end with it.
   const auto key_of = [](int rank) { return concat("name of rank ", rank); };
   world_.tell(key_of(world_.rank()), world_.name());

@@ -1,16 +1,19 @@
 // Snapshots of a run in the memory of its supervisors.
 #include <algorithm>
+#include <cstdlib>
 
 #include "octet/base/control_group.h"
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/comm/token.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/jsonl.h"
 #include "octet/train/entries.h"
 #include "octet/train/trainer.h"
+#include "octet/train/version.h"
 
 namespace octet::train {
 namespace {
@@ -21,10 +24,11 @@ constexpr double kMostOfMemory = 0.4;  // of a host's, for the snapshots of all 
 
 // Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which takes `bytes`. The kernel
 // would kill a rank that takes more memory than there is.
-void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots) {
+void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, bool has_replicas) {
   const HostMemory memory = host_memory();
-  const auto needed = static_cast<double>(bytes) * static_cast<double>(slots.host.size());
-  const std::string what = concat(slots.host.size(), " snapshots of ", telemetry::format_bytes(bytes));
+  const std::size_t count = slots.host.size() * (has_replicas ? 2 : 1);  // this host keeps as many for another one
+  const auto needed = static_cast<double>(bytes) * static_cast<double>(count);
+  const std::string what = concat(count, " snapshots of ", telemetry::format_bytes(bytes));
   const char* const how = "; --checkpoint.memory_every=0 takes none";
   demand(!memory.total_bytes || needed <= kMostOfMemory * static_cast<double>(*memory.total_bytes), ExitCode::does_not_fit, what,
          " are more than 40 % of this host's ", telemetry::format_bytes(memory.total_bytes.value_or(0)), " of memory", how);
@@ -40,8 +44,17 @@ void Trainer::open_snapshots() {
   pace_ = SnapshotPace::parse(config_.checkpoint.memory_every);
   std::optional<checkpoint::InheritedSlots> slots = checkpoint::inherited_slots();
   if (!slots || pace_->takes_none()) return;
+  std::unique_ptr<checkpoint::ReplicaClient> replicas;
+  if (std::optional<checkpoint::ReplicaPlaces> places = checkpoint::inherited_replica_places()) {
+    replicas = std::make_unique<checkpoint::ReplicaClient>(checkpoint::ReplicaClient::Options{
+        .places = std::move(*places),
+        .token = comm::find_token(&::getenv),
+        .claim = {static_cast<std::uint64_t>(world_.rank()), static_cast<std::uint64_t>(world_.size()), version_text()},
+        .ranks = world_.mesh().group({parallel::Axis::replicate}, world_.rank())});
+    has_replicas_ = replicas->keeps();
+  }
   snapshots_ = std::make_unique<checkpoint::Snapshots>(checkpoint::SnapshotsOptions{
-      .slots = std::move(*slots), .rank = world_.rank(), .size = world_.size(), .may_publish = [this] {
+      .slots = std::move(*slots), .rank = world_.rank(), .size = world_.size(), .replicas = std::move(replicas), .may_publish = [this] {
         if (recorder_) recorder_->sync();  // a snapshot must not be ahead of its metrics
       }});
 }
@@ -79,11 +92,11 @@ void Trainer::begin_snapshots() {
   if (!snapshots_) return;
   std::size_t bytes = 0;
   models::Decoder& model = engine_->model();
-  for (const checkpoint::Entry& entry : read_entries(model.parameters(), model.scales(), &engine_->optimizer()))
-    bytes += entry.tensor.bytes();
+  const std::vector<checkpoint::Entry> entries = read_entries(model.parameters(), model.scales(), &engine_->optimizer());
+  for (const checkpoint::Entry& entry : entries) bytes += entry.tensor.bytes();
   std::string failure;
   try {
-    check_room(bytes, *checkpoint::inherited_slots());
+    check_room(bytes, *checkpoint::inherited_slots(), has_replicas_);
   } catch (const Error& error) {
     failure = error.what();
   }
@@ -99,6 +112,20 @@ void Trainer::begin_snapshots() {
   info_.timeline = timeline_;
   if (recorder_) recorder_->write_run_info(info_);  // after a rollback
   snapshots_->go_on(timeline_, step_);
+  snapshots_->prepare(world_.device(), entries);
+}
+
+void Trainer::drop_snapshots() {
+  if (!snapshots_) return;
+  snapshots_->go_on(timeline_, -1);
+  if (!recorder_) return;
+  try {
+    writer_->wait();  // its thread uses info_
+    info_.timeline.clear();  // so that nobody goes on from a replica that could not be deleted
+    recorder_->write_run_info(info_);
+  } catch (const Error& error) {
+    log_warning(error.what());
+  }
 }
 
 void Trainer::save_what_was_due() {

@@ -3,6 +3,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/device/cuda/gpu_sensors.h"
 #include "octet/device/cuda/gpu_state.h"
+#include "octet/device/page_lock.h"
 
 namespace octet {
 
@@ -16,5 +17,7 @@ CudaProperties cuda_properties(int) { return {}; }
 std::size_t cuda_free_memory(int) { return 0; }
 CudaState cuda_state() { return {}; }
 std::string cuda_bus_id(int) { return ""; }
+PageLock::PageLock(Device&, void*, std::size_t) {}
+PageLock::~PageLock() = default;
 
 }  // namespace octet

@@ -1,0 +1,77 @@
+// The supervisor of a host keeps replicas of the snapshots that ranks of another host take, so that a run that lost a host goes
+// on from memory. A thread lets in who knows the token of the job, and each rank that has connected is served by a thread of its
+// own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "octet/checkpoint/replica_stream.h"
+#include "octet/checkpoint/snapshot_memory.h"
+#include "octet/comm/doorkeeper.h"
+
+namespace octet::checkpoint {
+
+class ReplicaServer {
+ public:
+  struct Options {
+    std::string host;  // where it listens, at a free port
+    comm::Token token;
+    std::string version;    // must be the same on all ranks
+    std::string name = "";  // of this host, in messages
+  };
+  // Listens. Throws Error{peer} "NAME cannot listen at ...".
+  explicit ReplicaServer(Options options);
+  ~ReplicaServer();  // interrupts what it serves
+  ReplicaServer(const ReplicaServer&) = delete;
+  ReplicaServer& operator=(const ReplicaServer&) = delete;
+
+  int port() const { return port_; }
+  // Lets ranks of other hosts also read what the ranks of this host have in `memory`.
+  void offer(std::shared_ptr<const SnapshotMemory> memory);
+
+ private:
+  // The replicas of a rank. A new one takes the place of the older one.
+  struct Kept {
+    SnapshotMemory memory{1};
+    std::vector<SlotWriter> slots;
+  };
+  struct Session {
+    explicit Session(comm::Connection connection) : stream(std::move(connection)) {}
+    ReplicaStream stream;
+    std::thread thread;
+    bool done = false;
+  };
+  struct Found {
+    SnapshotSlot slot;
+    Manifest manifest;
+    std::shared_ptr<const void> owner;  // keeps the slot open
+  };
+
+  void run();
+  void enter(comm::Guest&& guest);
+  void serve(int rank, ReplicaStream& stream);
+  void handle(int rank, ReplicaStream& stream, const ReplicaMessage& message);
+  void keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest);
+  void forget(int rank);
+  std::vector<Found> all() const;
+
+  const Options options_;
+  int port_ = 0;
+  comm::Wakeup wake_;
+  comm::Doorkeeper door_;
+  mutable std::mutex mutex_;
+  bool stop_ = false;
+  std::shared_ptr<const SnapshotMemory> own_;
+  std::map<int, std::shared_ptr<Kept>> kept_;         // by rank
+  std::map<int, std::unique_ptr<Session>> sessions_;  // by rank; the thread of run() alone changes the map
+  std::thread thread_;
+};
+
+}  // namespace octet::checkpoint

@@ -1,0 +1,67 @@
+// A slot: room in memory for one snapshot of one rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "octet/checkpoint/manifest.h"
+#include "octet/device/page_lock.h"
+
+namespace octet::checkpoint {
+
+// Two files without a name, memfd_create(2).
+struct SnapshotSlot {
+  int data = -1;      // a safetensors file
+  int manifest = -1;  // the rank's part of a manifest, written last; empty: there is no snapshot
+};
+
+// Where a descriptor of this process has a path.
+inline constexpr const char* kDescriptors = "/proc/self/fd";
+
+// The meta of a snapshot's manifest. `run` is what the rank has saved beside its tensors.
+nlohmann::json snapshot_meta(const std::string& timeline, int rank, int ranks, const nlohmann::json& run);
+// Whether the snapshot is of this rank among so many ranks, on this timeline.
+bool is_of(const Manifest& manifest, const std::string& timeline, int rank, int ranks);
+
+// The manifest in a slot. Nothing if the slot is empty, or if its writer was killed before it was done.
+std::optional<Manifest> manifest_in(const SnapshotSlot& slot);
+
+// The memory that a slot takes now.
+std::int64_t bytes_taken(const SnapshotSlot& slot);
+
+// Fills a slot. A slot that is being filled is empty until publish().
+class SlotWriter {
+ public:
+  explicit SlotWriter(SnapshotSlot slot) : slot_(slot) {}
+  ~SlotWriter() { unmap(); }
+  SlotWriter(SlotWriter&& other) noexcept
+      : slot_(other.slot_), memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_), lock_(std::move(other.lock_)) {}
+  SlotWriter& operator=(SlotWriter&&) = delete;
+
+  const SnapshotSlot& slot() const { return slot_; }
+  void empty();
+  // The memory for the data, `bytes` of it. Throws Error{internal} if the kernel does not give them, because a write to a page
+  // that is not reserved would kill the process.
+  std::byte* make_room(std::size_t bytes);
+  // Makes copies of a device into that memory fast, if it can. The device must outlive this object.
+  void lock(Device& device);
+  // The manifest's slices must name data_file().
+  void publish(const Manifest& manifest);
+  // The name of the data in kDescriptors.
+  std::string data_file() const { return std::to_string(slot_.data); }
+
+ private:
+  void unmap();
+
+  SnapshotSlot slot_;
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<PageLock> lock_;  // on memory_
+};
+
+}  // namespace octet::checkpoint

@@ -1,0 +1,57 @@
+// Three ranks in threads that take snapshots of tensors whose values tell the step.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "checkpoint/many_ranks.h"
+#include "octet/checkpoint/snapshots.h"
+
+namespace octet::checkpoint {
+
+inline constexpr int kSnapshotRanks = 3;
+inline const std::vector<Shape> kSnapshotShapes = {{97}, {16, 24}, {2}};
+
+inline InheritedSlots slots_of(const SnapshotMemory& memory, int local_rank) {
+  const std::string variable = memory.variable(local_rank);
+  return slots_in(std::string_view(variable).substr(variable.find('=') + 1));
+}
+
+inline std::vector<Entry> entries_of(Memory& memory, int rank, std::int32_t first, bool filled) {
+  std::vector<Entry> entries;
+  for (std::size_t k = 0; k < kSnapshotShapes.size(); ++k) {
+    entries.push_back(entry_of(memory, concat("tensor", k), kSnapshotShapes[k],
+                               slice_of(kSnapshotShapes[k], Cut::flat, rank, kSnapshotRanks), first, filled));
+    entries.back().steady = k != 1;
+  }
+  return entries;
+}
+
+// Takes a snapshot of what rank `state` holds after a step, and changes the tensors as soon as that is allowed.
+inline void save_step(Snapshots& snapshots, Memory& memory, int state, std::int64_t step) {
+  const std::vector<Entry> entries = entries_of(memory, state, static_cast<std::int32_t>(1000 * step), true);
+  snapshots.save(step, memory.stream(), entries, {{"step", step}, {"rank", state}});
+  for (const Entry& entry : entries) {
+    if (entry.steady) continue;
+    std::fill_n(entry.tensor.as<std::int32_t>(), entry.tensor.elements(), -1);
+  }
+  snapshots.wait_for_copy();
+  for (const Entry& entry : entries) std::fill_n(entry.tensor.as<std::int32_t>(), entry.tensor.elements(), -1);
+}
+
+// The reader gives what rank `state` held after the reader's step.
+inline void expect_loads(const Reader& reader, int state) {
+  EXPECT_EQ(reader.meta(), (nlohmann::json{{"step", reader.step()}, {"rank", 0}}));
+  Memory memory;
+  const std::vector<Entry> entries = entries_of(memory, state, 0, false);
+  const std::vector<Entry> wanted = entries_of(memory, state, static_cast<std::int32_t>(1000 * reader.step()), true);
+  reader.load(memory.stream(), entries);
+  for (std::size_t k = 0; k < entries.size(); ++k) {
+    EXPECT_EQ(std::memcmp(entries[k].tensor.data, wanted[k].tensor.data, wanted[k].tensor.bytes()), 0) << "rank " << state;
+  }
+}
+
+}  // namespace octet::checkpoint
