@@ -1,6 +1,11 @@
 #include "support/hosts.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -8,11 +13,14 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <utility>
 
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 
 namespace octet::testing {
 namespace {
@@ -23,7 +31,22 @@ void must(const std::string& command) { require(shell(command), "a host of a tes
 
 std::string in(pid_t process) { return concat("nsenter -t ", process, " -n -u -- "); }
 
-std::string cable(int host) { return concat("cable", host); }
+// The host's end of its cable is the interface eth0. Returns the other end.
+Descriptor lay_cable(pid_t process) {
+  Descriptor cable;
+  // A thread can enter the host's network by itself.
+  start_thread("a cable", [&] {
+    const Descriptor network(::open(concat("/proc/", process, "/ns/net").c_str(), O_RDONLY | O_CLOEXEC));
+    if (::setns(network.get(), CLONE_NEWNET) != 0) return;
+    cable = Descriptor(::open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    ifreq request{};
+    std::strcpy(request.ifr_name, "eth0");
+    request.ifr_flags = IFF_TAP | IFF_NO_PI;
+    if (::ioctl(cable.get(), TUNSETIFF, &request) != 0) cable.close();
+  }).join();
+  require(cable.open(), "no cable to a host of a test");
+  return cable;
+}
 
 void die_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
@@ -75,7 +98,8 @@ std::string Hosts::refusal() {
   if (::geteuid() != 0) return "hosts are namespaces, which only root can make";
   if (!shell("ip -V") || !shell("nsenter -V") || !shell("setpriv -V"))
     return "hosts need `ip` (Debian: iproute2), `nsenter` and `setpriv`";
-  if (!shell("unshare -n -u -p -m --fork ip link add trial type bridge")) return "this kernel makes no namespaces with bridges";
+  if (!shell("unshare -n -u -p -m --fork ip tuntap add trial mode tap"))
+    return "this system makes no namespaces with TAP devices (/dev/net/tun)";
   return "";
 }
 
@@ -98,22 +122,21 @@ pid_t Hosts::start(const std::string& name) const {
   return child;
 }
 
-Hosts::Hosts(int count) : switch_(start("switch")) {
-  must(in(switch_) + "ip link add switch type bridge");
-  must(in(switch_) + "ip link set switch up");
+Hosts::Hosts(int count) {
+  for (int host = 0; host < count; ++host) hosts_.push_back(start(concat("host", host)));
+  std::vector<Descriptor> cables;
   for (int host = 0; host < count; ++host) {
-    const pid_t process = start(concat("host", host));
-    hosts_.push_back(process);
-    must(concat(in(switch_), "ip link add ", cable(host), " type veth peer name eth0 netns ", process));
-    must(concat(in(switch_), "ip link set ", cable(host), " master switch up"));
+    const pid_t process = hosts_[static_cast<std::size_t>(host)];
+    cables.push_back(lay_cable(process));
     must(in(process) + "ip link set lo up");
+    // The last byte is what the switch goes by. Long frames are fewer.
+    must(concat(in(process), "ip link set eth0 address 02:00:00:00:00:", fmt::format("{:02x}", host + 1), " mtu 9000 up"));
     must(concat(in(process), "ip address add ", address(host), "/24 dev eth0"));
-    must(in(process) + "ip link set eth0 up");
   }
+  switch_ = std::make_unique<Switch>(std::move(cables));
 }
 
 Hosts::~Hosts() {
-  hosts_.push_back(switch_);
   for (const pid_t process : hosts_) {
     ::kill(process, SIGKILL);
     ::waitpid(process, nullptr, 0);
@@ -139,16 +162,6 @@ pid_t Hosts::first_process(int host) const {
 
 std::string Hosts::on(int host) const {
   return concat("nsenter -t ", first_process(host), " -n -u -p -m -- setpriv --pdeathsig KILL -- env -C \"$PWD\" ");
-}
-
-void Hosts::unplug(int host) const { must(concat(in(switch_), "ip link set ", cable(host), " down")); }
-void Hosts::plug(int host) const { must(concat(in(switch_), "ip link set ", cable(host), " up")); }
-
-void Hosts::cut(int from, int to) const {
-  must(concat(in(hosts_[static_cast<std::size_t>(from)]), "ip route add blackhole ", address(to)));
-}
-void Hosts::heal(int from, int to) const {
-  must(concat(in(hosts_[static_cast<std::size_t>(from)]), "ip route del blackhole ", address(to)));
 }
 
 // The cable is pulled out first, so that no socket that closes tells the others.
