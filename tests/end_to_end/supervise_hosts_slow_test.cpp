@@ -237,6 +237,33 @@ TEST_F(SuperviseHosts, AnotherNodeCoordinatesAfterTheCoordinator) {
   EXPECT_TRUE(says(node_log(1), "node0 (10.91.0.1), which coordinates, has been silent for 1 s")) << node_log(1);
 }
 
+// A scheduler starts the coordinator's supervisor again at once. It knows nothing of the run, but the others do: it must not begin
+// the run anew, as the command says.
+TEST_F(SuperviseHosts, ACoordinatorThatIsStartedAgainGoesOn) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  ASSERT_EQ(run_.train("--training.steps=4").code, 0);
+  const Hosts hosts(2);
+  start(hosts, 1, "", options + "--resume none --run.set_aside=true ");
+  ASSERT_TRUE(reaches(12));
+  ::kill(only_child_of(supervisors_[0]->pid()), SIGKILL);
+  EXPECT_EQ(end_of(0).code, 128 + SIGKILL);
+  start_on(hosts, 0);
+  for (const int host : {0, 1}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  const std::vector<Json> all = attempts();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["code"], 78);
+  EXPECT_TRUE(says(all[0]["what"], ", which coordinated, has been started again")) << all[0]["what"];
+  EXPECT_EQ(all[1]["job"], all[0]["job"]);
+  EXPECT_GE(all[1]["from_step"], 10);
+  const std::filesystem::directory_iterator set_aside(run_ / "out/history");
+  EXPECT_EQ(std::distance(begin(set_aside), end(set_aside)), 1) << "the old run alone";
+}
+
 // A host that stood still is no longer the coordinator when it goes on, and must not disturb the run.
 TEST_F(SuperviseHosts, AFrozenCoordinatorComesBackAsASpare) {
   const std::string options = kRun + "--training.steps=150 --parallel.shard=2 ";

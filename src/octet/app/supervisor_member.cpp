@@ -21,7 +21,7 @@ bool goes_on(const telemetry::Attempt& attempt) { return attempt.ended.empty() |
 }  // namespace
 
 Supervisor::Role Supervisor::search() {
-  const std::optional<NodePlace> lost = std::exchange(coordinator_, std::nullopt);
+  std::optional<NodePlace> lost = std::exchange(coordinator_, std::nullopt);
   const Clock::time_point start = Clock::now();
   std::string trouble;
   for (;;) {
@@ -38,9 +38,9 @@ Supervisor::Role Supervisor::search() {
     }
     // The coordinator of the newest attempt first, then the lower nodes, and the higher ones if one of them may coordinate.
     std::vector<NodePlace> places;
+    const bool had_one = !fresh_ || (newest && goes_on(*newest));
     if (newest && goes_on(*newest) && newest->coordinator != me() && newest->coordinator < nodes())
       places.push_back({newest->coordinator, newest->coordinator_host});
-    const bool had_one = !places.empty() || !fresh_;
     for (int node = 0; node < (had_one ? nodes() : me()); ++node) {
       const std::string& host = options_.hosts.hosts[static_cast<std::size_t>(node)];
       const bool again = std::any_of(places.begin(), places.end(), [&](const NodePlace& place) { return place.node == node; });
@@ -60,9 +60,15 @@ Supervisor::Role Supervisor::search() {
       if (answer == Answer::another && other->node != me()) {
         answer = ask(*std::exchange(other, std::nullopt), other, trouble);
         elsewhere = elsewhere || answer != Answer::welcome;
+      } else if (answer == Answer::another && fresh_) {
+        elsewhere = true;  // it has not noticed yet that this node, which coordinated, has been started again
       }
       if (answer == Answer::welcome) return Role::member;
       lower_lives = lower_lives || (place.node < me() && answer == Answer::searching);
+    }
+    if (!lost && !fresh_ && newest && newest->job == job_) {  // this node has been started again, and heard of the job from others
+      lost = {newest->coordinator, newest->coordinator_host};
+      lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }
     // Another side of a broken network has begun an attempt: this one must not.
     if (!fresh_ && newest && newest->job == job_ && newest->number > known_attempt_ && newest->coordinator != me() &&
@@ -83,7 +89,7 @@ Supervisor::Role Supervisor::search() {
 // Answers a lower node at once, so that two that search do not wait for each other. A higher one waits until this node has found
 // out.
 void Supervisor::hold(const NodeEvent& event) {
-  if (event.kind == NodeEvent::Kind::joined && event.node < me()) network_->send(event.node, topic::kSearching, "{}");
+  if (event.kind == NodeEvent::Kind::joined && event.node < me()) network_->send(event.node, topic::kSearching, news());
   if (event.node != kUplink) early_.push_back(event);
 }
 
@@ -107,6 +113,11 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
         coordinator_ = place;
         return Answer::welcome;
       } else if (event.what == topic::kSearching) {
+        const Order news = order_of(event.text);
+        if (fresh_ && news.attempt > 0) {  // the run goes on, so it must not begin anew
+          hear(news);
+          fresh_ = false;
+        }
         network_->close(kUplink);
         return Answer::searching;
       } else if (event.what == topic::kSee) {
