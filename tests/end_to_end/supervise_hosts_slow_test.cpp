@@ -237,8 +237,8 @@ TEST_F(SuperviseHosts, AnotherNodeCoordinatesAfterTheCoordinator) {
   EXPECT_TRUE(says(node_log(1), "node0 (10.91.0.1), which coordinates, has been silent for 1 s")) << node_log(1);
 }
 
-// A scheduler starts the coordinator's supervisor again at once. It knows nothing of the run, but the others do: it must not begin
-// the run anew, as the command says.
+// A scheduler starts the coordinator's supervisor again at once. It knows nothing of the run, but the others do: it must not
+// begin the run anew, as the command says.
 TEST_F(SuperviseHosts, ACoordinatorThatIsStartedAgainGoesOn) {
   const std::string options = kRun + "--parallel.shard=2 ";
   make_reference(2, options);
@@ -262,6 +262,28 @@ TEST_F(SuperviseHosts, ACoordinatorThatIsStartedAgainGoesOn) {
   EXPECT_GE(all[1]["from_step"], 10);
   const std::filesystem::directory_iterator set_aside(run_ / "out/history");
   EXPECT_EQ(std::distance(begin(set_aside), end(set_aside)), 1) << "the old run alone";
+}
+
+// The coordinator's host loses power when it has just begun an attempt, of which nobody has heard.
+TEST_F(SuperviseHosts, AnAttemptThatNobodyHeardOf) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(12));
+  hosts.power_off(0);
+  Json unheard = json_of(read_file(run_ / "out/attempts/00000001.json"));
+  unheard["attempt"] = 2;
+  write_text(run_ / "out/attempts/00000002.json", unheard.dump());
+  for (const int host : {1, 2}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  const std::vector<Json> all = attempts();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_TRUE(says(all[1]["what"], "node0 (10.91.0.1), which coordinated, has been silent for 1 s")) << all[1];
+  EXPECT_EQ(all[2]["nodes"], Json({"host1", "host2"}));
 }
 
 // A host that stood still is no longer the coordinator when it goes on, and must not disturb the run.

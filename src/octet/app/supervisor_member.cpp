@@ -66,7 +66,8 @@ Supervisor::Role Supervisor::search() {
       if (answer == Answer::welcome) return Role::member;
       lower_lives = lower_lives || (place.node < me() && answer == Answer::searching);
     }
-    if (!lost && !fresh_ && newest && newest->job == job_) {  // this node has been started again, and heard of the job from others
+    if (!lost && !fresh_ && newest &&
+        newest->job == job_) {  // this node has been started again, and heard of the job from others
       lost = {newest->coordinator, newest->coordinator_host};
       lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }
@@ -79,6 +80,9 @@ Supervisor::Role Supervisor::search() {
     demand(!elsewhere || !late, ExitCode::peer, name_of(me()), " cannot reach the node that coordinates the run: ", trouble);
     if (!elsewhere && !lower_lives && (!fresh_ || me() == 0 || late)) {
       coordinator_ = lost;
+      // It may have begun an attempt that nobody heard of. That one is over too, and is no sign of another coordinator.
+      if (lost && newest && newest->job == job_ && newest->coordinator == lost->node)
+        known_attempt_ = std::max(known_attempt_, newest->number);
       return Role::coordinator;
     }
     for (const NodeEvent& event : turn(kRetryS)) hold(event);
