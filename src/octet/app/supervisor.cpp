@@ -191,7 +191,8 @@ std::optional<int> Supervisor::coordinate() {
     RestartBudget::Decision decision;
     judge(attempt, decision, budget);
     if (metrics_) metrics_->end(attempt);
-    if (has_file) record([&] { attempts_.write(attempt); });
+    if (has_file) unwritten_.push_back(attempt);
+    write_ended();
     ended_.push_back(attempt);
     if (attempt.code != 0)
       ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step,
@@ -376,6 +377,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
       record_start(attempt, ranks_.pages().page(0));
       if (has_file) record([&] { attempts_.write(attempt); });
     }
+    if (ranks_.pages().page(0).saved_step > 0) write_ended();  // so there is room on the disk again
     say_recovered();
     tell_saved();
     if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
@@ -500,6 +502,13 @@ bool Supervisor::record(const std::function<void()>& write) {
     if (std::exchange(trouble_, error.what()) != error.what()) ranks_.say(concat(error.what(), "; the run goes on"));
     return false;
   }
+}
+
+void Supervisor::write_ended() {
+  if (unwritten_.empty()) return;
+  record([&] {
+    for (; !unwritten_.empty(); unwritten_.erase(unwritten_.begin())) attempts_.write(unwritten_.front());
+  });
 }
 
 bool Supervisor::pause(double seconds) {

@@ -131,6 +131,8 @@ class Supervisor {
   double since_begin(std::int64_t ns) const;  // of the attempt, in seconds
   // Writes down how the attempt of a coordinator that was lost ended, as far as this node knows.
   void end_orphan();
+  // Writes down how attempts have ended. What does not get onto a full disk is written later.
+  void write_ended();
   // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says
   // the same trouble once.
   bool record(const std::function<void()>& write);
@@ -182,7 +184,7 @@ class Supervisor {
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
-  std::vector<telemetry::Attempt> ended_;
+  std::vector<telemetry::Attempt> ended_, unwritten_;
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
 
   // The members below serve a node that follows the coordinator or searches for it.
