@@ -1,75 +1,33 @@
 // A run on four hosts with two spares, hit by one random fault after the other. A scheduler stands by, as it would in a cluster:
 // it starts a supervisor again that has ended. Every loss, every weight and every checkpoint must be those of a run that nobody
-// disturbed.
-#include <fmt/format.h>
-
-#include <csignal>
+// disturbed, and the run must say of each fault what it was.
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <map>
 
-#include "octet/base/rng.h"
-#include "support/faults.h"
-#include "support/supervised_hosts.h"
+#include "chaos_faults.h"
 
 namespace octet::testing {
 namespace {
 
-constexpr int kHosts = 6, kSpares = 2;
-
-enum class FaultKind {
-  kill_rank,
-  kill_supervisor,
-  freeze,
-  power_off,
-  unplug,
-  cut_one_way,
-  cut_both_ways,
-  storage_fails,
-  disk_full,
-  damage
-};
-constexpr int kKinds = 10;
-const char* name_of(FaultKind kind) {
-  constexpr const char* kNames[kKinds] = {"kill of rank",
-                                          "kill of the supervisor on host",
-                                          "freeze of host",
-                                          "power loss of host",
-                                          "cable out of host",
-                                          "one-way cut from host",
-                                          "cut at host",
-                                          "EIO on host",
-                                          "full disk, seen from host",
-                                          "damaged checkpoint, for host"};
-  return kNames[static_cast<int>(kind)];
+// OCTET_CHAOS_SEED draws other faults.
+std::uint64_t seed_of_faults() {
+  const char* const text = std::getenv("OCTET_CHAOS_SEED");
+  return text ? std::stoull(text) : 21;
 }
 
-class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> {
+class Chaos : public ChaosHosts, public ::testing::WithParamInterface<int> {
  protected:
-  // The storage of a host fails while the file eio-host3 exists, and the disk of all hosts is full while the file full exists.
-  std::string faults_on(int host) const override {
-    return with_faults(concat("read,write,fsync,opendir */out/checkpoints* 1+ EIO while ", (run_ / "eio-host").string(), host,
-                              ";write */out/* 1+ ENOSPC while ", (run_ / "full").string()));
-  }
-
-  // Draws from 0 to count-1.
-  int draw(int count) { return static_cast<int>(rng_.words(draws_++)[0] % static_cast<std::uint32_t>(count)); }
-
-  // Starts supervisors again that have ended.
-  void keep_supervisors(const Hosts& hosts) {
-    for (int host = 0; host < kHosts; ++host) {
-      auto& end = ends_[static_cast<std::size_t>(host)];
-      if (!end.valid() || end.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
-      const ProgramResult result = end.get();
-      last_words_ = concat("host", host, " ended with ", result.code, ": ", result.err);
-      all_words_ += result.err;
-      start_on(hosts, host);
+  // The kinds come in random order, but each comes once before any comes again.
+  FaultKind next_kind() {
+    if (deck_.empty()) {
+      for (int kind = 0; kind < kKinds; ++kind) deck_.push_back(static_cast<FaultKind>(kind));
     }
-  }
-  bool moves_on(const Hosts& hosts, std::int64_t from) {
-    return comes_true(60, [&] {
-      keep_supervisors(hosts);
-      return step() > from;
-    });
+    std::swap(deck_[static_cast<std::size_t>(draw(static_cast<int>(deck_.size())))], deck_.back());
+    const FaultKind kind = deck_.back();
+    deck_.pop_back();
+    return kind;
   }
 
   // The last lines of all supervisors, and where their threads stand.
@@ -94,77 +52,65 @@ class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> 
     return text;
   }
 
-  void strike(const Hosts& hosts, FaultKind kind, int host, double lasts_s) {
-    const int other = (host + 1 + draw(kHosts - 1)) % kHosts;
-    switch (kind) {
-      case FaultKind::kill_rank:
-        if (const pid_t rank = run_.pid_of_rank(host % (kHosts - kSpares)); rank > 0) ::kill(rank, SIGKILL);
-        break;
-      case FaultKind::kill_supervisor:
-        ::kill(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()), SIGKILL);
-        break;
-      case FaultKind::freeze:
-        hosts.freeze(host);
-        sleep_s(lasts_s);
-        hosts.thaw(host);
-        break;
-      case FaultKind::power_off:
-        hosts.power_off(host);
-        sleep_s(lasts_s);
-        hosts.plug(host);
-        break;
-      case FaultKind::unplug:
-        hosts.unplug(host);
-        sleep_s(lasts_s);
-        hosts.plug(host);
-        break;
-      case FaultKind::cut_one_way:
-        hosts.cut(host, other);
-        sleep_s(lasts_s);
-        hosts.heal(host, other);
-        break;
-      case FaultKind::cut_both_ways:
-        hosts.cut(host, other);
-        hosts.cut(other, host);
-        sleep_s(lasts_s);
-        hosts.heal(host, other);
-        hosts.heal(other, host);
-        break;
-      case FaultKind::storage_fails:
-      case FaultKind::disk_full: {
-        const std::filesystem::path on = run_ / (kind == FaultKind::disk_full ? "full" : "eio-" + name_of_one_that_trains(host));
-        write_text(on, "");
-        sleep_s(lasts_s);
-        std::filesystem::remove(on);
-        break;
-      }
-      case FaultKind::damage:
-        damage_newest(hosts);
-        break;
+  // What a rank has logged in an attempt.
+  std::string log_of(int rank, std::int64_t attempt) const {
+    const std::string log = read_file(run_ / fmt::format("out/logs/rank-{:05}.log", rank));
+    const std::size_t begin = log.find(concat("==== attempt ", attempt, " ===="));
+    if (begin == log.npos) return "";
+    return log.substr(begin, log.find("==== attempt ", begin + 1) - begin);
+  }
+
+  // Compares what the run says about a fault, and how long it took to go on, with what it should.
+  void judge(const Fault& fault) {
+    const Expected expected = expected_of(fault);
+    const std::int64_t number = fault.attempt["number"].get<std::int64_t>();
+    const std::vector<Json> all = attempts();
+    const auto hit = std::find_if(all.begin(), all.end(), [&](const Json& attempt) { return attempt["number"] == number; });
+    ASSERT_NE(hit, all.end()) << number;
+    const bool ended = *hit != all.back() || !hit->value("ended", "").empty();
+    Tally& tally = tallies_[fault.kind];
+    ++tally.judged;
+    if (expected.end != Expected::End::maybe) {
+      EXPECT_EQ(ended, expected.end == Expected::End::always) << *hit;
     }
-  }
-
-  // A spare would not notice that its storage fails.
-  std::string name_of_one_that_trains(int host) const {
-    const Json names = attempts().back()["nodes"];
-    return names[static_cast<std::size_t>(host) % names.size()].get<std::string>();
-  }
-
-  // Flips a bit in the newest checkpoint, while rank 0 stands still, so that there is no newer one. Then it kills the supervisor
-  // of rank 0, with which the snapshots in its memory go. Otherwise the run would go on from them.
-  void damage_newest(const Hosts& hosts) {
-    ASSERT_TRUE(moves_on(hosts, step())) << last_words_ << logs();  // or a rank might read the checkpoint just now
-    const pid_t first = run_.pid_of_rank(0);
-    if (first <= 0) return;
-    ::kill(first, SIGSTOP);
-    const std::filesystem::path newest = last_checkpoint(run_ / "out"), file = newest / "rank-00000.safetensors";
-    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
-    const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(file) / 2);
-    const int byte = bytes.seekg(middle).get();
-    bytes.seekp(middle).put(static_cast<char>(byte ^ 4));
-    bytes.close();
-    ::kill(parent_of(first), SIGKILL);
-    damaged_.push_back(newest.filename());
+    if (!ended) return;
+    ++tally.ended;
+    if ((*hit)["code"].is_null()) {
+      ADD_FAILURE() << "nobody has written down how the attempt ended: " << *hit << logs();
+      return;
+    }
+    EXPECT_TRUE(expected.codes.contains((*hit)["code"].get<int>())) << *hit;
+    EXPECT_TRUE(says((*hit)["what"], expected.words)) << *hit;
+    if (recovered_s()) {
+      tally.seconds.push_back(*recovered_s());
+      if (expected.within_s > 0) {
+        EXPECT_LT(*recovered_s(), expected.within_s + fault.lasts_s) << *hit;
+      }
+    }
+    if (fault.kind == FaultKind::stop_rank) {
+      const bool stalled = (*hit)["code"] == 80;
+      const std::string who = concat("rank ", fault.rank);
+      const std::string text = stalled ? (*hit)["what"].get<std::string>() : log_of(fault.rank == 0 ? 1 : 0, number);
+      EXPECT_TRUE(says(text, stalled ? who + " is frozen and holds up the others" : who)) << *hit;
+    }
+    if (fault.kind == FaultKind::flip_bit) {
+      const std::string log = log_of(fault.rank, number);
+      const std::string name = fault.tensor.substr(0, fault.tensor.find(".moment"));
+      EXPECT_TRUE(says(log, concat(" hold different bits of ", name))) << log;
+      EXPECT_TRUE(says(log, "no majority tells which of them is wrong")) << log;
+      EXPECT_FALSE(says(log_of(0, number + 1), " from memory")) << "its bits may be wrong";
+    }
+    if (fault.kind == FaultKind::damage_snapshot) {
+      const auto next = hit + 1;
+      const std::string log = log_of(0, number + 1);
+      EXPECT_FALSE(says(log, concat("resuming after step ", fault.step, " from memory")));
+      if (next == all.end() || (*next)["nodes"] != (*hit)["nodes"]) return;  // other hosts have no snapshots
+      EXPECT_TRUE(says(log, concat("the snapshot of step ", fault.step, " in memory is damaged: rank ", fault.rank, ": ")))
+          << log;
+      EXPECT_TRUE(says(log, "its bytes are damaged (XXH3 sum ")) << log;
+      ++told_snapshots_;
+    }
+    if (fault.kind == FaultKind::damage_checkpoint) damaged_.push_back(fmt::format("step-{:08}", fault.step));
   }
 
   // Checks the sentences that docs/guides/keep-running.md shows for storage that fails.
@@ -172,9 +118,8 @@ class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> 
     std::set<std::string> faults;  // "write EIO"
     std::ifstream log(run_ / "faults.log");
     for (std::string call, path, error; log >> call >> path >> error;) faults.insert(concat(call, " ", error));
-    std::printf("%zu damaged checkpoints;", damaged_.size());
-    for (const std::string& fault : faults) std::printf(" %s;", fault.c_str());
-    std::printf("\n");
+    for (const std::string& fault : faults) std::printf("%s; ", fault.c_str());
+    std::printf("%zu damaged checkpoints; %d damaged snapshots that were told\n", damaged_.size(), told_snapshots_);
     const auto told = [&](const std::string& words) { EXPECT_TRUE(says(all_words_, words)); };
     if (faults.contains("write EIO") || faults.contains("fsync EIO"))
       told("Input/output error; training goes on with the older ones (failed save 1 of 3); a checkpoint takes ");
@@ -187,6 +132,17 @@ class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> 
     for (const Json& attempt : attempts()) EXPECT_NE(attempt["code"], 76) << attempt;
   }
 
+  void print_tallies() {
+    for (auto& [kind, tally] : tallies_) {
+      std::sort(tally.seconds.begin(), tally.seconds.end());
+      const std::size_t count = tally.seconds.size();
+      std::printf("%-30s %3d times alone, %3d ended an attempt", name_of(kind), tally.judged, tally.ended);
+      if (count > 0)
+        std::printf("; further than before in %.1f s, at most %.1f s", tally.seconds[count / 2], tally.seconds.back());
+      std::printf("\n");
+    }
+  }
+
   // How many attempts went on from a snapshot.
   int from_memory() const {
     const std::string log = read_file(run_ / "out/logs/rank-00000.log");
@@ -194,41 +150,57 @@ class Chaos : public SupervisedHosts, public ::testing::WithParamInterface<int> 
     for (std::size_t at = 0; (at = log.find(" from memory\n", at)) != log.npos; ++at) ++count;
     return count;
   }
-  std::int64_t checkpoint_step() const { return std::stoll(last_checkpoint(run_ / "out").filename().string().substr(5)); }
 
-  const Rng rng_{1006, RngStream::test};  // 20 faults are of all kinds
-  std::uint64_t draws_ = 0;
-  std::string last_words_, all_words_;  // of supervisors that have ended
+ private:
+  struct Tally {
+    int judged = 0, ended = 0;
+    std::vector<double> seconds;
+  };
+  std::vector<FaultKind> deck_;
+  std::map<FaultKind, Tally> tallies_;
   std::vector<std::filesystem::path> damaged_;
+  int told_snapshots_ = 0;
 };
 
 TEST_P(Chaos, ChangesNothing) {
   const int faults = GetParam();
-  const std::string options =
+  const std::uint64_t seed = seed_of_faults();
+  rng_.emplace(seed, RngStream::test);
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  const std::string options = concat(
       "--training.steps=1000000 --lr_scheduler.decay=constant --training.global_batch_size=8 --training.micro_batch_size=1 "
       "--model.hidden_size=128 --model.intermediate_size=512 --model.num_hidden_layers=4 --parallel.shard=2 "
-      "--parallel.replicate=2 "
-      "--parallel.gradients=sharded --checkpoint.interval=2 --checkpoint.keep_every=50 ";
+      "--parallel.replicate=2 --parallel.gradients=sharded --checkpoint.interval=2 --checkpoint.keep_every=50 "
+      "--checkpoint.memory_every=1 --health.replicas_every=3 --comm.stall_s=",
+      kStallS, " ");
   const Hosts hosts(kHosts);
   start(hosts, 1, concat("--spares ", kSpares, " --restarts 1000 --restarts-per-hour 0"), options);
   ASSERT_TRUE(reaches(3));
-  int struck = 0;
-  for (; struck < faults; ++struck) {
-    const std::int64_t before = step();
-    const auto kind = static_cast<FaultKind>(draw(kKinds));
-    const int host = draw(kHosts);
-    const double lasts_s = 0.2 + 0.1 * draw(40);  // some end before the silence counts
-    std::printf("fault %d at step %lld: %s %d, %.1f s\n", struck + 1, static_cast<long long>(before), name_of(kind), host,
-                lasts_s);
-    std::fflush(stdout);
+  bool calm = true;  // all ranks train, and nothing is left of the fault before
+  for (int struck = 0; struck < faults; ++struck) {
+    Fault fault{.kind = next_kind(), .host = draw(kHosts), .other = 0, .lasts_s = 0.2 + 0.1 * draw(40)};  // some end unnoticed
+    fault.other = (fault.host + 1 + draw(kHosts - 1)) % kHosts;
     keep_supervisors(hosts);
-    strike(hosts, kind, host, lasts_s);
-    // The next one may come during the recovery, but it must not silence the ranks before they have told about their disks.
-    if (draw(3) == 0 && kind < FaultKind::storage_fails) continue;
+    if (!calm && needs_training(fault.kind)) {
+      ASSERT_TRUE(moves_on(hosts, step() + 2)) << last_words_ << logs();
+      calm = true;
+    }
+    const std::int64_t before = step();
+    std::printf("fault %d at step %lld: %s, host %d, %.1f s%s\n", struck + 1, static_cast<long long>(before), name_of(fault.kind),
+                fault.host, fault.lasts_s, calm ? "" : ", while the run recovers");
+    std::fflush(stdout);
+    strike(hosts, fault);
+    if (HasFatalFailure()) FAIL() << logs();
+    // The next one may come during the recovery.
+    if (!needs_training(fault.kind) && draw(3) == 0) {
+      calm = false;
+      continue;
+    }
     // A new checkpoint, so that the supervisor does not wait before it starts again.
     ASSERT_TRUE(moves_on(hosts, std::max(before, step()) + 2)) << "stuck after step " << step() << "; " << last_words_ << logs();
+    if (calm) judge(fault);
+    calm = true;
   }
-  EXPECT_EQ(struck, faults);
   ASSERT_TRUE(moves_on(hosts, step()));
   for (const auto& supervisor : supervisors_) ::kill(only_child_of(supervisor->pid()), SIGTERM);
   for (int host = 0; host < kHosts; ++host) {
@@ -236,15 +208,17 @@ TEST_P(Chaos, ChangesNothing) {
     EXPECT_EQ(result.code, 75) << host << "\n" << result.err;
     all_words_ += result.err;
   }
+  print_tallies();
   tells_of_storage();
   const std::int64_t last = checkpoint_step();
-  make_reference(kHosts - kSpares, concat(options, "--until ", last));
+  make_reference(kRanks, concat(options, "--until ", last));
   EXPECT_TRUE(is_reference());
   for (std::int64_t kept = 50; kept < last; kept += 50) {
     if (says(all_words_, concat("the checkpoint of step ", kept, " is not saved"))) continue;  // for a fault of the storage
     EXPECT_TRUE(std::filesystem::exists(run_ / "out/checkpoints" / fmt::format("step-{:08}", kept))) << kept;
   }
-  std::printf("%zu attempts, %d of them from memory\n", attempts().size(), from_memory());
+  std::printf("%zu attempts, %d of them from memory, %lld steps\n", attempts().size(), from_memory(),
+              static_cast<long long>(last));
 }
 
 INSTANTIATE_TEST_SUITE_P(Few, Chaos, ::testing::Values(20));

@@ -1,70 +1,14 @@
 // A bit that flips in the memory of a running rank: `octet train` finds it, names the rank, and a supervised run ends as if it
 // had not happened.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <csignal>
-#include <cstdio>
-#include <fstream>
 #include <future>
 #include <string>
 #include <string_view>
-#include <thread>
 
+#include "support/rank_memory.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
 namespace {
-
-// Stops a process for as long as this lives, and reads and writes its memory.
-class Stopped {
- public:
-  explicit Stopped(pid_t pid) : pid_(pid), memory_(::open(concat("/proc/", pid, "/mem").c_str(), O_RDWR | O_CLOEXEC)) {
-    ::kill(pid_, SIGSTOP);
-    while (state() == 'R' || state() == 'S' || state() == 'D') std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  ~Stopped() {
-    ::kill(pid_, SIGCONT);
-    if (memory_ >= 0) ::close(memory_);
-  }
-  Stopped(const Stopped&) = delete;
-  Stopped& operator=(const Stopped&) = delete;
-  bool can_write() const { return memory_ >= 0; }
-
-  // Flips a bit of the first byte wherever these bytes lie in memory that is no file's. Returns how often they do.
-  int flip(std::string_view bytes, int bit) {
-    int count = 0;
-    std::ifstream maps(concat("/proc/", pid_, "/maps"));
-    for (std::string line; std::getline(maps, line);) {
-      std::uint64_t begin = 0, end = 0, inode = 0;
-      char rights[5] = {};
-      if (std::sscanf(line.c_str(), "%lx-%lx %4s %*x %*s %lu", &begin, &end, rights, &inode) != 4) continue;
-      if (std::string_view(rights) != "rw-p" || inode != 0) continue;
-      std::string held(end - begin, '\0');
-      const ssize_t read = ::pread(memory_, held.data(), held.size(), static_cast<off_t>(begin));
-      if (read <= 0) continue;
-      held.resize(static_cast<std::size_t>(read));
-      for (std::size_t at = held.find(bytes); at != std::string::npos; at = held.find(bytes, at + 1)) {
-        const char flipped = static_cast<char>(held[at] ^ (1 << bit));
-        count += ::pwrite(memory_, &flipped, 1, static_cast<off_t>(begin + at)) == 1 ? 1 : 0;
-      }
-    }
-    return count;
-  }
-
- private:
-  // As in /proc/PID/stat: 'T' when stopped; 0: there is no such process.
-  char state() const {
-    std::string pid, name;
-    char state = 0;
-    std::ifstream(concat("/proc/", pid_, "/stat")) >> pid >> name >> state;
-    return state;
-  }
-
-  pid_t pid_;
-  int memory_;
-};
 
 class Replicas : public ::testing::Test {
  protected:

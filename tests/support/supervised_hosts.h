@@ -4,6 +4,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -69,25 +70,46 @@ class SupervisedHosts : public ::testing::Test {
     EXPECT_TRUE(same);
     return static_cast<bool>(same);
   }
+  // The step of the last complete line of the metrics.
   std::int64_t step() const {
     if (!std::filesystem::exists(run_ / "out/metrics.jsonl")) return 0;
-    const std::vector<Json> lines = read_lines(run_ / "out/metrics.jsonl");
-    return lines.empty() || !lines.back().is_object() ? 0 : lines.back()["step"].get<std::int64_t>();
+    const std::string text = read_file(run_ / "out/metrics.jsonl");
+    const std::size_t end = text.rfind('\n');
+    if (end == text.npos || end == 0) return 0;
+    const std::size_t begin = text.rfind('\n', end - 1);
+    const Json line = json_of(text.substr(begin == text.npos ? 0 : begin + 1, end - (begin == text.npos ? 0 : begin + 1)));
+    return line.is_object() ? line["step"].get<std::int64_t>() : 0;
   }
   bool reaches(std::int64_t wanted) const {
     return comes_true(60, [&] { return step() >= wanted; });
   }
+  // What the files of the attempts say, in their order, and each one's "number".
   std::vector<Json> attempts() const {
     std::vector<Json> result;
+    for (const auto& path : files_of_attempts()) {
+      if (std::optional<Json> attempt = attempt_in(path)) result.push_back(std::move(*attempt));
+    }
+    return result;
+  }
+  Json newest_attempt() const {
+    const std::set<std::filesystem::path> files = files_of_attempts();
+    for (auto file = files.rbegin(); file != files.rend(); ++file) {
+      if (std::optional<Json> attempt = attempt_in(*file)) return std::move(*attempt);
+    }
+    throw std::runtime_error("no attempt has begun");
+  }
+  static std::optional<Json> attempt_in(const std::filesystem::path& file) {
+    Json attempt = json_of(read_file(file));
+    if (!attempt.is_object()) return std::nullopt;  // a full disk may have left an empty file
+    attempt["number"] = std::stoll(file.stem());
+    return attempt;
+  }
+  std::set<std::filesystem::path> files_of_attempts() const {
     std::set<std::filesystem::path> paths;
     for (const auto& entry : std::filesystem::directory_iterator(run_ / "out/attempts")) {
       if (entry.path().extension() == ".json") paths.insert(entry.path());  // the others are about to be renamed
     }
-    for (const auto& path : paths) {
-      Json attempt = json_of(read_file(path));
-      if (attempt.is_object()) result.push_back(std::move(attempt));  // a full disk may have left an empty file
-    }
-    return result;
+    return paths;
   }
   std::string node_log(int node) const { return read_file(run_ / concat("out/logs/node-00", node, ".log")); }
 
