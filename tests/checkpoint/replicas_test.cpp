@@ -165,6 +165,20 @@ TEST_F(ReplicasTest, ADamagedReplicaGivesWayToTheOneBefore) {
   EXPECT_NE(warnings_[0].find("the snapshot of step 3 in memory cannot be used: rank 1: "), std::string::npos) << warnings_[0];
 }
 
+TEST_F(ReplicasTest, AReplicaReplacesADamagedSnapshot) {
+  run({1, 2});
+  for (const SnapshotSlot& slot : hosts_[1].memory->slots(0)) {
+    if (manifest_in(slot).value().step != 2) continue;
+    char byte = 0;
+    const off_t last = ::lseek(slot.data, -1, SEEK_END);
+    ASSERT_EQ(::pread(slot.data, &byte, 1, last), 1);
+    byte = static_cast<char>(byte ^ 1);
+    ASSERT_EQ(::pwrite(slot.data, &byte, 1, last), 1);
+  }
+  EXPECT_EQ(newest(), 2);
+  EXPECT_EQ(newest(), 2) << "from its own memory now";
+}
+
 // A rank is killed while it sends: what came before counts.
 TEST_F(ReplicasTest, ATransferThatBreaksOff) {
   run({1, 2});

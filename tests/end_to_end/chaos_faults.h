@@ -256,8 +256,9 @@ class ChaosHosts : public SupervisedHosts {
     }
   }
 
-  // Flips a bit in the newest checkpoint, while rank 0 stands still, so that there is no newer one. Then it kills the supervisor
-  // of rank 0, with which the snapshots in its memory go. Otherwise the run would go on from them.
+  // Flips a bit in the newest checkpoint, while rank 0 stands still, so that there is no newer one. Then it kills the supervisors
+  // of rank 0 and of the rank that holds the same state, with which the snapshots in their memory go. Otherwise the run would go
+  // on from them.
   void damage_newest_checkpoint(Fault& fault) {
     const pid_t first = run_.pid_of_rank(0);
     ASSERT_GT(first, 1);
@@ -265,7 +266,9 @@ class ChaosHosts : public SupervisedHosts {
     const std::filesystem::path newest = last_checkpoint(run_ / "out"), file = newest / "rank-00000.safetensors";
     flip_bit(file, std::filesystem::file_size(file) / 2, 2);
     fault.step = std::stoll(newest.filename().string().substr(5));
-    ::kill(parent_of(first), SIGKILL);
+    const pid_t other = run_.pid_of_rank(kRanks / 2);
+    ASSERT_GT(other, 1);
+    for (const pid_t supervisor : {parent_of(first), parent_of(other)}) ::kill(supervisor, SIGKILL);
   }
 
   // Flips a bit in the newest snapshot of a rank and kills the rank, if the run would go on from it: no checkpoint is newer or

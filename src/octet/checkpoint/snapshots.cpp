@@ -71,7 +71,7 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
   if (options_.replicas) {
     for (Replica& replica : options_.replicas->find(timeline, !mine.empty(), on_warning)) {
       const std::int64_t step = replica.manifest.step;
-      if (!mine.contains(step)) elsewhere.emplace(step, std::move(replica));
+      elsewhere.emplace(step, std::move(replica));
     }
   }
   const auto manifest_of = [&](std::int64_t step) -> const Manifest& {
@@ -80,7 +80,9 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
   };
   std::vector<std::int64_t> steps;
   for (const auto& [step, manifest] : mine) steps.push_back(step);
-  for (const auto& [step, replica] : elsewhere) steps.push_back(step);
+  for (const auto& [step, replica] : elsewhere) {
+    if (!mine.contains(step)) steps.push_back(step);
+  }
   std::sort(steps.rbegin(), steps.rend());
   for (const std::string& line : gather(ranks, "steps", line_of(steps))) {
     const std::vector<std::int64_t> theirs = steps_in(line);
@@ -92,31 +94,45 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
     room.step = found && is_of(*found, timeline, options_.rank, options_.size) ? found->step : -1;
   }
   for (const std::int64_t step : steps_in(broadcast(ranks, "common", line_of(steps)))) {
+    demand(mine.contains(step) || elsewhere.contains(step), ExitCode::peer, "rank 0 goes on from step ", step,
+           ", of which there is no snapshot");
+    const nlohmann::json meta = json_of(broadcast(ranks, concat("meta/", step), manifest_of(step).meta.at("run").dump()));
     std::optional<Reader> reader;
-    std::string damage;
-    try {
-      const auto replica = elsewhere.find(step);
-      demand(mine.contains(step) || replica != elsewhere.end(), ExitCode::peer, "rank 0 goes on from step ", step,
-             ", of which there is no snapshot");
-      if (replica != elsewhere.end()) {
-        Room& room = oldest();
-        room.step = -1;
-        options_.replicas->fetch(replica->second, room.slot);
-        room.step = step;
-        mine[step] = *manifest_in(room.slot.slot());
+    const auto damage_of = [&](const std::function<Manifest()>& find) -> std::string {
+      try {
+        Manifest manifest = find();
+        manifest.meta = meta;
+        reader = Reader::of_part(kDescriptors, std::move(manifest));
+        return "";
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::data) throw;
+        return error.what();
       }
-      Manifest manifest = mine.at(step);
-      manifest.meta = json_of(broadcast(ranks, concat("meta/", step), manifest.meta.at("run").dump()));
-      reader = Reader::of_part(kDescriptors, std::move(manifest));
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::data) throw;
-      damage = error.what();
+    };
+    std::string damage;
+    if (mine.contains(step)) damage = damage_of([&] { return mine.at(step); });
+    if (const auto replica = elsewhere.find(step); !reader && replica != elsewhere.end()) {
+      if (!damage.empty()) log_warning(concat(damage, "; takes the replica at ", replica->second.place));
+      damage = damage_of([&] { return fetch(replica->second); });
     }
     const std::string all = common_failure(ranks, concat("damage/", step), damage);
     if (all.empty()) return reader;
     on_warning(concat("the snapshot of step ", step, " in memory cannot be used: ", all));
   }
   return std::nullopt;
+}
+
+// Also in the place of a snapshot of the same step, which is damaged.
+Manifest Snapshots::fetch(const Replica& replica) {
+  const std::int64_t step = replica.manifest.step;
+  for (Room& room : rooms_) {
+    if (room.step == step) room.step = -1;
+  }
+  Room& room = oldest();
+  room.step = -1;
+  options_.replicas->fetch(replica, room.slot);
+  room.step = step;
+  return manifest_in(room.slot.slot()).value();
 }
 
 void Snapshots::go_on(const std::string& timeline, std::int64_t step) {

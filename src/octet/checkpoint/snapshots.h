@@ -73,6 +73,7 @@ class Snapshots {
   };
   void wait();
   Room& oldest();
+  Manifest fetch(const Replica& replica);
   std::span<const std::byte> fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied);
 
   SnapshotsOptions options_;
