@@ -194,7 +194,7 @@ TEST_F(SuperviseHosts, ALostHostCostsTheStepsSinceItsLastSnapshot) {
                    concat("resuming after step ", all[2]["from_step"].get<int>(), " from memory")));
 }
 
-// Two hosts hold the same state, so neither sends it to the other, and one of them can give the state of the lost one.
+// Two hosts hold the same state. Only rank 0 sends it to the other, because its snapshot stands for metrics that are on the disk.
 TEST_F(SuperviseHosts, AnotherReplicaGivesTheStateOfALostHost) {
   const std::string options =
       kRun + "--parallel.replicate=2 --training.global_batch_size=8 --checkpoint.interval=0 --checkpoint.memory_every=5 ";

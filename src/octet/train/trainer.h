@@ -177,7 +177,7 @@ class Trainer {
   std::optional<Best> best_;                   // always there after the constructor
   std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
-  bool has_replicas_ = false;                  // another host keeps the snapshots of this host's ranks
+  std::size_t replicas_here_ = 0;              // snapshots that this host keeps for others
   bool from_memory_ = false;                   // the run goes on from a snapshot
   std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began

@@ -24,9 +24,9 @@ constexpr double kMostOfMemory = 0.4;  // of a host's, for the snapshots of all 
 
 // Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which takes `bytes`. The kernel
 // would kill a rank that takes more memory than there is.
-void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, bool has_replicas) {
+void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std::size_t replicas) {
   const HostMemory memory = host_memory();
-  const std::size_t count = slots.host.size() * (has_replicas ? 2 : 1);  // this host keeps as many for another one
+  const std::size_t count = slots.host.size() + replicas;
   const auto needed = static_cast<double>(bytes) * static_cast<double>(count);
   const std::string what = concat(count, " snapshots of ", telemetry::format_bytes(bytes));
   const char* const how = "; --checkpoint.memory_every=0 takes none";
@@ -50,8 +50,11 @@ void Trainer::open_snapshots() {
         .places = std::move(*places),
         .token = comm::find_token(&::getenv),
         .claim = {static_cast<std::uint64_t>(world_.rank()), static_cast<std::uint64_t>(world_.size()), version_text()},
-        .ranks = world_.mesh().group({parallel::Axis::replicate}, world_.rank())});
-    has_replicas_ = replicas->keeps();
+        // The first rank's snapshot counts only when its metrics are on the disk, so no other rank's can replace it.
+        .ranks = world_.is_first() ? std::vector<int>{world_.rank()}
+                                   : world_.mesh().group({parallel::Axis::replicate}, world_.rank())});
+    // This host keeps for another one as many as its ranks send, or those of the first rank.
+    replicas_here_ = replicas->keeps() ? slots->host.size() : checkpoint::kSlotsPerRank;
   }
   snapshots_ = std::make_unique<checkpoint::Snapshots>(checkpoint::SnapshotsOptions{
       .slots = std::move(*slots), .rank = world_.rank(), .size = world_.size(), .replicas = std::move(replicas), .may_publish = [this] {
@@ -96,7 +99,7 @@ void Trainer::begin_snapshots() {
   for (const checkpoint::Entry& entry : entries) bytes += entry.tensor.bytes();
   std::string failure;
   try {
-    check_room(bytes, *checkpoint::inherited_slots(), has_replicas_);
+    check_room(bytes, *checkpoint::inherited_slots(), replicas_here_);
   } catch (const Error& error) {
     failure = error.what();
   }
