@@ -303,7 +303,7 @@ std::string attempts_section(const std::vector<Shown>& shown) {
 std::string stragglers_section(const std::vector<Shown>& shown) {
   std::string parts;
   for (const Shown& s : shown) {
-    const std::int64_t last = s.run->metrics.back().step;
+    const std::int64_t last = s.run->metrics.empty() ? 0 : s.run->metrics.back().step;
     const std::string drawn = s.row->is_repeat ? "" : draw_stragglers(s.run->stragglers, s.run->attempts, last);
     if (!drawn.empty()) put(parts, "<details open><summary>{}{}</summary>{}</details>", swatch(s), escape(s.row->label), drawn);
   }
