@@ -1,6 +1,8 @@
 // Three ranks in threads that take snapshots of tensors whose values tell the step.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +30,14 @@ inline std::vector<Entry> entries_of(Memory& memory, int rank, std::int32_t firs
     entries.back().steady = k != 1;
   }
   return entries;
+}
+
+inline void flip_last_bit(const SnapshotSlot& slot) {
+  char byte = 0;
+  const off_t last = ::lseek(slot.data, -1, SEEK_END);
+  ASSERT_EQ(::pread(slot.data, &byte, 1, last), 1);
+  byte = static_cast<char>(byte ^ 1);
+  ASSERT_EQ(::pwrite(slot.data, &byte, 1, last), 1);
 }
 
 // Takes a snapshot of what rank `state` holds after a step, and changes the tensors as soon as that is allowed.

@@ -114,12 +114,7 @@ TEST_F(SnapshotsTest, LaterOnesGoWhenTheRunGoesOn) {
 
 TEST_F(SnapshotsTest, AFlippedBitCostsOneSnapshot) {
   run({1, 2, 3});
-  const SnapshotSlot slot = slot_with(1, 3);
-  char byte = 0;
-  const off_t last = ::lseek(slot.data, -1, SEEK_END);
-  ASSERT_EQ(::pread(slot.data, &byte, 1, last), 1);
-  byte = static_cast<char>(byte ^ 1);
-  ASSERT_EQ(::pwrite(slot.data, &byte, 1, last), 1);
+  flip_last_bit(slot_with(1, 3));
   EXPECT_EQ(newest(), 2);
   for (const std::string& warning : warnings_) {
     EXPECT_TRUE(warning.starts_with("the snapshot of step 3 in memory cannot be used: rank 1: /proc/self/fd/")) << warning;
