@@ -131,7 +131,6 @@ TEST_F(SnapshotsTest, ARankWithoutMemory) {
 
 TEST_F(SnapshotsTest, WhatMustNotCountDoesNot) {
   run({1});
-  LosableStore store;
   run_ranks(kSnapshotRanks, [&](int rank) {
     Memory memory;
     Snapshots snapshots({.slots = slots_of(memory_, rank), .rank = rank, .size = kSnapshotRanks, .may_publish = [rank] {
@@ -141,6 +140,19 @@ TEST_F(SnapshotsTest, WhatMustNotCountDoesNot) {
     save_step(snapshots, memory, rank, 2);
   });
   EXPECT_EQ(newest(), 1);
+}
+
+TEST_F(SnapshotsTest, AReasonIsToldOnce) {
+  ::testing::internal::CaptureStderr();
+  {
+    Memory memory;
+    Snapshots snapshots({.slots = slots_of(memory_, 0), .rank = 0, .size = kSnapshotRanks, .may_publish = [] {
+                           fail(ExitCode::internal, "metrics.jsonl: cannot write: No space left on device");
+                         }});
+    for (const std::int64_t step : {2, 3, 4}) save_step(snapshots, memory, 0, step);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: the snapshot of step 2 was not taken: metrics.jsonl: cannot write: No space left on device\n");
 }
 
 TEST_F(SnapshotsTest, ATensorInSeveralStretchesOfLockedMemory) {

@@ -159,16 +159,16 @@ void Snapshots::prepare(Device& device, std::span<const Entry> entries) {
   wait();
   const Part part = describe_part("", 0, entries);
   const std::size_t bytes = safetensors_header(part.declarations).size() + part.bytes();
-  pending_ = start_task("the maker of room for snapshots", [this, &device, bytes]() -> std::string {
+  pending_ = start_task("the maker of room for snapshots", [this, &device, bytes]() -> Failure {
     try {
       for (Room& room : rooms_) {
         room.slot.make_room(bytes);
         room.slot.lock(device);
       }
     } catch (const std::exception& error) {
-      return error.what();
+      return {"memory for snapshots is not reserved", error.what()};
     }
-    return "";
+    return {};
   });
 }
 
@@ -195,8 +195,8 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
   std::promise<void> copied;
   copied_ = copied.get_future();
   pending_ = start_task("the copier of snapshots", [this, step, &room, part = std::move(part), early = std::move(early),
-                                                    copied = std::move(copied), start = Clock::now()]() mutable {
-    std::string lacks = "was not taken";
+                                                    copied = std::move(copied), start = Clock::now()]() mutable -> Failure {
+    const char* lacks = "was not taken";
     try {
       const std::span<const std::byte> data = fill(room, part, early, copied);
       room.step = step;
@@ -205,9 +205,9 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
       if (options_.replicas && options_.replicas->keeps()) options_.replicas->keep(data, part.manifest);
       took_s_ = seconds_since(start);
     } catch (const std::exception& error) {
-      return concat("the snapshot of step ", step, " ", lacks, ": ", error.what());
+      return {concat("the snapshot of step ", step, " ", lacks), error.what()};
     }
-    return std::string();
+    return {};
   });
 }
 
@@ -248,8 +248,9 @@ bool Snapshots::busy() const {
 
 void Snapshots::wait() {
   if (!pending_.valid()) return;
-  const std::string failure = pending_.get();
-  if (!failure.empty() && std::exchange(trouble_, failure) != failure) log_warning(failure);
+  const Failure failure = pending_.get();
+  const bool is_new = std::exchange(trouble_, failure.reason) != failure.reason;
+  if (is_new && !failure.reason.empty()) log_warning(concat(failure.what, ": ", failure.reason));
 }
 
 }  // namespace octet::checkpoint

@@ -71,6 +71,10 @@ class Snapshots {
     SlotWriter slot;
     std::int64_t step = -1;  // -1: there is no snapshot
   };
+  struct Failure {
+    std::string what;    // "the snapshot of step 12 was not taken"
+    std::string reason;  // "": nothing failed
+  };
   void wait();
   Room& oldest();
   Manifest fetch(const Replica& replica);
@@ -82,8 +86,8 @@ class Snapshots {
   std::vector<std::byte> early_;  // the entries that are not steady
   std::unique_ptr<Stream> copies_;
   std::future<void> copied_;
-  std::future<std::string> pending_;  // gives the failure
-  std::string trouble_;               // the last failure that was told
+  std::future<Failure> pending_;
+  std::string trouble_;  // the reason of the last failure, which is told once
   double took_s_ = 0;
 };
 
