@@ -9,7 +9,17 @@
 namespace octet::testing {
 namespace {
 
-class SuperviseHosts : public SupervisedHosts {};
+class SuperviseHosts : public SupervisedHosts {
+ protected:
+  // The supervisors of these hosts end with 0, and their run is the undisturbed one.
+  void expect_reference_from(const std::vector<int>& hosts) {
+    for (const int host : hosts) {
+      const ProgramResult result = end_of(host);
+      EXPECT_EQ(result.code, 0) << result.err;
+    }
+    EXPECT_TRUE(is_reference());
+  }
+};
 
 const std::string kRun =
     "--training.steps=60 --training.global_batch_size=12 --training.micro_batch_size=1 --checkpoint.interval=10 ";
@@ -19,11 +29,7 @@ TEST_F(SuperviseHosts, TwoHostsTrainTheRunOfOne) {
   make_reference(4, options);
   const Hosts hosts(2);
   start(hosts, 2, "", options);
-  for (int host = 0; host < 2; ++host) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({0, 1});
   ASSERT_EQ(attempts().size(), 1u);
   EXPECT_EQ(attempts()[0]["nodes"], Json({"host0", "host1"}));
   EXPECT_EQ(attempts()[0]["ranks"], 4);
@@ -41,11 +47,7 @@ TEST_F(SuperviseHosts, PodsOfAnIndexedJob) {
   const Hosts hosts(2);
   variables_ = [](int host) { return concat("JOB_COMPLETION_INDEX=", host); };
   start(hosts, 1, "", options + "--comm.interface=10.91.0.0/16 ", "10.91.0.[1-2]");
-  for (int host = 0; host < 2; ++host) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({0, 1});
 }
 
 // A PyTorchJob tells its pods the name of the first one alone. The ranks must not take the pods' RANK for theirs.
@@ -58,11 +60,7 @@ TEST_F(SuperviseHosts, PodsOfAPyTorchJob) {
                   " WORLD_SIZE=2 MASTER_PORT=23456 MASTER_ADDR=", Hosts::address(0));
   };
   start(hosts, 2, "", options, "auto");
-  for (int host = 0; host < 2; ++host) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({0, 1});
   const ProgramResult bare = run_.run("train run.toml", concat("exec env ", variables_(1), " "));
   EXPECT_TRUE(refused(bare, 2, "WORLD_SIZE=2 is set, but LOCAL_RANK is not", "start `octet launch --hosts auto -n auto"));
 }
@@ -131,11 +129,7 @@ TEST_F(SuperviseHosts, ASpareTakesThePlaceOfASlowHost) {
     const SlowProcess slow(run_.pid_of_rank(1));
     ASSERT_TRUE(comes_true(60, [&] { return node_log(0).find("; saves, and a spare takes its place") != std::string::npos; }));
   }
-  for (int host = 0; host < 3; ++host) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({0, 1, 2});
   ASSERT_EQ(attempts().size(), 2u);
   EXPECT_TRUE(says(attempts()[0]["next"], "restarts without node1 (host1), because rank 1 computes ")) << attempts()[0]["next"];
   EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host2"}));
@@ -152,11 +146,7 @@ TEST_F(SuperviseHosts, AnotherNodeCoordinatesAfterTheCoordinator) {
   start(hosts, 1, "--spares 1", options + "--resume none --run.set_aside=true ");
   ASSERT_TRUE(reaches(12));
   hosts.power_off(0);
-  for (const int host : {1, 2}) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({1, 2});
   ASSERT_EQ(attempts().size(), 2u);
   EXPECT_EQ(attempts()[1]["coordinator"]["node"], 1);
   EXPECT_GE(attempts()[1]["from_step"], 10);
@@ -176,11 +166,7 @@ TEST_F(SuperviseHosts, ALostHostCostsTheStepsSinceItsLastSnapshot) {
   hosts.power_off(1);
   ASSERT_TRUE(comes_true(60, [&] { return attempts().size() == 2 && step() >= 27; }));
   hosts.power_off(0);  // the coordinator
-  for (const int host : {2, 3}) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({2, 3});
   const std::vector<Json> all = attempts();
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[1]["nodes"], Json({"host0", "host2"}));
@@ -203,11 +189,7 @@ TEST_F(SuperviseHosts, AnotherReplicaGivesTheStateOfALostHost) {
   start(hosts, 1, "--spares 1", options);
   ASSERT_TRUE(reaches(12));
   hosts.power_off(0);
-  for (const int host : {1, 2}) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({1, 2});
   ASSERT_EQ(attempts().size(), 2u);
   EXPECT_EQ(attempts()[1]["nodes"], Json({"host2", "host1"}));
   EXPECT_GE(attempts()[1]["from_step"], 5);
@@ -225,11 +207,7 @@ TEST_F(SuperviseHosts, ACoordinatorThatIsStartedAgainGoesOn) {
   ::kill(only_child_of(supervisors_[0]->pid()), SIGKILL);
   EXPECT_EQ(end_of(0).code, 128 + SIGKILL);
   start_on(hosts, 0);
-  for (const int host : {0, 1}) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({0, 1});
   const std::vector<Json> all = attempts();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0]["code"], 78);
@@ -251,11 +229,7 @@ TEST_F(SuperviseHosts, AnAttemptThatNobodyHeardOf) {
   Json unheard = json_of(read_file(run_ / "out/attempts/00000001.json"));
   unheard["attempt"] = 2;
   write_text(run_ / "out/attempts/00000002.json", unheard.dump());
-  for (const int host : {1, 2}) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({1, 2});
   const std::vector<Json> all = attempts();
   ASSERT_EQ(all.size(), 3u);
   EXPECT_TRUE(says(all[1]["what"], "node0 (10.91.0.1), which coordinated, has been silent for 1 s")) << all[1];
@@ -340,11 +314,7 @@ TEST_F(SuperviseHosts, GoesOnWithoutAHostThatIsAskedToLeave) {
   ASSERT_TRUE(reaches(3));
   ::kill(only_child_of(supervisors_[1]->pid()), SIGTERM);
   EXPECT_EQ(end_of(1).code, 75);
-  for (const int host : {0, 2}) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({0, 2});
   EXPECT_EQ(attempts()[0]["next"], "restarts without the hosts that were asked to leave");
 }
 
@@ -383,11 +353,7 @@ TEST_F(SuperviseHosts, TellsWhichHostItExcludes) {
     victim = run_.pid_of_rank(1);
     ::kill(victim, SIGKILL);
   }
-  for (int host = 0; host < 3; ++host) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  EXPECT_TRUE(is_reference());
+  expect_reference_from({0, 1, 2});
   ASSERT_EQ(attempts().size(), 3u);
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host2"}));
   EXPECT_EQ(read_file(run_ / "excluded"), "host1|137|rank 1 was killed by signal 9 (SIGKILL)\n");
