@@ -41,7 +41,7 @@ std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<
   std::sort(nodes.begin(), nodes.end(), [&](int a, int b) { return order(a) < order(b); });
   nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(wanted)));
   std::sort(nodes.begin(), nodes.end());
-  // Who ran ranks before runs the same ones again, because their snapshots are in its memory.
+  // A node that ran ranks before runs the same ones again, because it has their snapshots in memory.
   std::vector<int> places(nodes.size(), -1);
   for (std::size_t i = 0; i < std::min(nodes.size(), ran_before.size()); ++i) {
     if (contains(nodes, ran_before[i])) places[i] = ran_before[i];

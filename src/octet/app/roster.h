@@ -26,7 +26,8 @@ class Roster {
   bool is_slow(int node) const { return slow_.contains(node); }
   int unfit() const { return static_cast<int>(unfit_.size()); }
   // The nodes that run ranks next, in the order of their ranks: at most `wanted` of those that are here. Suspects and slow nodes are
-  // chosen last, and of the others those that ran before first. Who ran before keeps its ranks, as far as there are as many.
+  // chosen last, and of the others those that ran before first. A node that ran ranks before keeps them, unless too few
+  // nodes are left.
   std::vector<int> choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const;
 
  private:

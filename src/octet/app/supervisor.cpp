@@ -452,8 +452,7 @@ int Supervisor::finish(int code) {
 }
 
 std::string Supervisor::news() const {
-  return text_of(
-      Order{.attempt = has_begun_ ? known_attempt_ : 0,
+  return text_of(Order{.attempt = has_begun_ ? known_attempt_ : 0,
                        .job = job_,
                        .saved = has_saved_,
                        .ranks = {.count = 0, .all = 0},

@@ -66,8 +66,8 @@ Supervisor::Role Supervisor::search() {
       if (answer == Answer::welcome) return Role::member;
       lower_lives = lower_lives || (place.node < me() && answer == Answer::searching);
     }
-    if (!lost && !fresh_ && newest &&
-        newest->job == job_) {  // this node has been started again, and heard of the job from others
+    // This node has been started again, and heard of the job from others.
+    if (!lost && !fresh_ && newest && newest->job == job_) {
       lost = {newest->coordinator, newest->coordinator_host};
       lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }

@@ -21,7 +21,7 @@ class SnapshotMemory {
   // Makes empty slots for the ranks of this host. They take memory as ranks fill them. Throws Error{internal}.
   explicit SnapshotMemory(int ranks);
   int ranks() const { return static_cast<int>(files_.size()) / (2 * kSlotsPerRank); }
-  // Of a rank of this host, counted from 0.
+  // The slots of one rank. The ranks of a host are counted from 0.
   std::vector<SnapshotSlot> slots(int local_rank) const;
   // "OCTET_SNAPSHOTS=...", for the environment of a rank of this host, counted from 0.
   std::string variable(int local_rank) const;

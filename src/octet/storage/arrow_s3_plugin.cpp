@@ -100,7 +100,7 @@ std::int32_t run(const Requests& counted, char* error, std::size_t error_size, C
   return counted.may_pass ? kOctetStoreNoAnswer : kOctetStoreRefused;
 }
 
-// The same on the thread of the caller.
+// Runs the call on the thread of the caller, and returns its outcome in the same way.
 template <class Call>
 std::int32_t run_here(const char* path, char* error, std::size_t error_size, Call&& call) {
   Requests counted{.path = path};

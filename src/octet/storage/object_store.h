@@ -38,7 +38,7 @@ bool is_object_url(std::string_view text);
 // the end is left out.
 ObjectUrl parse_object_url(std::string_view text);
 
-// The service refused, or gave no answer. Error{data} "URL: REASON". That an object is not there is no error.
+// The service refused, or gave no answer. Error{data} "URL: REASON". An object that is not there is no error.
 class StoreError : public Error {
  public:
   enum class Fault : std::uint8_t {
@@ -72,8 +72,8 @@ class ObjectStore {
 
   // Returns nothing if the service says that there is no such object.
   std::optional<FoundObject> find(const ObjectUrl& url);
-  // All objects below the folder, in subfolders too, sorted by name. None if the service says that there are none; if there is no
-  // such bucket, it throws.
+  // All objects below the folder, in subfolders too, sorted by name. The list is empty if the service
+  // says that there are none. Throws if there is no such bucket.
   std::vector<ListedObject> list(const ObjectUrl& folder);
   // Fills `out` with the bytes of an object of `size` bytes from `offset` on. Also throws if there is no such object.
   void get(const ObjectUrl& url, std::uint64_t size, std::uint64_t offset, std::span<std::byte> out);

@@ -81,7 +81,7 @@ StragglerRecord record_of(std::int64_t step, int rank, const std::string& name, 
 // "rank 13 (node1 GPU 5) computes 18 % slower than the median since step 4,200: 1,215 MHz, others 1,755; ..."; or "rank 13
 // (node1 GPU 5) is as fast as the others again since step 5,100".
 std::string sentence_of(const StragglerRecord& record);
-// Those that have become stragglers since `started` (UTC) and are still, in the order of their ranks. `records` are in the
+// The stragglers that were found since `started` (UTC) and have not recovered, in the order of their ranks. `records` are in the
 // order of their file.
 std::vector<StragglerRecord> standing(const std::vector<StragglerRecord>& records, std::string_view started);
 

@@ -97,13 +97,13 @@ class Trainer {
   // newer than all in run.output_dir. All ranks call it together.
   void fetch_newer_checkpoint();
   void consult_remote();
-  // As judge_history(), for the checkpoints there.
+  // Does for the checkpoints there what judge_history() does for those in run.output_dir.
   void judge_remote();
   // Copies the checkpoint of a step of run.output_dir there, behind training; 0: there is none.
   void copy_to_remote(std::int64_t step);
   // Waits until the newest checkpoint is there. Returns why it is not, or "".
   std::string wait_for_remote();
-  // The same at the end of a run, which then fails.
+  // Waits like wait_for_remote(), at the end of a run, and throws Error{internal} if the checkpoint is not there.
   void demand_remote();
   void start_engine();
   // Whether the run goes on from weights of a model directory, not from random ones.

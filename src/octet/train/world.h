@@ -35,7 +35,7 @@ class World {
   bool is_first() const { return rank_ == 0; }
   // "rank 3 (node1 GPU 3)", or "rank 3 (node1)" without a GPU.
   const std::string& name() const { return name_; }
-  // Of this machine, if this rank computes on one; otherwise -1.
+  // The number of the GPU on this machine that the rank computes on; -1 without one.
   int gpu() const { return gpu_; }
   const parallel::Mesh& mesh() const { return mesh_; }
   // The device that this rank computes on. Each rank has its own GPU.

@@ -41,7 +41,7 @@ class Nvml {
   }
   // Null if NVML knows no such GPU.
   NvmlDevice find(const std::string& bus_id) const;
-  // Of the multiprocessors.
+  // The present clock of the multiprocessors.
   std::optional<int> clock_mhz(NvmlDevice device) const;
   // The bits that say why the clock is held down.
   std::optional<unsigned long long> slowdown(NvmlDevice device) const;
