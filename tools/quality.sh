@@ -1,30 +1,44 @@
 #!/usr/bin/env bash
-# tools/quality.sh [NAME...]: measures what FP8 costs in loss, on a machine with one or several GPUs. Trains configs/quality-380m.toml on
-# the sources of this machine's Python packages, once for each NAME below (default: all). Each GPU takes one run at a time. Then makes the
-# table and report.html of docs/measurements/quality-379m.md, and their picture (loss-light.svg, loss-dark.svg). Complete runs are kept, so
-# several calls can share the work. The program octet comes from OCTET_BIN (default build/release). Everything goes to OUT (default
-# out/quality).
+# tools/quality.sh [NAME...]: measures what FP8 and the fast settings cost in loss, on a machine with one or several GPUs. Trains
+# configs/quality-380m.toml on the sources of this machine's Python packages, once for each NAME below (default: all) and each of SEEDS
+# (default "1 2 3"). A seed gives the weights and the order of the data, so runs of one seed see the same batches. Each GPU takes the next
+# run that nobody has begun. After MINUTES (default: no limit) the runs are asked to save; the next call goes on with them, and then with
+# the rest. A complete run keeps its figures, but not its checkpoint of 4.5 GB. In the end tools/quality_table.py prints the table of all
+# complete runs. The program octet comes from OCTET_BIN (default build/release). Everything goes to OUT (default out/quality).
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 octet=${OCTET_BIN:-build/release}/octet
 out=${OUT:-out/quality}
+seeds=${SEEDS:-1 2 3}
+ends=$((${MINUTES:-1000000} * 60))  # SECONDS counts from the start of this script
 mkdir -p "$out"
 folders=$(python3 -c 'import glob, sys; print(":".join(f for p in sys.path if p for f in glob.glob(p + "/nvidia/*/lib")))' 2>/dev/null)
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folders"
 
-# All runs see the same batches. bf16-repeat takes each batch in two halves.
+# bf16-repeat takes each batch in two halves: its difference from bf16 is rounding alone.
+delayed="--precision.recipe=fp8_delayed"
+sixteen="--training.grad_dtype=bf16 --optimizer.state_dtype=bf16 --optimizer.master_weights=false"
 declare -A settings=(
   [bf16]="--precision.recipe=bf16"
   [bf16-repeat]="--precision.recipe=bf16 --training.micro_batch_size=8"
-  [fp8_delayed]="--precision.recipe=fp8_delayed"
+  [fp8_delayed]="$delayed"
   [fp8_current]="--precision.recipe=fp8_current"
   [fp8_rowwise]="--precision.recipe=fp8_rowwise"
   [fp8_block]="--precision.recipe=fp8_block"
-  [fp8_delayed-head-fast]="--precision.recipe=fp8_delayed --precision.head=recipe --precision.accumulation=fast"
-  [fp8_delayed-16-bit]="--precision.recipe=fp8_delayed --training.grad_dtype=bf16 --optimizer.state_dtype=bf16 --optimizer.master_weights=false"
+  [fast-dgrad]="$delayed --precision.accumulation.dgrad=fast"
+  [fast]="$delayed --precision.accumulation=fast"
+  [fp8-head]="$delayed --precision.head=recipe"
+  [fp8-head-fast]="$delayed --precision.head=recipe --precision.accumulation=fast"
+  [16-bit]="$delayed $sixteen"
+  [fp8-moments]="$delayed --optimizer.state_dtype=fp8"
+  [all]="$delayed $sixteen --optimizer.state_dtype=fp8 --precision.head=recipe --precision.accumulation=fast"
 )
 names=("$@")
-[ $# -gt 0 ] || names=(bf16 bf16-repeat fp8_block fp8_current fp8_delayed fp8_rowwise fp8_delayed-head-fast fp8_delayed-16-bit)
+[ $# -gt 0 ] || names=(bf16 bf16-repeat fp8_delayed fp8_current fp8_rowwise fp8_block fast-dgrad fast fp8-head fp8-head-fast 16-bit
+  fp8-moments all)
+for name in "${names[@]}"; do
+  [ -n "${settings[$name]:-}" ] || { echo "tools/quality.sh: no setting is called $name; there are ${!settings[*]}" >&2; exit 2; }
+done
 
 if [ ! -e "$out/corpus.json" ]; then
   texts=$(realpath "$out")/texts
@@ -37,25 +51,28 @@ if [ ! -e "$out/corpus.json" ]; then
   "$octet" data prepare --input "$out/texts" --tokenizer byte --output "$out/corpus" || exit 1
 fi
 
-gpus=$(nvidia-smi --list-gpus | wc -l)
-train_on() {  # GPU NAME...
-  local gpu=$1 name
-  shift
-  for name in "$@"; do
-    [ ! -e "$out/$name/done" ] || continue
-    # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$gpu "$octet" train configs/quality-380m.toml --run.device=cuda --run.name="$name" --run.output_dir="$out/$name" \
-      --data.source="[{path=\"$out/corpus\"}]" ${settings[$name]} >"$out/$name.log" 2>&1 && touch "$out/$name/done"
-    tail -n 1 "$out/$name.log" | sed "s/^/$name: /"
+train() {  # GPU SEED NAME: a run that was asked to save goes on
+  local gpu=$1 seed=$2 name=$3 run=$out/$2/$3
+  # shellcheck disable=SC2086
+  CUDA_VISIBLE_DEVICES=$gpu timeout --signal=TERM $((ends - SECONDS)) "$octet" train configs/quality-380m.toml --run.device=cuda \
+    --run.seed="$seed" --run.name="$name" --run.output_dir="$run" --data.source="[{path=\"$out/corpus\"}]" \
+    ${settings[$name]} >>"$run.log" 2>&1 && touch "$run/done" && rm -r "$run/checkpoints"
+  tail -n 1 "$run.log" | sed "s/^/$name, seed $seed: /"
+}
+work() {  # GPU
+  local seed name
+  for seed in $seeds; do
+    mkdir -p "$out/$seed"
+    for name in "${names[@]}"; do
+      [ $((ends - SECONDS)) -gt 30 ] || return
+      [ -e "$out/$seed/$name/done" ] || ! mkdir "$claims/$seed-$name" 2>/dev/null || train "$1" "$seed" "$name"
+    done
   done
 }
-for ((gpu = 0; gpu < gpus; ++gpu)); do
-  share=()
-  for ((i = gpu; i < ${#names[@]}; i += gpus)); do share+=("${names[$i]}"); done
-  train_on "$gpu" "${share[@]}" &
-done
+claims=$(mktemp -d)
+gpus=$(nvidia-smi --list-gpus | wc -l)
+for ((gpu = 0; gpu < gpus; ++gpu)); do work "$gpu" & done
 wait
+rm -r "$claims"
 
-complete=()
-for name in "${names[@]}"; do if [ -e "$out/$name/done" ]; then complete+=("$out/$name"); fi; done
-[ ${#complete[@]} -gt 0 ] && "$octet" report "${complete[@]}" --output "$out" --picture "$out/loss.svg" --title "BF16 and FP8 on the same batches"
+python3 tools/quality_table.py "$octet" "$out"
