@@ -12,6 +12,9 @@
 #                        recovery-memory and recovery-8b
 #   snapshots            what snapshots in memory cost
 #   replicas             runs on all GPUs whose ranks compare their bits after every step, in all recipes
+#   families             small runs of the families, of mixtures, adapters and offloaded states on all GPUs, against one GPU
+#   test:FILTER          the tests of one GPU that match, such as test:PageLock*
+#   work                 the parts of the list `work` below that have not passed yet, the most valuable first, within MINUTES (default 8)
 #   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
 # elsewhere. cuBLAS, cuDNN and NCCL come from the system's folders or Python's nvidia/*/lib, and libraries that were copied along, such as
@@ -96,6 +99,7 @@ rows=(
   "8b-current llama3.1-8b $narrow $long --precision.recipe=fp8_current"
   "8b-rowwise llama3.1-8b $narrow $long --precision.recipe=fp8_rowwise"
   "8b-block llama3.1-8b $narrow $long --precision.recipe=fp8_block"
+  "8b-dgrad llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.accumulation.dgrad=fast"
   "8b-all llama3.1-8b $narrow $long $all"
   "8b-short-delayed llama3.1-8b $narrow $short --precision.recipe=fp8_delayed"
   "8b-short-bf16 llama3.1-8b $narrow $short --precision.recipe=bf16"
@@ -107,6 +111,8 @@ rows=(
   "8b-full-delayed llama3.1-8b $narrow $long $lean --activation_checkpoint.mode=full --precision.recipe=fp8_delayed"
   "8b-full-bf16 llama3.1-8b $narrow $long --activation_checkpoint.mode=full --precision.recipe=bf16"
   "8b-2k-delayed llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed"
+  "8b-2k-dgrad llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed --precision.accumulation.dgrad=fast"
+  "8b-2k-all llama3.1-8b $narrow $two_k $lean $all"
   "8b-2k-current llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_current"
   "8b-2k-block llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_block"
   "8b-2k-bf16 llama3.1-8b $narrow $two_k --precision.recipe=bf16"
@@ -309,6 +315,65 @@ run_replicas() {
   return $status
 }
 
+# families: NAME MESH OPTION... trains 20 steps on all GPUs and on one, and saves. The last losses must agree within half a per cent.
+wide="--model.hidden_size=256 --model.num_attention_heads=8"
+qwen3_moe="--model.model_type=qwen3_moe $wide --model.num_key_value_heads=4 --model.head_dim=32 --model.num_experts=8 \
+  --model.num_experts_per_tok=2 --model.moe_intermediate_size=128 --model.norm_topk_prob=true"
+families=(
+  "gpt-neo shard=$gpus --model.config=gpt-neo-1.3b $wide --model.num_hidden_layers=2 --model.vocab_size=256"
+  "qwen2 shard=$gpus --model.model_type=qwen2 $wide --model.num_key_value_heads=4"
+  "qwen3-tensor tensor=$gpus --model.model_type=qwen3 $wide --model.num_key_value_heads=4 --model.head_dim=32"
+  "qwen3-moe shard=$gpus --parallel.expert=2 $qwen3_moe"
+  "qwen3-moe-dense shard=$gpus --parallel.expert=2 $qwen3_moe --model.num_hidden_layers=4 --model.decoder_sparse_step=2"
+  "router-biases shard=$gpus --parallel.expert=2 $qwen3_moe --model.router_bias_update_rate=0.001"
+  "offload shard=$gpus $wide --model.num_key_value_heads=4 --optimizer.offload=true --parallel.gradients=sharded"
+  "fp8-moments shard=$gpus $wide --model.num_key_value_heads=4 --optimizer.state_dtype=fp8"
+)
+run_family() {  # NAME MESH OPTION...
+  local name=$1 mesh=$2 run="$out/families" n status=0
+  shift 2
+  prepare_corpus || return
+  for n in 1 "$gpus"; do
+    rm -rf "$run"
+    [ "$n" -eq 1 ] && layout="" || layout="--parallel.$mesh"
+    options=()
+    for option in "$@"; do [[ $n -eq 1 && $option == --parallel.* ]] || options+=("$option"); done
+    "$bin/octet" launch -n "$n" -- train configs/quickstart.toml --run.device="${DEVICE:-cuda}" --data.source="[{path=\"$corpus\"}]" \
+      --run.output_dir="$run" --training.steps=20 --training.micro_batch_size=2 --training.global_batch_size=$((2 * gpus)) \
+      --evaluation.interval=0 --checkpoint.interval=10 $layout "${options[@]}" >"$out/families-$name-$n.log" 2>&1 ||
+      { status=1; tail -n 3 "$out/families-$name-$n.log"; }
+    cp "$run/metrics.jsonl" "$out/families-$name-$n.jsonl" || status=1
+  done
+  python3 -c '
+import json, sys
+one, all = ([json.loads(line) for line in open(path)][-1] for path in sys.argv[1:])
+print("last loss:", one["loss"], "on one GPU,", all["loss"], "on all, after step", all["step"])
+sys.exit(one["step"] != 20 or all["step"] != 20 or abs(one["loss"] - all["loss"]) > 0.005 * one["loss"])
+' "$out/families-$name-1.jsonl" "$out/families-$name-$gpus.jsonl" || status=1
+  return $status
+}
+
+# What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
+work=(
+  "test:PageLock* 1 60"
+  "row:8b-2k-dgrad 1 60"
+  "snapshots 2 240"
+  "families 2 240"
+  "mesh:lora:$gpus 2 120"
+  "mesh:offload:$gpus 2 200"
+  "ranks 2 400"
+)
+work_off() {
+  local ends=$((SECONDS + ${MINUTES:-8} * 60)) entry name needs seconds
+  for entry in "${work[@]}"; do
+    read -r name needs seconds <<<"$entry"
+    [ "$gpus" -ge "$needs" ] && [ ! -e "$out/done-$name" ] && [ $((ends - SECONDS)) -ge "$seconds" ] || continue
+    local before=${#verdict[@]}
+    run_part "$name"
+    printf '%s\n' "${verdict[@]:before}" | grep -q ^FAIL || touch "$out/done-$name"
+  done
+}
+
 # Installs WHEEL with octet[cuda]. Without a network it uses the NVIDIA libraries of this machine's Python instead. The program must find
 # them without LD_LIBRARY_PATH.
 run_wheel() (
@@ -334,7 +399,8 @@ PYTHON
   return $status
 )
 
-for name in "$@"; do
+run_part() {
+  local name=$1 tool run row recipe family
   case $name in
     doctor) part doctor run_doctor ;;
     tests) part tests run_tests ;;
@@ -353,6 +419,9 @@ for name in "$@"; do
       part bench-comm "$bin/octet" bench comm --json "$out/comm.json"
       ;;
     wheel) part wheel run_wheel ;;
+    families) for family in "${families[@]}"; do part "${family%% *}" run_family $family; done ;;
+    test:*) part "$name" "$(test_program)" --gtest_filter="${name#test:}" ;;
+    work) work_off ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
     row:*) for row in "${rows[@]}"; do if [ "${row%% *}" = "${name#row:}" ]; then part "${row%% *}" run_row $row; fi; done ;;
     mesh:*:*)
@@ -361,7 +430,8 @@ for name in "$@"; do
       ;;
     *) echo "tools/gpu.sh: unknown part $name" >&2; exit 2 ;;
   esac
-done
+}
+for name in "$@"; do run_part "$name"; done
 printf '\n'
 printf '%s\n' "${verdict[@]}"
 ! printf '%s\n' "${verdict[@]}" | grep -q ^FAIL
