@@ -19,6 +19,15 @@ void visit_fields(R& r, auto&& visit) {
   visit(Field{.name = "maybe", .range = kPositive}, r.maybe);
 }
 
+struct Parts {
+  std::string first = "auto", second = "auto";
+};
+template <FieldsOf<Parts> R>
+void visit_fields(R& r, auto&& visit) {
+  visit(Field{.name = "first", .choices = "auto | fast"}, r.first);
+  visit(Field{.name = "second", .choices = "auto | fast"}, r.second);
+}
+
 struct Tree {
   bool yes = false;
   std::uint64_t big = 0;
@@ -29,6 +38,7 @@ struct Tree {
   Leaf leaf;
   std::optional<Leaf> extra;
   std::vector<Leaf> leaves;
+  Parts parts;
 };
 template <FieldsOf<Tree> R>
 void visit_fields(R& r, auto&& visit) {
@@ -41,6 +51,7 @@ void visit_fields(R& r, auto&& visit) {
   visit(Field{.name = "leaf"}, r.leaf);
   visit(Field{.name = "extra"}, r.extra);
   visit(Field{.name = "leaves"}, r.leaves);
+  visit(Field{.name = "parts", .single = true}, r.parts);
 }
 
 std::string read(const std::string& text, Tree& tree) {
@@ -49,6 +60,21 @@ std::string read(const std::string& text, Tree& tree) {
 std::string read(const std::string& text) {
   Tree tree;
   return read(text, tree);
+}
+
+TEST(Fields, OneStringStandsForARecordWhoseMembersAreEqual) {
+  const auto after = [](const std::string& text) {
+    Tree tree;
+    EXPECT_EQ(read(text, tree), "");
+    return to_toml(*to_node(tree).find("parts"));
+  };
+  EXPECT_EQ(after(""), "\"auto\"");
+  EXPECT_EQ(after("parts = 'fast'"), "\"fast\"");
+  EXPECT_EQ(after("parts = { second = 'fast' }"), R"({ first = "auto", second = "fast" })");
+  EXPECT_EQ(after("[parts]\nfirst = 'fast'\nsecond = 'fast'"), "\"fast\"");
+  EXPECT_EQ(read("parts = 'slow'"), "f:1: parts = \"slow\": must be one of auto | fast");
+  EXPECT_EQ(read("parts.first = 'slow'"), "f:1: parts.first = \"slow\": must be one of auto | fast");
+  EXPECT_EQ(read("parts = 3"), "f:1: parts = 3: must be a string, not a whole number");
 }
 
 TEST(Fields, ReadsEveryKind) {
@@ -111,11 +137,11 @@ TEST(Fields, BecomesATreeAndAListOfPaths) {
   Tree tree;
   tree.leaves.emplace_back();
   EXPECT_EQ(to_json(to_node(tree)).dump(),
-            R"({"yes":false,"big":0,"small":0,"choice":"auto","names":[],"pair":[0.0,1.0],"leaf":{"number":1},"leaves":[{"number":1}]})");
+            R"({"yes":false,"big":0,"small":0,"choice":"auto","names":[],"pair":[0.0,1.0],"leaf":{"number":1},"leaves":[{"number":1}],"parts":"auto"})");
   std::vector<std::string> paths;
   for (const KeyDescription& key : describe_keys<Tree>()) paths.push_back(key.path);
   EXPECT_EQ(paths, (std::vector<std::string>{"yes", "big", "small", "choice", "names", "pair", "leaf.number", "leaf.maybe", "extra.number",
-                                             "extra.maybe", "leaves.number", "leaves.maybe"}));
+                                             "extra.maybe", "leaves.number", "leaves.maybe", "parts", "parts.first", "parts.second"}));
 }
 
 TEST(Fields, KeysAreDescribed) {

@@ -110,12 +110,16 @@ TEST(Recipes, OptionsReachTheOperandsTheyAreFor) {
   for (const char* name : {"fp8_rowwise", "fp8_block", "mxfp8"}) {
     EXPECT_EQ(make_recipe(name, {.format = "hybrid"}).g.format, Fp8Format::e4m3) << name;
   }
-  const Recipe fast = make_recipe("fp8_block", {.accumulation = "fast"});
-  const Recipe precise = make_recipe("fp8_current", {.accumulation = "precise"});
+  const Recipe fast = make_recipe("fp8_block", {.accumulation = {"fast", "fast", "fast"}});
+  const Recipe precise = make_recipe("fp8_current", {.accumulation = {.fprop = "precise"}});
+  const Recipe fast_dgrad = make_recipe("fp8_delayed", {.accumulation = {.dgrad = "fast"}});
   EXPECT_EQ(fast.fprop, Accumulation::fast);
   EXPECT_EQ(fast.dgrad, Accumulation::fast);
   EXPECT_EQ(fast.wgrad, Accumulation::fast);
   EXPECT_EQ(precise.fprop, Accumulation::precise);
+  EXPECT_EQ(fast_dgrad.fprop, Accumulation::fast);  // as fp8_delayed has it
+  EXPECT_EQ(fast_dgrad.dgrad, Accumulation::fast);
+  EXPECT_EQ(fast_dgrad.wgrad, Accumulation::precise);
   EXPECT_TRUE(make_recipe("fp8_rowwise", {.wgrad = "bf16"}).wgrad_bf16);
   // In BF16 recipes these options have nothing to keep in BF16.
   EXPECT_FALSE(make_recipe("bf16", {.wgrad = "bf16"}).wgrad_bf16);
@@ -134,7 +138,8 @@ TEST(Recipes, RefuseWhatTheyDoNotKnow) {
   EXPECT_EQ(refusal("bf16", {.amax_compute_algo = "mean"}),
             "precision.amax_compute_algo = \"mean\": must be max | most_recent (did you mean max?)");
   EXPECT_EQ(refusal("bf16", {.power_of_2 = "yes"}), "precision.power_of_2 = \"yes\": must be auto | true | false");
-  EXPECT_EQ(refusal("bf16", {.accumulation = "slow"}), "precision.accumulation = \"slow\": must be auto | fast | precise");
+  EXPECT_EQ(refusal("bf16", {.accumulation = {.dgrad = "slow"}}),
+            "precision.accumulation.dgrad = \"slow\": must be auto | fast | precise");
   EXPECT_EQ(refusal("bf16", {.wgrad = "fp64"}), "precision.wgrad = \"fp64\": must be recipe | bf16");
   EXPECT_EQ(refusal("bf16", {.head = "bf15"}), "precision.head = \"bf15\": must be bf16 | recipe (did you mean bf16?)");
   EXPECT_EQ(refusal("bf16", {.amax_history_len = 0}), "precision.amax_history_len = 0: must be at least 1");

@@ -46,7 +46,7 @@ struct Field {
   std::string choices = "";     // of a string: "a | b | c", or "" for any
   Range range = kAnyNumber;
   bool number = false;          // of a string: a number without quotes may stand for it
-  bool single = false;          // of a list of strings: one string may stand for a list of it alone
+  bool single = false;          // of a list of strings: one string may stand for a list of it alone; of a record: for every member
   bool s3 = false;              // of a path: s3://BUCKET/PREFIX may stand for it
 };
 
@@ -219,12 +219,26 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
     for (std::size_t i = 0; i < list.size(); ++i) member[i] = list[i];
   } else {
     static_assert(Record<T>, "a member of a type that fields.h does not know");
-    read_record(member, value, source, path);
+    if (field.single && value.kind != Kind::table) {
+      visit_fields(member, [&](const Field& inner, auto& each) { read_field(each, inner, value, source, path); });
+    } else {
+      read_record(member, value, source, path);
+    }
   }
 }
 
+namespace detail {
+inline TomlNode single_node(TomlNode table) {
+  const std::string& first = table.entries.front().value.string;
+  for (const TomlEntry& entry : table.entries) {
+    if (entry.value.string != first) return table;
+  }
+  return TomlNode::of(first);
+}
+}  // namespace detail
+
 // The value as a tree; a record's fields in the order of their declaration, help as comments; empty optionals and lists of
-// records are absent.
+// records are absent. A record for which one string may stand becomes this string if all of its members are equal.
 template <class T>
 TomlNode to_node(const T& value) {
   TomlNode node;
@@ -242,7 +256,9 @@ TomlNode to_node(const T& value) {
       std::string comment(field.help);
       const char* const among = detail::kIsVector<std::remove_cvref_t<decltype(member)>> ? "Any of " : "One of ";
       if (!field.choices.empty()) comment += (comment.empty() ? "" : " ") + (among + field.choices) + ".";
-      node.entries.push_back({.key = std::string(field.name), .value = to_node(member), .comment = std::move(comment)});
+      TomlNode inner = to_node(member);
+      if (field.single && inner.kind == TomlNode::Kind::table) inner = detail::single_node(std::move(inner));
+      node.entries.push_back({.key = std::string(field.name), .value = std::move(inner), .comment = std::move(comment)});
     });
   } else {
     node = TomlNode::of(value);
@@ -284,6 +300,10 @@ void describe_key(std::vector<KeyDescription>& keys, const T& value, const Field
     });
   };
   if constexpr (Record<T>) {
+    if (field.single) {
+      const std::string value_text = to_toml(single_node(to_node(value)));
+      keys.push_back({.path = path, .option = option, .field = field, .type = "string or table", .default_value = value_text});
+    }
     describe_members(value, option);
   } else if constexpr (HolderOfRecords<T>) {
     describe_members(typename T::value_type{}, kIsVector<T> ? option + ".0" : option);

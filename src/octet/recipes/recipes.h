@@ -18,7 +18,7 @@ Recipe make_mxfp8(const Options& options);
 Recipe make_per_tensor(const Options& options, ScaleSource source);
 // Whether scales are powers of 2: options.power_of_2, or `automatic` if the option is auto.
 bool power_of_2(const Options& options, bool automatic);
-// Applies options.accumulation to all three GEMMs unless it is auto.
+// Applies options.accumulation to the three GEMMs, except where it is auto.
 void set_accumulation(Recipe& recipe, const Options& options);
 
 }  // namespace octet::recipes

@@ -64,8 +64,12 @@ bool power_of_2(const Options& options, bool automatic) {
 }
 
 void set_accumulation(Recipe& recipe, const Options& options) {
-  if (options.accumulation == "auto") return;
-  recipe.fprop = recipe.dgrad = recipe.wgrad = options.accumulation == "fast" ? Accumulation::fast : Accumulation::precise;
+  const auto set = [](Accumulation& product, const std::string& option) {
+    if (option != "auto") product = option == "fast" ? Accumulation::fast : Accumulation::precise;
+  };
+  set(recipe.fprop, options.accumulation.fprop);
+  set(recipe.dgrad, options.accumulation.dgrad);
+  set(recipe.wgrad, options.accumulation.wgrad);
 }
 
 std::vector<std::string> recipe_names() {
@@ -85,7 +89,9 @@ Recipe make_recipe(std::string_view name, const Options& options) {
   check_choice("format", options.format, {"hybrid", "e4m3"});
   check_choice("amax_compute_algo", options.amax_compute_algo, {"max", "most_recent"});
   check_choice("power_of_2", options.power_of_2, {"auto", "true", "false"});
-  check_choice("accumulation", options.accumulation, {"auto", "fast", "precise"});
+  check_choice("accumulation.fprop", options.accumulation.fprop, {"auto", "fast", "precise"});
+  check_choice("accumulation.dgrad", options.accumulation.dgrad, {"auto", "fast", "precise"});
+  check_choice("accumulation.wgrad", options.accumulation.wgrad, {"auto", "fast", "precise"});
   check_choice("wgrad", options.wgrad, {"recipe", "bf16"});
   check_choice("head", options.head, {"bf16", "recipe"});
   demand(options.amax_history_len >= 1, ExitCode::config, "precision.amax_history_len = ", options.amax_history_len,

@@ -10,6 +10,12 @@
 
 namespace octet::recipes {
 
+// How each product of a linear layer accumulates on Hopper: auto | fast | precise. auto leaves it to the recipe.
+struct AccumulationOptions {
+  std::string fprop = "auto", dgrad = "auto", wgrad = "auto";
+  bool operator==(const AccumulationOptions&) const = default;
+};
+
 // The settings of [precision] that affect a recipe.
 struct Options {
   std::string format = "hybrid";           // hybrid | e4m3; only for recipes with one scale for each tensor
@@ -18,7 +24,7 @@ struct Options {
   int margin = 0;
   std::string power_of_2 = "auto";         // auto | true | false; fp8_delayed and mxfp8 ignore it
   double amax_epsilon = 0.0;               // fp8_delayed and mxfp8 ignore it
-  std::string accumulation = "auto";       // auto | fast | precise
+  AccumulationOptions accumulation = {};
   std::string wgrad = "recipe";            // recipe | bf16
   std::string head = "bf16";               // bf16 | recipe
   bool weight_transpose_cache = true;

@@ -23,8 +23,18 @@ bool gives(const TomlNode& root, const char* key) {
   return training && training->find(key);
 }
 
+// A preset sets its keys before the others are read, so that a key beside it or after it wins.
+void apply_preset(PrecisionConfig& precision, const TomlNode& root) {
+  const TomlNode* table = root.find("precision");
+  const TomlNode* preset = table ? table->find("preset") : nullptr;
+  if (!preset) return;
+  const bool fast = (preset->raw.empty() ? preset->string : preset->raw) == "fast";
+  precision.accumulation.dgrad = fast ? "fast" : "auto";
+}
+
 // steps and epochs are two ways to say one thing: what is given last counts, and the other becomes 0.
 void read_into(Config& config, const TomlNode& root, const FieldSource& source) {
+  apply_preset(config.precision, root);
   read_record(config, root, source, "");
   TrainingConfig& training = config.training;
   if (gives(root, "epochs") && training.epochs > 0) {

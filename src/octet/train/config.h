@@ -17,6 +17,7 @@
 
 #include "octet/base/fields.h"
 #include "octet/base/json.h"
+#include "octet/recipes/registry.h"
 #include "octet/train/config_architecture.h"
 #include "octet/train/config_evaluation.h"
 #include "octet/train/config_health.h"
@@ -199,8 +200,18 @@ void visit_fields(C& c, auto&& visit) {
 // "bf16 | fp8_block | ...": the registry of recipes, as choices.
 std::string recipe_choices();
 
+struct AccumulationConfig : recipes::AccumulationOptions {};
+template <FieldsOf<AccumulationConfig> C>
+void visit_fields(C& c, auto&& visit) {
+  const char* const choices = "auto | fast | precise";
+  visit(Field{.name = "fprop", .help = "Accumulation of Y = X W^T.", .choices = choices}, c.fprop);
+  visit(Field{.name = "dgrad", .help = "Accumulation of gX = G W.", .choices = choices}, c.dgrad);
+  visit(Field{.name = "wgrad", .help = "Accumulation of gW = G^T X.", .choices = choices}, c.wgrad);
+}
+
 struct PrecisionConfig {
   std::string recipe = "fp8_delayed";
+  std::string preset = "safe";
   std::string format = "hybrid";
   int amax_history_len = 1024;
   std::string amax_compute_algo = "max";
@@ -209,7 +220,7 @@ struct PrecisionConfig {
   bool reduce_amax = true;
   std::string power_of_2 = "auto";
   double amax_epsilon = 0.0;
-  std::string accumulation = "auto";
+  AccumulationConfig accumulation = {};
   std::string wgrad = "recipe";
   std::string head = "bf16";
   std::string attention = "bf16";
@@ -220,6 +231,10 @@ struct PrecisionConfig {
 template <FieldsOf<PrecisionConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "recipe", .help = "Precision of the linear layers.", .choices = recipe_choices()}, c.recipe);
+  visit(Field{.name = "preset",
+              .help = "fast sets accumulation.dgrad = \"fast\", which costs no loss that was measured; keys beside it win.",
+              .choices = "safe | fast"},
+        c.preset);
   visit(Field{.name = "format",
               .help = "FP8 format of per-tensor recipes; hybrid is E4M3 forward and E5M2 for gradients.", .choices = "hybrid | e4m3"},
         c.format);
@@ -242,7 +257,8 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Smallest amax that sets a scale; fp8_delayed ignores it.", .range = kNotNegative},
         c.amax_epsilon);
   visit(Field{.name = "accumulation",
-              .help = "How FP8 products accumulate on Hopper; auto leaves it to the recipe.", .choices = "auto | fast | precise"},
+              .help = "How FP8 products accumulate on Hopper: one word for all, or { fprop, dgrad, wgrad }; auto leaves it to the recipe.",
+              .choices = "auto | fast | precise", .single = true},
         c.accumulation);
   visit(Field{.name = "wgrad", .help = "Precision of the weight gradient of each linear.", .choices = "recipe | bf16"}, c.wgrad);
   visit(Field{.name = "head", .help = "Precision of the output head.", .choices = "bf16 | recipe"}, c.head);
