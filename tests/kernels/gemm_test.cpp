@@ -17,6 +17,9 @@
 #include "octet/kernels/gemm/blas.h"
 #include "octet/kernels/gemm/decode.h"
 #include "octet/kernels/gemm/gemm_plan.h"
+#include "octet/kernels/gemm/tile_sums.h"
+#include "octet/numerics/bounds.h"
+#include "support/emulated_tiles.h"
 #include "support/errors.h"
 #include "support/near.h"
 
@@ -30,7 +33,8 @@ using testing::same_bytes;
 using testing::values_of;
 using Layout = GemmOperand::Layout;
 
-class GemmTest : public ::testing::Test {
+// The products run with BLAS alone, and with the emulated tiles wherever a processor with tiles would use them.
+class GemmTest : public ::testing::TestWithParam<const kernels::cpu::TileKernel*> {
  protected:
   void TearDown() override { set_num_threads(available_cores()); }
 
@@ -92,11 +96,14 @@ class GemmTest : public ::testing::Test {
   Arena& scratch() { return scratch_; }
 
  private:
+  testing::UseTileKernel kernel_{GetParam()};
   std::unique_ptr<Device> device_ = make_device(DeviceKind::cpu);
   std::unique_ptr<Stream> stream_ = device_->make_stream();
   Arena scratch_{*device_, MemoryCategory::workspace, std::size_t{256} << 20};
   std::deque<Buffer> buffers_;
 };
+INSTANTIATE_TEST_SUITE_P(, GemmTest, ::testing::Values(nullptr, &testing::kEmulatedTiles),
+                         [](const auto& info) { return info.param ? "Tiles" : "Blas"; });
 
 // Returns the scale of element [row, k] by the layouts of tensor/quantized.h.
 double scale_at(const GemmOperand& x, const std::vector<double>& scales, std::int64_t row, std::int64_t k) {
@@ -170,7 +177,7 @@ Reference plus(Reference result, const Tensor& c) {
 
 // Bounds the error by ((K + 4) u / (1 - (K + 4) u)) * sum |terms| plus half a unit in the last place of D. This holds for a sum
 // in any order (Higham, 2002, 3.1). Each operand may be rounded once when its scale is applied, and each sum may be multiplied by
-// two scales and added to C.
+// two scales and added to C. Tiles also lose what is below 2^-126.
 ::testing::AssertionResult agrees(const Gemm& op, const Reference& expected, std::int64_t k) {
   const double u = op.d.dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
   const double roundings = static_cast<double>(k + 4) * u, gamma = roundings / (1 - roundings);
@@ -179,7 +186,7 @@ Reference plus(Reference result, const Tensor& c) {
       values_of(op.d), expected.d,
       [&](std::size_t i) {
         const double sum = gamma * expected.magnitude[i];
-        return sum + store * (std::abs(expected.d[i]) + sum) + std::numeric_limits<float>::denorm_min();
+        return sum + store * (std::abs(expected.d[i]) + sum) + tile_dot_error_bound(k, 0);
       },
       op.d.shape[1]);
 }
@@ -196,14 +203,14 @@ TEST(GemmDecode, EqualsTheScalarDecoderForAllCodes) {
   }
 }
 
-TEST_F(GemmTest, OpenBlasRunsOneThreadPerCallAndNoOutdatedKernel) {
+TEST_P(GemmTest, OpenBlasRunsOneThreadPerCallAndNoOutdatedKernel) {
   EXPECT_STRNE(kernels::gemm_core_name(), "Prescott");
   // Slower than any vector kernel, even with sanitizers and on a busy machine.
   const double seconds = kernels::cpu::blas_seconds(128, 128, 128, 1);
   EXPECT_GT(2.0 * 128 * 128 * 128 / seconds, 1e8);
 }
 
-TEST_F(GemmTest, EveryDtypeLayoutAndAddend) {
+TEST_P(GemmTest, EveryDtypeLayoutAndAddend) {
   struct Types {
     DType operand, result;
   };
@@ -231,7 +238,7 @@ TEST_F(GemmTest, EveryDtypeLayoutAndAddend) {
 }
 
 // The factor multiplies the sum, and not C.
-TEST_F(GemmTest, FactorScalesTheProductAlone) {
+TEST_P(GemmTest, FactorScalesTheProductAlone) {
   const std::int64_t m = 37, n = 50, k = 471;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const GemmOperand a = operand(dtype, m, k, Layout::k_last, 1), b = operand(dtype, n, k, Layout::k_first, 2);
@@ -246,7 +253,7 @@ TEST_F(GemmTest, FactorScalesTheProductAlone) {
   }
 }
 
-TEST_F(GemmTest, EveryScaleTile) {
+TEST_P(GemmTest, EveryScaleTile) {
   struct Tiles {
     ScaleTile a, b;
   };
@@ -276,7 +283,7 @@ TEST_F(GemmTest, EveryScaleTile) {
 
 // With K = 1 there is no order of summation to choose. The result is (code * code) * a's scale * b's scale, in this order, plus
 // C, bit for bit.
-TEST_F(GemmTest, OrderOfScalesIsExact) {
+TEST_P(GemmTest, OrderOfScalesIsExact) {
   const std::int64_t m = 40, n = 50;
   for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row}) {
     for (const bool add : {false, true}) {
@@ -299,7 +306,7 @@ TEST_F(GemmTest, OrderOfScalesIsExact) {
   }
 }
 
-TEST_F(GemmTest, SameBitsForAnyNumberOfThreads) {
+TEST_P(GemmTest, SameBitsForAnyNumberOfThreads) {
   struct Case {
     std::int64_t m, n, k;
     DType operand, result;
@@ -328,7 +335,78 @@ TEST_F(GemmTest, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-TEST_F(GemmTest, StridedRows) {
+// Tiles sum in one order of K, whatever the tiles of D, the layouts, and the place of an element in D.
+TEST(GemmTiles, SameBitsForAnyTilesAndLayout) {
+  const testing::UseTileKernel emulated(&testing::kEmulatedTiles);
+  const auto device = make_device(DeviceKind::cpu);
+  constexpr std::int64_t kM = 100, kN = 84, kK = 1100;  // K spans three chunks
+  std::vector<BFloat16> a(kM * kK), b(kN * kK), a_first(a.size()), b_first(b.size());
+  std::vector<float> expected(kM * kN), actual(kM * kN);
+  const Rng rng(1, RngStream::test, 40);
+  const auto fill = [&](std::vector<BFloat16>& x, std::vector<BFloat16>& k_first, std::int64_t rows, std::uint64_t subject) {
+    for (std::int64_t i = 0; i < rows * kK; ++i) {
+      x[static_cast<std::size_t>(i)] = BFloat16(static_cast<float>(rng.normal(static_cast<std::uint64_t>(i) + (subject << 32))));
+      k_first[static_cast<std::size_t>(i % kK * rows + i / kK)] = x[static_cast<std::size_t>(i)];
+    }
+  };
+  fill(a, a_first, kM, 1);
+  fill(b, b_first, kN, 2);
+  const Buffer memory = device->allocate(std::size_t{8} << 20, MemoryCategory::workspace);
+  bool first = true;
+  for (const std::int64_t tile_m : {100, 16, 64}) {
+    for (const std::int64_t tile_n : {84, 32, 48}) {
+      for (const int layouts : {0, 1, 2, 3}) {
+        Gemm op{.a = {.values = Tensor(a.data(), DType::bf16, {kM, kK})},
+                .b = {.values = Tensor(b.data(), DType::bf16, {kN, kK})},
+                .d = Tensor(first ? expected.data() : actual.data(), DType::f32, {kM, kN})};
+        if (layouts & 1) op.a = kernels::transposed_values(Tensor(a_first.data(), DType::bf16, {kK, kM}));
+        if (layouts & 2) op.b = kernels::transposed_values(Tensor(b_first.data(), DType::bf16, {kK, kN}));
+        kernels::GemmPlan plan = kernels::plan_gemm(op);
+        plan.tile_m = tile_m;
+        plan.tile_n = tile_n;
+        kernels::cpu::gemms({&op, 1}, {&plan, 1}, 1, memory.data());
+        EXPECT_TRUE(first || actual == expected) << "tiles of " << tile_m << " x " << tile_n << ", layouts " << layouts;
+        first = false;
+      }
+    }
+  }
+}
+
+// Tiles multiply what BF16 holds exactly, and BLAS the rest: codes whose scales within K are not powers of two.
+TEST_P(GemmTest, TilesTakeOnlyExactOperands) {
+  const auto exact = [&](ScaleTile a, ScaleTile b, float scale) {
+    Gemm op{.a = fp8_operand(Fp8Format::e4m3, a, 140, 300, 41), .b = fp8_operand(Fp8Format::e4m3, b, 133, 300, 42), .d = {}};
+    for (GemmOperand* x : {&op.a, &op.b}) {
+      if (is_block(x->tile)) std::fill_n(x->scale_inv.as<float>(), x->scale_inv.elements(), 0.25f);
+    }
+    if (is_block(a)) op.a.scale_inv.as<float>()[op.a.scale_inv.elements() - 1] = scale;
+    return kernels::cpu::exact_in_tiles(op);
+  };
+  EXPECT_TRUE(exact(ScaleTile::tensor, ScaleTile::tensor, 1));
+  EXPECT_TRUE(exact(ScaleTile::row, ScaleTile::row, 1));
+  EXPECT_TRUE(exact(ScaleTile::mx_1x32, ScaleTile::mx_1x32, 1));
+  EXPECT_TRUE(exact(ScaleTile::block_1x128, ScaleTile::block_128x128, 0x1p-126f));
+  EXPECT_FALSE(exact(ScaleTile::block_1x128, ScaleTile::block_128x128, 0x1p-127f));
+  EXPECT_FALSE(exact(ScaleTile::block_128x128, ScaleTile::block_1x128, 0.75f));
+  EXPECT_FALSE(exact(ScaleTile::block_1x128, ScaleTile::block_1x128, 0.0f));
+}
+
+TEST_P(GemmTest, BlocksWithPowersOfTwo) {
+  for (const ScaleTile tile : {ScaleTile::block_1x128, ScaleTile::block_128x128}) {
+    const std::int64_t m = 140, n = 133, k = 560;
+    Gemm op{.a = fp8_operand(Fp8Format::e4m3, tile, m, k, 43),
+            .b = fp8_operand(Fp8Format::e5m2, ScaleTile::block_1x128, n, k, 44),
+            .d = zeros(DType::f32, {m, n})};
+    for (GemmOperand* x : {&op.a, &op.b}) {
+      float* const scales = x->scale_inv.as<float>();
+      for (std::int64_t i = 0; i < x->scale_inv.elements(); ++i) scales[i] = std::ldexp(1.0f, static_cast<int>(i * 5 % 19) - 9);
+    }
+    gemm(stream(), scratch(), op);
+    EXPECT_TRUE(agrees(op, reference(op), k)) << static_cast<int>(tile);
+  }
+}
+
+TEST_P(GemmTest, StridedRows) {
   const std::int64_t m = 20, n = 30, k = 24;
   const Tensor wide_a = random(DType::bf16, {m, 3 * k}, 15), wide_b = random(DType::bf16, {k, 2 * n}, 16),
                wide_d = random(DType::f32, {m, 2 * n}, 17);
@@ -341,7 +419,7 @@ TEST_F(GemmTest, StridedRows) {
   EXPECT_EQ(values_of(wide_d.slice_cols(n, 2 * n))[5], before[static_cast<std::size_t>(n + 5)]);
 }
 
-TEST_F(GemmTest, ScratchDoesNotGrowWithK) {
+TEST_P(GemmTest, ScratchDoesNotGrowWithK) {
   const auto meta = make_device(DeviceKind::meta);
   const auto meta_stream = meta->make_stream();
   const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);
@@ -358,7 +436,7 @@ TEST_F(GemmTest, ScratchDoesNotGrowWithK) {
   EXPECT_LE(bytes(1 << 20), static_cast<std::size_t>(num_threads()) * (std::size_t{4} << 20));
 }
 
-TEST_F(GemmTest, EmptyDims) {
+TEST_P(GemmTest, EmptyDims) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     const DType result = dtype;
     const Tensor c = random(result, {3, 4}, 20);
@@ -380,7 +458,7 @@ TEST_F(GemmTest, EmptyDims) {
   }
 }
 
-TEST_F(GemmTest, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
+TEST_P(GemmTest, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
   for (const DType result : {DType::f32, DType::bf16}) {
     const std::int64_t m = 33, n = 34, k = 160;
     Gemm op{.a = fp8_operand(Fp8Format::e5m2, ScaleTile::tensor, m, k, 24),
@@ -408,7 +486,7 @@ TEST_F(GemmTest, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
   }
 }
 
-TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
+TEST_P(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
   const auto meta = make_device(DeviceKind::meta);
   const auto meta_stream = meta->make_stream();
   for (const DType result : {DType::f32, DType::bf16}) {
@@ -447,7 +525,7 @@ TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
 
 // A build without CUDA plans cuBLASLt's workspace and the copies that it cannot do without. A GPU that emulates MX decodes both
 // operands to BF16. cuBLASLt wants rows of four 128x128 scales, and K = 320 has three.
-TEST_F(GemmTest, PlansTheScratchOfGpus) {
+TEST_P(GemmTest, PlansTheScratchOfGpus) {
   const auto meta = make_meta_device(DeviceKind::cuda);
   const auto meta_stream = meta->make_stream();
   const auto beside_workspace = [&](const Gemm& op) {
@@ -466,7 +544,7 @@ TEST_F(GemmTest, PlansTheScratchOfGpus) {
             256u);  // two rows of four F32, rounded up to the alignment of 256 bytes
 }
 
-TEST_F(GemmTest, RefusesWhatNoDeviceMultiplies) {
+TEST_P(GemmTest, RefusesWhatNoDeviceMultiplies) {
   const Tensor d = zeros(DType::f32, {128, 128});
   const auto fp8 = [&](ScaleTile tile) { return fp8_operand(Fp8Format::e4m3, tile, 128, 128, 28); };
   const auto refuses = [&](const Gemm& op, const std::string& words) {

@@ -11,6 +11,7 @@
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/kernels/swiglu/swiglu.h"
 #include "octet/numerics/bounds.h"
+#include "support/emulated_tiles.h"
 #include "support/near.h"
 
 namespace octet {
@@ -23,7 +24,8 @@ constexpr std::int64_t kIn = 48, kOut = 32;
 const std::vector<std::int32_t> kCounts = {130, 0, 128, 5, 0};
 
 // All operands, in groups, and products of each group's decoded values in F64, which is the oracle.
-class GroupedGemm : public ::testing::Test {
+// BLAS multiplies, or the emulated tiles wherever a processor with tiles would use them.
+class GroupedGemm : public ::testing::TestWithParam<const kernels::cpu::TileKernel*> {
  protected:
   GroupedGemm() {
     std::int64_t all = 0;
@@ -119,6 +121,7 @@ class GroupedGemm : public ::testing::Test {
     }
   }
 
+  testing::UseTileKernel kernel_{GetParam()};
   std::unique_ptr<Device> device_ = make_device(DeviceKind::cpu);
   std::unique_ptr<Stream> stream_ = device_->make_stream();
   Arena scratch_{*device_, MemoryCategory::workspace, std::size_t{1} << 26};
@@ -130,14 +133,17 @@ class GroupedGemm : public ::testing::Test {
   std::uint32_t draws_ = 0;
 };
 
-TEST_F(GroupedGemm, GroupsBeginAtMultiples) {
+INSTANTIATE_TEST_SUITE_P(, GroupedGemm, ::testing::Values(nullptr, &testing::kEmulatedTiles),
+                         [](const auto& info) { return info.param ? "Tiles" : "Blas"; });
+
+TEST_P(GroupedGemm, GroupsBeginAtMultiples) {
   const std::int32_t* const first = groups_.first.as<std::int32_t>();
   EXPECT_EQ(std::vector<std::int32_t>(first, first + 6), (std::vector<std::int32_t>{0, 256, 256, 384, 512, 512}));
   const std::int32_t* const tiles = groups_.tiles.as<std::int32_t>();
   EXPECT_EQ(std::vector<std::int32_t>(tiles, tiles + rows_ / kGroupRows), (std::vector<std::int32_t>{0, 0, 2, 3, -1, -1, -1}));
 }
 
-TEST_F(GroupedGemm, MultipliesValues) {
+TEST_P(GroupedGemm, MultipliesValues) {
   for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
     const Tensor x = rows_of_groups(dtype, kIn), g = rows_of_groups(dtype, kOut);
     std::vector<Tensor> w;
@@ -170,7 +176,7 @@ TEST_F(GroupedGemm, MultipliesValues) {
 }
 
 // Codes and scales are read as tensor/quantized.h and tensor/row_groups.h say.
-TEST_F(GroupedGemm, MultipliesCodes) {
+TEST_P(GroupedGemm, MultipliesCodes) {
   const Fp8Format e4m3 = Fp8Format::e4m3;
   const auto groups = static_cast<std::int64_t>(kCounts.size());
   for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_1x128, ScaleTile::mx_1x32}) {
@@ -244,7 +250,7 @@ TEST_F(GroupedGemm, MultipliesCodes) {
 }
 
 // A group's scale and amax are its own, and rows behind the last group are neither read nor written.
-TEST_F(GroupedGemm, EachGroupHasItsScale) {
+TEST_P(GroupedGemm, EachGroupHasItsScale) {
   const Tensor gate_up = rows_of_groups(DType::bf16, 2 * kIn);
   const auto n = static_cast<std::int64_t>(kCounts.size());
   const Tensor scale = make(DType::f32, {2 * n}), amax = make(DType::f32, {3 * n}), y = make(DType::bf16, {rows_, kIn});

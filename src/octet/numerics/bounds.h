@@ -35,6 +35,14 @@ constexpr double dot_error_bound(std::int64_t k, double sum_of_magnitudes, int r
   return gamma(static_cast<double>(k + roundings), kUnitRoundoffF32) * sum_of_magnitudes;
 }
 
+// The same where the tiles of a processor compute (kernels/tiles/tile_kernel.h): each operand, product and sum of a magnitude below
+// 2^-126 counts as 0. That is at most 2^-126 for each of k additions, k / 32 sums of a tile and as many of tiles; operands below
+// 2^-126 are worth at most 2^-126 times the largest magnitude of the other operand, which is 1 unless the caller says more.
+constexpr double tile_dot_error_bound(std::int64_t k, double sum_of_magnitudes, int roundings = 0, double largest_operand = 1) {
+  const double flushed = static_cast<double>(k) * 0x1p-126;
+  return dot_error_bound(k, sum_of_magnitudes, roundings) + flushed * (1 + 2.0 / 32 + 2 * largest_operand);
+}
+
 // Bounds |decode(encode(x * scale)) / scale - x| if |x * scale| is at most the format's largest value.
 // The product x * scale is rounded to FP32 (unit roundoff u32) and then to FP8. The FP8 rounding error
 // is at most u |x * scale| in the normal range and half a subnormal unit below it. Computing scale_inv

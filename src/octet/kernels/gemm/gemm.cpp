@@ -133,8 +133,8 @@ const char* name_of(ScaleTile tile) {
 std::int64_t GemmPlan::tiles() const { return m == 0 || n == 0 ? 0 : ceil_div(m, tile_m) * ceil_div(n, tile_n); }
 
 GemmPlan plan_gemm(const Gemm& op) {
-  // A multiple of the width of every scale. The chunks of a tile just fit into the second-level cache.
-  constexpr std::int64_t kChunk = 384;
+  // Multiples of the width of every scale and of a tile's K. The chunks of a tile just fit into the second-level cache.
+  constexpr std::int64_t kChunk = 384, kStep = 32;
   GemmPlan plan;
   plan.m = op.a.rows();
   plan.n = op.b.rows();
@@ -142,7 +142,7 @@ GemmPlan plan_gemm(const Gemm& op) {
   if (plan.m == 0 || plan.n == 0) return plan;
   cut_tiles(plan);
   const DType dtype = op.a.values.dtype;
-  if (is_fp8(dtype) || dtype == DType::bf16) plan.chunk_k = std::min(plan.k, kChunk);
+  if (is_fp8(dtype) || dtype == DType::bf16) plan.chunk_k = std::min(round_up(plan.k, kStep), kChunk);
   return plan;
 }
 

@@ -43,7 +43,8 @@ struct Gemm {
 
 // On the CPU the result is deterministic for any number of threads. The CPU decodes BF16 and FP8 operands to FP32, a few MiB per
 // thread at a time, in `scratch`: codes for tensor and row tiles, code * scale_inv for block and MX tiles. It sums in FP32 (F64
-// for F64). For tensor and row tiles it then computes (sum * a.scale_inv) * b.scale_inv. Finally it multiplies by the factor,
+// for F64). A processor with matrix tiles multiplies operands that BF16 holds exactly as kernels/tiles/tile_kernel.h says. These are
+// all but F32, F64, and codes with block scales that are not powers of two. For tensor and row tiles it then computes (sum * a.scale_inv) * b.scale_inv. Finally it multiplies by the factor,
 // adds C and rounds once to D's dtype. On CUDA, some of cuBLASLt's algorithms also round the product to BF16 before they add a
 // BF16 C. F32 operands on CUDA require an F32 D; their products are computed in full FP32. Both tiles must be of one kind:
 // tensor, row, block or MX. Throws Error{internal} if shapes, dtypes or tiles do not match, and for 128x128 times 128x128, which
@@ -52,6 +53,8 @@ void gemm(Stream& stream, Arena& scratch, const Gemm& op);
 
 // The kernel family that OpenBLAS uses on this processor ("SkylakeX", "Haswell", ...), for `octet doctor`.
 const char* gemm_core_name();
+// The kernel of kernels/tiles that multiplies BF16 and FP8 operands on this processor ("AMX-BF16"), or "" if OpenBLAS does.
+const char* gemm_tiles_name();
 // "cuBLASLt 13.1.0", or "" without the CUDA backend.
 std::string gemm_library_version();
 

@@ -8,6 +8,7 @@
 #include "octet/kernels/gemm/decode.h"
 #include "octet/kernels/gemm/gemm_plan.h"
 #include "octet/kernels/gemm/lanes.h"
+#include "octet/kernels/gemm/tile_sums.h"
 #include "octet/kernels/vector_math.h"
 
 namespace octet::kernels::cpu {
@@ -15,26 +16,9 @@ namespace {
 
 using Layout = GemmOperand::Layout;
 
-// A part of an operand: rows [row, row + rows) and [k, k + length) of K.
-struct Part {
-  std::int64_t row, rows, k, length;
-};
-
 // Decodes a part of an FP8 operand to FP32 [rows, length]. For tensor and row tiles, scales are not applied.
 template <Fp8Format kFormat>
 void decode_fp8(const GemmOperand& x, const Part& part, float* out) {
-  const std::int64_t stride = x.scale_inv.row_stride;
-  const auto* scales = static_cast<const float*>(x.scale_inv.data);
-  const auto scale_of = [&](std::int64_t row, std::int64_t block) {
-    switch (x.tile) {
-      case ScaleTile::block_1x128:
-        return scales[block * stride + row];
-      case ScaleTile::block_128x128:
-        return scales[row / 128 * stride + block];
-      default:
-        return decode_e8m0(x.scale_inv.as_bytes()[row * stride + block]);
-    }
-  };
   for (std::int64_t row = part.row; row < part.row + part.rows; ++row, out += part.length) {
     const std::uint8_t* codes = x.values.as_bytes() + row * x.values.row_stride + part.k;
     const std::int64_t width = tile_width(x.tile);
@@ -43,7 +27,7 @@ void decode_fp8(const GemmOperand& x, const Part& part, float* out) {
       continue;
     }
     for (std::int64_t i = 0; i < part.length; i += width) {
-      decode_codes<kFormat>(out + i, codes + i, std::min(width, part.length - i), scale_of(row, (part.k + i) / width));
+      decode_codes<kFormat>(out + i, codes + i, std::min(width, part.length - i), scale_of(x, row, (part.k + i) / width));
     }
   }
 }
@@ -90,14 +74,11 @@ struct Tile {
   std::int64_t row, rows, column, columns;
 };
 
-// T is the type that is multiplied, Out the type of D. The sums are computed in separate memory, not in D. D's stride is often a
-// power of 2, so that rows of D would evict each other from the caches; separate memory is about 10% faster (measured).
-template <class T, class Out>
-void multiply_tile(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* memory) {
+// The sums of a tile [tile.rows, tile.columns], by BLAS.
+template <class T>
+void sum_with_blas(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* sums, T* memory) {
   T* const a_memory = memory;
   T* const b_memory = a_memory + plan.chunk_k * plan.tile_m;
-  T* const sums = b_memory + plan.chunk_k * plan.tile_n;
-  if (plan.k == 0) std::fill_n(sums, tile.rows * tile.columns, T(0));
   const std::int64_t chunk = plan.chunk_k > 0 ? plan.chunk_k : plan.k;
   for (std::int64_t k = 0; k < plan.k; k += chunk) {
     const std::int64_t length = std::min(chunk, plan.k - k);
@@ -110,10 +91,28 @@ void multiply_tile(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* me
                         .d = sums,
                         .d_stride = tile.columns});
   }
+}
+
+// T is the type that is multiplied, Out the type of D. The sums are computed in separate memory, not in D. D's stride is often a
+// power of 2, so that rows of D would evict each other from the caches; separate memory is about 10% faster (measured). `kernel` is
+// null if BLAS multiplies.
+template <class T, class Out>
+void multiply_tile(const Gemm& op, const GemmPlan& plan, const TileKernel* kernel, const Tile& tile, T* memory) {
+  T* const sums = memory;
+  T* const operands = memory + plan.sums_elements();
+  std::int64_t stride = tile.columns;
+  if (plan.k == 0) {
+    std::fill_n(sums, tile.rows * stride, T(0));
+  } else if (kernel == nullptr) {
+    sum_with_blas(op, plan, tile, sums, operands);
+  } else if constexpr (std::is_same_v<T, float>) {
+    sum_with_tiles(*kernel, op, tile.row, tile.rows, tile.column, tile.columns, sums, operands);
+    stride = whole_tiles(tile.columns, kTileRows);
+  }
   [[maybe_unused]] const auto step = [](const GemmOperand& x) { return x.tile == ScaleTile::row ? 1 : 0; };
   [[maybe_unused]] const bool scaled = size_of(op.a.values.dtype) == 1 && tile_width(op.a.tile) == 0;
   for (std::int64_t i = 0; i < tile.rows; ++i) {
-    T* const row = sums + i * tile.columns;
+    T* const row = sums + i * stride;
     if constexpr (std::is_same_v<T, float>) {
       if (scaled) {
         const float a_scale = op.a.scale_inv.as<float>()[(tile.row + i) * step(op.a)];
@@ -139,13 +138,16 @@ void multiply_tiles(std::span<const Gemm> ops, std::span<const GemmPlan> plans, 
     first.push_back(first.back() + plan.tiles());
     lane_elements = std::max(lane_elements, plan.lane_elements());
   }
+  const TileKernel* const available = tile_kernel();
+  std::vector<const TileKernel*> kernels;
+  for (const Gemm& op : ops) kernels.push_back(available && exact_in_tiles(op) ? available : nullptr);
   for_each_task(lanes, first.back(), [&](std::int64_t lane, std::int64_t task) {
     const auto which = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), task) - first.begin()) - 1;
     const GemmPlan& plan = plans[which];
     const std::int64_t i = task - first[which], across = ceil_div(plan.n, plan.tile_n);
     const std::int64_t row = i / across * plan.tile_m, column = i % across * plan.tile_n;
     const Tile tile{row, std::min(plan.tile_m, plan.m - row), column, std::min(plan.tile_n, plan.n - column)};
-    multiply_tile<T, Out>(ops[which], plan, tile, memory + lane * lane_elements);
+    multiply_tile<T, Out>(ops[which], plan, kernels[which], tile, memory + lane * lane_elements);
   });
 }
 
@@ -175,4 +177,8 @@ void gemms(std::span<const Gemm> ops, std::span<const GemmPlan> plans, std::int6
 
 namespace octet::kernels {
 const char* gemm_core_name() { return cpu::blas_core_name(); }
+const char* gemm_tiles_name() {
+  const cpu::TileKernel* const kernel = cpu::tile_kernel();
+  return kernel ? kernel->name : "";
+}
 }  // namespace octet::kernels

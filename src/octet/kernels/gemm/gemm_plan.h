@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "octet/base/math.h"
 #include "octet/kernels/gemm/gemm.h"
 
 namespace octet::kernels {
@@ -16,8 +17,13 @@ struct GemmPlan {
   std::int64_t chunk_k = 0;  // length of K that is decoded to FP32 at a time; 0 for operands that need no decoding
 
   std::int64_t tiles() const;
-  // Scratch for the computation of one tile, in elements of FP32 or F64: a chunk of each operand, and the sums.
-  std::int64_t lane_elements() const { return chunk_k * (tile_m + tile_n) + tile_m * tile_n; }
+  // Scratch for the computation of one tile, in elements of FP32 or F64: the sums, and a chunk of each operand. Both are rounded up
+  // to whole tiles of kernels/tiles, so that the same memory serves processors with and without them.
+  std::int64_t lane_elements() const { return sums_elements() + chunk_k * (rounded(tile_m) + rounded(tile_n)); }
+  std::int64_t sums_elements() const { return rounded(tile_m) * rounded(tile_n); }
+
+ private:
+  static constexpr std::int64_t rounded(std::int64_t rows) { return round_up(rows, 16); }
 };
 GemmPlan plan_gemm(const Gemm& op);
 

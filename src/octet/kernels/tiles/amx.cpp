@@ -1,0 +1,61 @@
+// The tiles of Intel AMX. CMakeLists.txt compiles this file, and no other, for AVX-512.
+#include <immintrin.h>
+
+#include "octet/kernels/tiles/tile_product.h"
+
+namespace octet::kernels::cpu {
+namespace {
+
+// Eight tiles of 16 rows of 64 bytes. The instructions are written as text because g++'s intrinsics want the number of a tile as
+// a literal.
+class AmxTiles {
+ public:
+  AmxTiles() {
+    alignas(64) static constexpr struct {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } kConfiguration;
+    static_assert(sizeof kConfiguration == 64);
+    asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
+  }
+  ~AmxTiles() { asm volatile("tilerelease"); }
+  AmxTiles(const AmxTiles&) = delete;
+  AmxTiles& operator=(const AmxTiles&) = delete;
+
+  template <class Codes, class Halves>
+  [[gnu::always_inline]] static void widen(const Codes& codes, Halves& out) {
+    out = reinterpret_cast<Halves>(_mm512_cvtepu8_epi16(reinterpret_cast<__m256i>(codes)));
+  }
+  template <class Halves>
+  [[gnu::always_inline]] static void look_up(const Halves& table, const Halves& indices, Halves& out) {
+    out =
+        reinterpret_cast<Halves>(_mm512_permutexvar_epi16(reinterpret_cast<__m512i>(indices), reinterpret_cast<__m512i>(table)));
+  }
+
+  template <int kTile>
+  [[gnu::always_inline]] void zero() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+  }
+  template <int kTile>
+  [[gnu::always_inline]] void load(const void* from, std::int64_t bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(bytes), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  [[gnu::always_inline]] void store(void* to, std::int64_t bytes) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(bytes), "i"(kTile) : "memory");
+  }
+  template <int kD, int kA, int kB>
+  [[gnu::always_inline]] void multiply() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kD), "i"(kA), "i"(kB));
+  }
+};
+
+void multiply(const TileProduct& product) { TileMultiplier<AmxTiles>::multiply(product); }
+
+}  // namespace
+
+extern const TileKernel kAmxKernel;
+const TileKernel kAmxKernel{.name = "AMX-BF16", .multiply = &multiply};
+
+}  // namespace octet::kernels::cpu

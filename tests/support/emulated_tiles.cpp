@@ -1,0 +1,83 @@
+#include "support/emulated_tiles.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "octet/kernels/tiles/tile_product.h"
+#include "octet/numerics/bfloat16.h"
+
+namespace octet::testing {
+namespace {
+
+constexpr float kSmallestNormal = 0x1p-126f;
+
+float flushed(float x) { return std::abs(x) < kSmallestNormal ? std::copysign(0.0f, x) : x; }
+
+// a b + c. Whether the result is below 2^-126 is decided after rounding to 24 bits, so the exact result counts where FP32's
+// subnormals, which have fewer, round up to 2^-126.
+float flushed_fma(float a, float b, float c) {
+  const float sum = std::fma(a, b, c);
+  if (std::abs(sum) == kSmallestNormal) {
+    const double exact = std::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c));
+    return std::abs(exact) < 0x1p-126 - 0x1p-151 ? std::copysign(0.0f, sum) : sum;
+  }
+  return flushed(sum);
+}
+
+// The same where no result can be below 2^-126.
+constexpr auto kPlainFma = [](float a, float b, float c) { return std::fma(a, b, c); };
+
+// 16 rows of 32 numbers from tiles of BF16, without subnormals.
+struct Numbers {
+  float at[16][32];
+  int lowest;  // every number is a multiple of 2^lowest
+
+  explicit Numbers(const std::uint8_t (&tile)[16][64]) {
+    std::uint16_t bits[16][32];
+    std::memcpy(bits, tile, sizeof bits);
+    int exponent = 255;
+    for (int i = 0; i < 16; ++i) {
+      for (int j = 0; j < 32; ++j) {
+        at[i][j] = flushed(static_cast<float>(BFloat16::from_bits(bits[i][j])));
+        if (at[i][j] != 0) exponent = std::min(exponent, bits[i][j] >> 7 & 0xFF);
+      }
+    }
+    lowest = exponent - 127 - 7;
+  }
+};
+
+template <class Fma>
+void add_product(float (&sums)[16][16], const Numbers& a, const Numbers& b, const Fma& fma) {
+  for (int i = 0; i < 16; ++i) {
+    float even[16] = {}, odd[16] = {};
+    for (int pair = 0; pair < 16; ++pair) {
+      for (int j = 0; j < 16; ++j) even[j] = fma(a.at[i][2 * pair], b.at[pair][2 * j], even[j]);
+      for (int j = 0; j < 16; ++j) odd[j] = fma(a.at[i][2 * pair + 1], b.at[pair][2 * j + 1], odd[j]);
+    }
+    for (int j = 0; j < 16; ++j) sums[i][j] = flushed(flushed(sums[i][j]) + flushed(even[j] + odd[j]));
+  }
+}
+
+void multiply_emulated(const kernels::cpu::TileProduct& product) {
+  kernels::cpu::TileMultiplier<EmulatedTiles>::multiply(product);
+}
+
+}  // namespace
+
+// A is [row][pair of k], B is [pair of k][column].
+void EmulatedTiles::multiply(Tile& d, const Tile& a, const Tile& b) {
+  const Numbers x(a), y(b);
+  float sums[16][16];
+  std::memcpy(sums, d, sizeof sums);
+  // A sum of multiples of 2^-126 is 0 or at least 2^-126.
+  if (x.lowest + y.lowest >= -126) {
+    add_product(sums, x, y, kPlainFma);
+  } else {
+    add_product(sums, x, y, flushed_fma);
+  }
+  std::memcpy(d, sums, sizeof sums);
+}
+
+extern const kernels::cpu::TileKernel kEmulatedTiles{.name = "emulated", .multiply = &multiply_emulated};
+
+}  // namespace octet::testing

@@ -1,0 +1,63 @@
+// The tiles of kernels/tiles in plain C++, so that every machine can test what is built on them. A product has the bits of AMX's
+// TDPBF16PS (Intel, Architecture Instruction Set Extensions Programming Reference): FMA with rounding to nearest even, in which
+// subnormal operands and results count as 0.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "octet/kernels/tiles/tile_kernel.h"
+
+namespace octet::testing {
+
+class EmulatedTiles {
+ public:
+  template <class Codes, class Halves>
+  static void widen(const Codes& codes, Halves& out) {
+    for (int i = 0; i < 32; ++i) out[i] = codes[i];
+  }
+  template <class Halves>
+  static void look_up(const Halves& table, const Halves& indices, Halves& out) {
+    for (int i = 0; i < 32; ++i) out[i] = table[indices[i] % 32];
+  }
+
+  template <int kTile>
+  void zero() {
+    std::memset(tiles_[kTile], 0, sizeof tiles_[kTile]);
+  }
+  template <int kTile>
+  void load(const void* from, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < 16; ++i) std::memcpy(tiles_[kTile][i], static_cast<const char*>(from) + i * bytes, 64);
+  }
+  template <int kTile>
+  void store(void* to, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < 16; ++i) std::memcpy(static_cast<char*>(to) + i * bytes, tiles_[kTile][i], 64);
+  }
+  template <int kD, int kA, int kB>
+  void multiply() {
+    multiply(tiles_[kD], tiles_[kA], tiles_[kB]);
+  }
+
+ private:
+  using Tile = std::uint8_t[16][64];
+  static void multiply(Tile& d, const Tile& a, const Tile& b);
+
+  alignas(64) Tile tiles_[8];
+};
+
+// A kernel made of them, for kernels::cpu::use_tile_kernel.
+extern const kernels::cpu::TileKernel kEmulatedTiles;
+
+// Uses a kernel for tiles, or none, during its lifetime.
+class UseTileKernel {
+ public:
+  explicit UseTileKernel(const kernels::cpu::TileKernel* kernel) { kernels::cpu::use_tile_kernel(kernel); }
+  ~UseTileKernel() { kernels::cpu::use_tile_kernel(before_); }
+  UseTileKernel(const UseTileKernel&) = delete;
+  UseTileKernel& operator=(const UseTileKernel&) = delete;
+
+ private:
+  const kernels::cpu::TileKernel* before_ = kernels::cpu::tile_kernel();
+};
+
+}  // namespace octet::testing
