@@ -9,6 +9,7 @@
 
 #include "kernels/op_fixture.h"
 #include "octet/kernels/attention/attention.h"
+#include "support/emulated_tiles.h"
 
 namespace octet {
 
@@ -26,7 +27,8 @@ struct AttentionSizes {
   }
 };
 
-class AttentionTest : public testing::OpTest {
+// BLAS multiplies, or for BF16 the emulated tiles as on a processor with tiles.
+class AttentionTest : public testing::OpTest, public ::testing::WithParamInterface<const kernels::cpu::TileKernel*> {
  protected:
   struct Operands {
     AttentionShape shape;
@@ -92,6 +94,9 @@ class AttentionTest : public testing::OpTest {
     attention_forward(*stream, scratch, x.forward());
     attention_backward(*stream, scratch, x.backward());
   }
+
+ private:
+  testing::UseTileKernel kernel_{GetParam()};
 };
 
 }  // namespace octet

@@ -12,7 +12,7 @@ namespace {
 
 using Sizes = AttentionSizes;
 
-TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
+TEST_P(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
   const auto meta = make_device(DeviceKind::meta);
   const auto meta_stream = meta->make_stream();
   for (const DType dtype : {DType::bf16, DType::f64}) {
@@ -59,7 +59,7 @@ TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
 }
 
 // Doubling the sequence at most doubles the scratch memory.
-TEST_F(AttentionTest, MemoryIsLinearInTheSequence) {
+TEST_P(AttentionTest, MemoryIsLinearInTheSequence) {
   const auto meta = make_device(DeviceKind::meta);
   const auto meta_stream = meta->make_stream();
   const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);

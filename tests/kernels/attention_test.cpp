@@ -12,6 +12,7 @@
 
 #include "kernels/attention_fixture.h"
 #include "octet/kernels/attention/attention_plan.h"
+#include "octet/numerics/bounds.h"
 #include "support/grad_check.h"
 #include "support/near.h"
 
@@ -28,13 +29,17 @@ double at(const std::vector<double>& x, std::int64_t cols, std::int64_t row, std
   return x[static_cast<std::size_t>(row * cols + column)];
 }
 
+INSTANTIATE_TEST_SUITE_P(, AttentionTest, ::testing::Values(nullptr, &testing::kEmulatedTiles),
+                         [](const auto& info) { return info.param ? "Tiles" : "Blas"; });
+
 // The whole op with dense matrices, and error bounds for an implementation with roundoff u. A sum of n terms errs by at most (n +
-// 2) u times the sum of magnitudes, exp and the division by at most 4 u.
+// 2) u times the sum of magnitudes, exp and the division by at most 4 u. P and dS are rounded by at most `rounding` times themselves
+// before they are multiplied.
 struct Dense {
   std::vector<double> o, lse, gq, gk, gv, o_bound, lse_bound, gq_bound, gk_bound, gv_bound;
 };
 
-Dense dense(const AttentionBackward& op, double u, double store) {
+Dense dense(const AttentionBackward& op, double u, double store, double rounding = 0) {
   const AttentionShape& s = op.shape;
   const std::int64_t dim = s.head_dim, sq = op.q.rows() / s.batch, sk = op.k.rows() / s.batch, group = s.heads / s.kv_heads;
   const std::int64_t q_cols = s.heads * dim, k_cols = s.kv_heads * dim;
@@ -79,7 +84,7 @@ Dense dense(const AttentionBackward& op, double u, double store) {
         for (const double x : logit) reach = std::max(reach, std::abs(x));
         const double p_error = 2 * (worst + 2 * u * (reach + std::abs(lse))) + (n_k + 16) * u;  // relative error of a probability
         out.lse_bound[l] = p_error + 4 * u * std::abs(lse);
-        double delta = 0, delta_magnitude = 0;
+        double delta = 0, delta_magnitude = 0, delta_error = 0;
         for (std::int64_t c = 0; c < dim; ++c) {
           double sum = 0, magnitude = 0;
           for (std::int64_t j = from; j < seen; ++j) {
@@ -90,7 +95,9 @@ Dense dense(const AttentionBackward& op, double u, double store) {
           }
           const std::size_t at_o = index(q_cols, qi, h * dim + c);
           out.o[at_o] = sum;
-          out.o_bound[at_o] = (p_error + (n_k + 4) * u) * magnitude + store * std::abs(sum);
+          out.o_bound[at_o] = (p_error + (n_k + 4) * u + rounding) * magnitude;
+          out.o_bound[at_o] += store * (std::abs(sum) + out.o_bound[at_o]);
+          delta_error += out.o_bound[at_o] * std::abs(go[at_o]);
           delta += sum * go[at_o];
           delta_magnitude += magnitude * std::abs(go[at_o]);
         }
@@ -103,13 +110,14 @@ Dense dense(const AttentionBackward& op, double u, double store) {
           }
           const double pj = p[static_cast<std::size_t>(j - from)], ds = pj * (dp - delta);
           const double size = dp_magnitude + delta_magnitude;
-          // The errors of P, of dP - delta with o as it was stored, and of the sums.
-          const double ds_bound = pj * size * (2 * p_error + (n_d + n_k + 8) * u + store);
+          // The errors of P, of dP - delta with o as it was stored, of the sums, and of rounding dS.
+          const double exact_ds_bound = pj * (size * (2 * p_error + (n_d + n_k + 8) * u) + delta_error);
+          const double ds_bound = exact_ds_bound + rounding * (std::abs(ds) + exact_ds_bound);
           const double sums = (static_cast<double>(sq * group) + n_k + 8) * u;
           for (std::int64_t c = 0; c < dim; ++c) {
             const std::size_t kj = index(k_cols, b * sk + j, g * dim + c), qc = index(q_cols, qi, h * dim + c);
             out.gv[kj] += pj * go[qc];
-            out.gv_bound[kj] += pj * std::abs(go[qc]) * (p_error + sums);
+            out.gv_bound[kj] += pj * std::abs(go[qc]) * (p_error + sums + rounding);
             out.gq[qc] += s.scale * ds * k[kj];
             out.gq_bound[qc] += s.scale * std::abs(k[kj]) * (ds_bound + pj * size * sums);
             out.gk[kj] += s.scale * ds * q[qc];
@@ -159,7 +167,7 @@ const std::vector<Sizes>& many_sizes() {
   return sizes;
 }
 
-TEST_F(AttentionTest, AgreesWithDenseMatrices) {
+TEST_P(AttentionTest, AgreesWithDenseMatrices) {
   struct Precision {
     DType dtype;
     double u, store;
@@ -172,7 +180,8 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
       const bool documents = i % 2 == 1 && sizes.visible == Visible::causal;
       if (documents) x.first_keys = random_documents(sizes);
       run(x);
-      const Dense expected = dense(x.backward(), precision.u, precision.store);
+      const bool rounds = precision.dtype == DType::bf16 && kernels::cpu::tile_kernel() != nullptr;
+      const Dense expected = dense(x.backward(), precision.u, precision.store, rounds ? kUnitRoundoffBf16 : 0);
       const std::string what = concat(name_of(precision.dtype), " ", sizes.text(), documents ? ", documents" : "");
       EXPECT_TRUE(within(x.o, expected.o, expected.o_bound)) << "o, " << what;
       EXPECT_TRUE(within(x.lse, expected.lse, expected.lse_bound)) << "lse, " << what;
@@ -190,7 +199,7 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
 
 // Splits the keys in two parts: keys that all queries see, and the queries' own keys. Backward runs on each part with the o and
 // lse of both parts, as context_attention.cpp does.
-TEST_F(AttentionTest, GradientsOfPartsOfTheKeysAreThoseOfAll) {
+TEST_P(AttentionTest, GradientsOfPartsOfTheKeysAreThoseOfAll) {
   const Sizes sizes{1, 32, 96, 4, 2, 16};
   const Operands whole = operands(DType::f64, sizes);
   run(whole);
@@ -217,7 +226,7 @@ TEST_F(AttentionTest, GradientsOfPartsOfTheKeysAreThoseOfAll) {
   EXPECT_TRUE(within(gq, expected.gq, expected.gq_bound)) << "no pair is missing, and none counts twice";
 }
 
-TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
+TEST_P(AttentionTest, BackwardAgreesWithFiniteDifferences) {
   for (const Sizes& sizes : {Sizes{2, 6, 6, 2, 2, 4}, Sizes{2, 7, 7, 2, 2, 4}, Sizes{1, 66, 66, 4, 2, 6}, Sizes{1, 5, 9, 3, 1, 8},
                              Sizes{2, 9, 6, 2, 1, 4}, Sizes{2, 6, 6, 2, 1, 4, 3}, Sizes{1, 66, 70, 4, 2, 6, 20},
                              Sizes{2, 9, 6, 4, 2, 4, 0, Visible::all}}) {
@@ -246,7 +255,7 @@ TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
   }
 }
 
-TEST_F(AttentionTest, SameBitsForAnyNumberOfThreads) {
+TEST_P(AttentionTest, SameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
     for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 90, 300, 8, 1, 16}, Sizes{1, 300, 300, 4, 1, 16, 70}}) {
       Operands inputs = operands(dtype, sizes);
@@ -262,7 +271,7 @@ TEST_F(AttentionTest, SameBitsForAnyNumberOfThreads) {
 }
 
 // The operands are slices of one [tokens, Q | K | V] tensor, as a fused projection writes it. So are the gradients.
-TEST_F(AttentionTest, PackedRows) {
+TEST_P(AttentionTest, PackedRows) {
   const Sizes sizes{2, 70, 70, 4, 2, 8};
   for (const DType dtype : {DType::bf16, DType::f32}) {
     const Operands x = operands(dtype, sizes);
@@ -295,7 +304,7 @@ TEST_F(AttentionTest, PackedRows) {
 
 // A chunk of a sequence sees the prefix that ends with it. Its output equals the corresponding rows of attention over the whole
 // sequence.
-TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
+TEST_P(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
   const Sizes sizes{1, 128, 128, 2, 1, 16};
   const Operands whole = operands(DType::f64, sizes);
   run(whole);
@@ -311,7 +320,7 @@ TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
 
 // With a window and documents, a chunk needs only the keys that it sees. first_keys counts keys from the beginning of the
 // sequence.
-TEST_F(AttentionTest, AChunkOnWhatItsWindowShowsIsTheRowsOfTheWhole) {
+TEST_P(AttentionTest, AChunkOnWhatItsWindowShowsIsTheRowsOfTheWhole) {
   const Sizes sizes{1, 128, 128, 2, 1, 16, 30};
   Operands whole = operands(DType::f64, sizes);
   for (const bool documents : {false, true}) {
@@ -336,7 +345,7 @@ TEST_F(AttentionTest, AChunkOnWhatItsWindowShowsIsTheRowsOfTheWhole) {
   }
 }
 
-TEST_F(AttentionTest, KeysThatNoQuerySees) {
+TEST_P(AttentionTest, KeysThatNoQuerySees) {
   const auto unseen = [](std::int64_t window, std::int64_t sq, std::int64_t sk) {
     return kernels::attention_unseen_keys({.window = window}, sq, sk);
   };
@@ -349,7 +358,7 @@ TEST_F(AttentionTest, KeysThatNoQuerySees) {
 }
 
 // Each document gives the same results as a sequence of its own, even if it fills several tiles of keys.
-TEST_F(AttentionTest, DocumentsAreAsIfAlone) {
+TEST_P(AttentionTest, DocumentsAreAsIfAlone) {
   const std::vector<std::int64_t> bounds = {0, 1, 70, 71, 700, 720};
   const Operands whole = [&] {
     Operands x = operands(DType::f64, {1, 720, 720, 2, 1, 8});
@@ -382,7 +391,7 @@ TEST_F(AttentionTest, DocumentsAreAsIfAlone) {
   }
 }
 
-TEST_F(AttentionTest, LargeLogitsNeitherOverflowNorVanish) {
+TEST_P(AttentionTest, LargeLogitsNeitherOverflowNorVanish) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     const Sizes sizes{1, 80, 80, 2, 1, 8};
     const Operands x = operands(dtype, sizes);
@@ -413,7 +422,7 @@ TEST_F(AttentionTest, LargeLogitsNeitherOverflowNorVanish) {
   }
 }
 
-TEST_F(AttentionTest, ARowWithOneKeyIsThatKeysValue) {
+TEST_P(AttentionTest, ARowWithOneKeyIsThatKeysValue) {
   const Sizes sizes{2, 10, 10, 2, 2, 6};
   const Operands x = operands(DType::f32, sizes);
   run(x);
@@ -422,7 +431,7 @@ TEST_F(AttentionTest, ARowWithOneKeyIsThatKeysValue) {
   }
 }
 
-TEST_F(AttentionTest, RowsThatSeeNothingAreZeroWithoutGradient) {
+TEST_P(AttentionTest, RowsThatSeeNothingAreZeroWithoutGradient) {
   const Sizes sizes{1, 6, 2, 1, 1, 4};
   const Operands x = operands(DType::f32, sizes);
   run(x);
@@ -434,7 +443,7 @@ TEST_F(AttentionTest, RowsThatSeeNothingAreZeroWithoutGradient) {
   for (const double value : values_of(x.gk)) EXPECT_TRUE(std::isfinite(value));
 }
 
-TEST_F(AttentionTest, NanStaysInItsSequence) {
+TEST_P(AttentionTest, NanStaysInItsSequence) {
   const Sizes sizes{2, 40, 40, 2, 2, 4};
   const Operands x = operands(DType::f32, sizes);
   x.k.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
@@ -444,7 +453,7 @@ TEST_F(AttentionTest, NanStaysInItsSequence) {
   for (std::size_t i = 0; i < 40 * 8; ++i) EXPECT_TRUE(std::isfinite(o[40 * 8 + i]) && std::isfinite(gk[40 * 8 + i]));
 }
 
-TEST_F(AttentionTest, RefusesShapesThatDisagree) {
+TEST_P(AttentionTest, RefusesShapesThatDisagree) {
   const Operands good = operands(DType::f32, {2, 4, 4, 4, 2, 8});
   const auto refuses = [&](const Operands& x, const std::string& words) {
     try {

@@ -10,6 +10,7 @@
 #include "octet/kernels/attention/attention_workspace.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/gemm/lanes.h"
+#include "octet/kernels/tiles/tile_kernel.h"
 
 namespace octet::kernels {
 namespace {
@@ -101,16 +102,29 @@ AttentionScratch take_scratch(Arena& arena, DType dtype, std::int64_t tasks, std
 std::int64_t AttentionPlan::q_blocks() const { return q_block > 0 ? ceil_div(sq, q_block) : 0; }
 
 std::int64_t AttentionPlan::row_length() const { return round_up(k_block, 16); }
+std::int64_t AttentionPlan::q_rows() const { return converts ? cpu::whole_tiles(q_block, cpu::kTileRows) : q_block; }
+std::int64_t AttentionPlan::sums_stride() const { return converts ? cpu::whole_tiles(head_dim, cpu::kTileRows) : head_dim; }
+std::int64_t AttentionPlan::kv_sums() const { return (converts ? cpu::whole_tiles(sk, cpu::kTileRows) : sk) * sums_stride(); }
+std::int64_t AttentionPlan::tile_elements() const {
+  const auto packed = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return (cpu::packed_bytes(m, k) + cpu::packed_bytes(n, k)) / 4;
+  };
+  // S and dP; o and gQ; gK and gV
+  const std::int64_t most =
+      std::max({packed(q_block, k_block, head_dim), packed(q_block, head_dim, k_block), packed(k_block, head_dim, q_block)});
+  return q_rows() * (sums_stride() + 3 * row_length() + 2) + most;
+}
 std::int64_t AttentionPlan::forward_lane() const {
-  const std::int64_t converted = converts ? (q_block + 2 * k_block) * head_dim : 0;
-  return converted + q_block * (head_dim + row_length() + 2);
+  const std::int64_t sums = q_block * (sums_stride() + row_length() + 2);
+  if (!converts) return sums;
+  return round_up(std::max(sums + (q_block + 2 * k_block) * head_dim, tile_elements()), cpu::kTileRows);
 }
 std::int64_t AttentionPlan::backward_lane() const {
-  const std::int64_t converted = converts ? (2 * q_block + 2 * sk) * head_dim : 0;
-  const std::int64_t accumulated = (parts == 1 ? 2 * sk : 0) * head_dim;
-  return converted + accumulated + q_block * (head_dim + 2 * row_length() + 1);
+  const std::int64_t accumulated = parts == 1 ? 2 * kv_sums() : 0, sums = q_block * (sums_stride() + 2 * row_length() + 1);
+  if (!converts) return accumulated + sums;
+  return accumulated + round_up(std::max(sums + (2 * q_block + 2 * sk) * head_dim, tile_elements()), cpu::kTileRows);
 }
-std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : backward_tasks() * 2 * sk * head_dim; }
+std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : backward_tasks() * 2 * kv_sums(); }
 
 // Two GEMMs with head_dim multiply-adds for each visible pair.
 void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& op) {

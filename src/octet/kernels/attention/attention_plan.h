@@ -22,13 +22,20 @@ struct AttentionPlan {
   std::int64_t offset() const { return visible == Visible::all ? sk : sk - sq; }  // query i sees keys up to i + offset
   std::int64_t q_blocks() const;
   std::int64_t row_length() const;  // k_block, rounded up to whole vectors
+  // Sums of BF16 have room for whole tiles of kernels/tiles, which processors with and without them plan alike.
+  std::int64_t q_rows() const;       // of q_block
+  std::int64_t sums_stride() const;  // of head_dim
+  std::int64_t kv_sums() const;      // elements of gK or gV of a key/value head: [sk, head_dim]
   std::int64_t heads_per_part() const { return heads / kv_heads / parts; }
   std::int64_t forward_tasks() const { return batch * heads * q_blocks(); }
   std::int64_t backward_tasks() const { return batch * kv_heads * parts; }
   // Numbers of elements of type Real<dtype>.
   std::int64_t forward_lane() const;
   std::int64_t backward_lane() const;
-  std::int64_t backward_partials() const;  // [batch, kv_heads, parts, 2, sk, head_dim]; 0 if there is one part
+  std::int64_t backward_partials() const;  // [batch, kv_heads, parts, 2, kv_sums]; 0 if there is one part
+
+ private:
+  std::int64_t tile_elements() const;  // of a lane that uses tiles, without gK and gV
 };
 
 // `lane` has room for `lanes` times forward_lane() or backward_lane() elements.
