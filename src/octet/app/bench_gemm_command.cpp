@@ -14,8 +14,8 @@ struct Product {
 };
 
 // Products of the quickstart's model and of larger ones: fprop, dgrad and wgrad have these shapes in turn.
-constexpr Product kProducts[] = {{2048, 256, 128},   {2048, 704, 128},   {2048, 128, 352},  {704, 128, 2048},
-                                 {1024, 1024, 1024}, {2048, 2048, 2048}, {2048, 5632, 2048}};
+constexpr Product kProducts[] = {{2048, 256, 128}, {2048, 704, 128},   {2048, 128, 352},   {704, 128, 2048},
+                                 {2048, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {2048, 5632, 2048}};
 
 }  // namespace
 
@@ -28,9 +28,14 @@ int run_bench_gemm(const BenchArgs& args) {
     const double ceiling = flops / kernels::cpu::blas_seconds(c.m, c.n, c.k, num_threads()) * 1e-9;
     Arena scratch(*device, MemoryCategory::workspace, std::size_t{1} << 30);
     Arena data(*device, MemoryCategory::activations, std::size_t{1} << 29);
-    const auto time = [&](const char* kind, DType dtype) {
+    using Layout = kernels::GemmOperand::Layout;
+    const auto time = [&](const char* kind, DType dtype, Layout layout = Layout::k_last) {
       const ArenaScope used(data);
-      kernels::GemmOperand a{.values = allocate(data, dtype, {c.m, c.k})}, b{.values = allocate(data, dtype, {c.n, c.k})};
+      const auto operand = [&](std::int64_t x) {
+        return kernels::GemmOperand{.values = allocate(data, dtype, layout == Layout::k_last ? Shape{x, c.k} : Shape{c.k, x}),
+                                    .layout = layout};
+      };
+      kernels::GemmOperand a = operand(c.m), b = operand(c.n);
       if (dtype == DType::f8_e4m3) a.scale_inv = b.scale_inv = allocate(data, DType::f32, {1});
       const Tensor d = allocate(data, dtype == DType::f32 ? DType::f32 : DType::bf16, {c.m, c.n});
       const double seconds = shortest_time([&] { kernels::gemm(*stream, scratch, {.a = a, .b = b, .c = {}, .d = d}); });
@@ -43,9 +48,12 @@ int run_bench_gemm(const BenchArgs& args) {
     };
     time("fp32", DType::f32);
     time("bf16", DType::bf16);
+    time("bf16 with K first,", DType::bf16, Layout::k_first);
     time("fp8 ", DType::f8_e4m3);
   }
-  fmt::print("GEMM on {} threads, {} kernels\n", num_threads(), kernels::gemm_core_name());
+  const std::string tiles = kernels::gemm_tiles_name();
+  fmt::print("GEMM on {} threads, {} kernels of OpenBLAS{}\n", num_threads(), kernels::gemm_core_name(),
+             tiles.empty() ? "" : fmt::format(", {} tiles for BF16 and FP8", tiles));
   show_bench(rows, args.json);
   return 0;
 }

@@ -17,6 +17,8 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/rng.h"
+#include "octet/base/threads.h"
+#include "octet/device/cpu/processor_energy.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/peak.h"
@@ -38,6 +40,23 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab, 
 std::string name_of(const OpTime& time) {
   const auto& s = time.work.shape;
   return s[0] > 0 ? fmt::format("{} {} x {} x {}", time.op, s[0], s[1], s[2]) : time.op;
+}
+
+// On a CPU, whose speed of light nobody has measured, an op has a rate and a share of the step's time.
+Json show_cpu_profile(const std::vector<OpTime>& profile, double tokens) {
+  Json list = Json::array();
+  double total = 0;
+  for (const OpTime& t : profile) total += t.seconds;
+  fmt::print("{:<44} {:>7} {:>10} {:>12} {:>7}\n", "op, of one step", "calls", "us/token", "rate", "share");
+  for (const OpTime& t : profile) {
+    const bool computes = ceiling_flops(t.op) > 0;
+    const double rate = (computes ? t.work.flops : t.work.bytes) * 1e-9 / t.seconds;
+    fmt::print("{:<44} {:>7} {:>10.3f} {:>7.1f} {:<4} {:>6.2f}\n", name_of(t), t.calls, t.seconds / tokens * 1e6, rate,
+               computes ? "GF/s" : "GB/s", t.seconds / total);
+    list.push_back({{"op", name_of(t)}, {"calls", t.calls}, {"seconds", t.seconds}, {"rate", rate}});
+  }
+  fmt::print("{:<44} {:>7} {:>10.3f}\n", "all", "", total / tokens * 1e6);
+  return list;
 }
 
 Json show_profile(const std::vector<OpTime>& profile, double tokens, const std::string& gpu) {
@@ -105,6 +124,7 @@ int run_bench_run(const BenchArgs& args) {
   run_step(false);
   kernels::StepScalars scalars = finish();
   const Clock::time_point start = Clock::now();
+  ProcessorEnergy energy;
   std::int64_t steps = 0;
   do {
     run_step(seconds_since(start) >= args.seconds);
@@ -112,6 +132,7 @@ int run_bench_run(const BenchArgs& args) {
     ++steps;
   } while (!engine.requests().stop);
   const double seconds = seconds_since(start) / static_cast<double>(steps);
+  const std::optional<double> joules = energy.take_joules();
   // Of this rank: what it shares with others counts once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
   const double flops = tokens * options.flops_per_token() / seconds;
@@ -120,13 +141,19 @@ int run_bench_run(const BenchArgs& args) {
     fmt::print("{} on {}{}, recipe {}: {} steps of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
                mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name, steps, accumulation,
                options.micro_batch_size, options.seq_len);
-    fmt::print(
-        "{:.0f} {}, {:.1f} ms a step, {:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's, {}, first step "
-        "{:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
-        tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, flops * 1e-12,
-        telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
-        telemetry::format_share(flops / train::kHopperPeak.fp8_flops), telemetry::format_bytes(peak), launch_s,
-        scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+    const std::string rate = device == DeviceKind::cpu
+                                 ? fmt::format("{:.1f} GFLOP/s on {} threads", flops * 1e-9, num_threads())
+                                 : fmt::format("{:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's", flops * 1e-12,
+                                               telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
+                                               telemetry::format_share(flops / train::kHopperPeak.fp8_flops));
+    fmt::print("{:.0f} {}, {:.1f} ms a step, {}, {}, first step {:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
+               tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, rate,
+               telemetry::format_bytes(peak), launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+    if (device == DeviceKind::cpu && joules) {
+      const double of_step = *joules / static_cast<double>(steps);
+      fmt::print("{:.1f} J a step, {:.3f} mJ a token, of all processors of this machine\n", of_step,
+                 of_step / (tokens * mesh.ranks()) * 1e3);
+    }
   }
 
   engine.stream().start_profile();
@@ -135,7 +162,8 @@ int run_bench_run(const BenchArgs& args) {
   engine.close();
   world.barrier("profiled");
   if (!world.is_first()) return 0;
-  const Json profile = show_profile(times, tokens, cuda_properties().name);
+  const Json profile =
+      device == DeviceKind::cpu ? show_cpu_profile(times, tokens) : show_profile(times, tokens, cuda_properties().name);
   if (!args.json.empty()) {
     const Json result = {{"tokens_per_s", tokens / seconds},
                          {"step_seconds", seconds},

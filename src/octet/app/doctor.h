@@ -15,6 +15,7 @@
 //   shared_memory_bytes shared_memory_free_bytes  of /dev/shm
 //   limits.open_files .open_files_hard .locked_bytes  of this process; "unlimited" without one
 //   gemm.library .core .core_fits .gflops_fp32  the CPU's matrix products; whether the kernels fit the processor
+//   gemm.tiles .gflops_bf16  the kernel that multiplies BF16 and FP8 operands on the processor's matrix tiles; null without one
 //   cuda_build cuda  whether this build has the CUDA backend, and whether it can use a GPU here
 //   driver.version .cuda  NVIDIA's driver, and the newest CUDA that it serves
 //   toolkit.cuda .architectures  the CUDA of this build, and the GPU architectures that it has code for
@@ -43,8 +44,10 @@ std::vector<Fact> build_facts();
 std::vector<Fact> machine_facts(const Machine& machine, int threads, std::size_t gpus);
 
 struct Gemm {
-  std::string core;
-  double gflops = 0;
+  std::string core;    // OpenBLAS's
+  double gflops = 0;   // in FP32
+  std::string tiles = {};  // the kernel that multiplies BF16 and FP8 in place of OpenBLAS, or ""
+  double bf16_gflops = 0;
   int threads = 1;
 };
 std::vector<Fact> gemm_facts(const Gemm& gemm, const Machine& machine);

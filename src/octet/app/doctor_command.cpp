@@ -55,7 +55,12 @@ int run_doctor(const DoctorArgs& args) {
   };
   add(build_facts());
   add(machine_facts(machine, num_threads(), cuda.gpus.size()));
-  add(gemm_facts({.core = kernels::gemm_core_name(), .gflops = measure_gemm_gflops(), .threads = num_threads()}, machine));
+  add(gemm_facts({.core = kernels::gemm_core_name(),
+                  .gflops = measure_gemm_gflops(DType::f32),
+                  .tiles = kernels::gemm_tiles_name(),
+                  .bf16_gflops = measure_gemm_gflops(DType::bf16),
+                  .threads = num_threads()},
+                 machine));
   add(cuda_facts(cuda, machine, kCudaBackend));
   add(library_facts(libraries()));
   add({self_test_fact(test)});

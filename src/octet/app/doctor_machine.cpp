@@ -185,8 +185,13 @@ std::vector<Fact> gemm_facts(const Gemm& gemm, const Machine& machine) {
                    "set it to " +
                    (machine.simd == "AVX2" ? "Haswell." : "SkylakeX."));
   }
+  Fact tiles{.name = "gemm.tiles", .label = "BF16 and FP8", .value = gemm.tiles.empty() ? Json() : Json(gemm.tiles)};
+  tiles.text = fmt::format("{}, {:.0f} GFLOP/s in BF16", gemm.tiles.empty() ? "decoded for OpenBLAS" : gemm.tiles + " tiles",
+                           gemm.bf16_gflops);
   return {{.name = "gemm.library", .value = "OpenBLAS"},
           std::move(core),
+          std::move(tiles),
+          {.name = "gemm.gflops_bf16", .value = gemm.bf16_gflops},
           {.name = "gemm.gflops_fp32", .value = gemm.gflops},
           {.name = "gemm.core_fits", .value = fits}};
 }

@@ -108,15 +108,17 @@ std::string loaded_library(const std::string& name) {
   return search.found.empty() ? "" : fs::weakly_canonical(search.found, error).string();
 }
 
-double measure_gemm_gflops() {
+double measure_gemm_gflops(DType dtype) {
   constexpr std::int64_t kSize = 1024;
   const auto device = make_device(DeviceKind::cpu);
   const auto stream = device->make_stream();
   Arena arena(*device, MemoryCategory::workspace, std::size_t{16} * kSize * kSize);
-  const Tensor a = allocate(arena, DType::f32, {kSize, kSize}), b = allocate(arena, DType::f32, {kSize, kSize}),
-               d = allocate(arena, DType::f32, {kSize, kSize});
-  std::fill_n(a.as<float>(), kSize * kSize, 0.5f);
-  std::fill_n(b.as<float>(), kSize * kSize, 0.25f);
+  const Tensor a = allocate(arena, dtype, {kSize, kSize}), b = allocate(arena, dtype, {kSize, kSize}),
+               d = allocate(arena, dtype, {kSize, kSize});
+  visit_float(dtype, [&]<class T>() {
+    std::fill_n(a.as<T>(), kSize * kSize, T(0.5f));
+    std::fill_n(b.as<T>(), kSize * kSize, T(0.25f));
+  });
   double best_s = 1e9;
   for (const auto end = Clock::now() + std::chrono::milliseconds(500); Clock::now() < end;) {
     const auto begin = Clock::now();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "octet/base/control_group.h"
+#include "octet/tensor/dtype.h"
 
 namespace octet::app {
 
@@ -42,8 +43,8 @@ Machine describe_machine(const std::filesystem::path& root = "/");
 // The room on the file system of this path; nothing if it cannot be read.
 std::optional<Space> space_of(const std::filesystem::path& path);
 
-// FP32 rate of the GEMM with this process's threads, best of half a second, in 1e9 FLOPs per second.
-double measure_gemm_gflops();
+// Rate of the GEMM with operands and results of a dtype and this process's threads, best of half a second, in 1e9 FLOPs per second.
+double measure_gemm_gflops(DType dtype);
 
 // The file of a shared library that this program has loaded, by the beginning of its name ("libnccl.so"); "" when none is loaded.
 std::string loaded_library(const std::string& name);
