@@ -157,6 +157,17 @@ TEST_F(Resume, MoreStepsGoOnAndSayWhatChanged) {
   EXPECT_EQ(metrics_of(run_ / "out").size(), 24u);
 }
 
+// OpenBLAS's kernels for Nehalem run on every newer processor, and are chosen for none of today's.
+TEST_F(Resume, OtherKernelsOfProductsAreNamed) {
+  const ProgramResult same = run_.run("train run.toml --training.steps=21");
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_EQ(same.err.find("products on"), std::string::npos) << same.err;
+  const ProgramResult other = run_.run("train run.toml --training.steps=22", "OPENBLAS_CORETYPE=Nehalem exec");
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_TRUE(says(other.err, "-> on OpenBLAS Nehalem"));
+  EXPECT_TRUE(says(other.err, "which round sums in another order\n"));
+}
+
 TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
   EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere"));
   EXPECT_TRUE(refused(train("--resume out/model"), 76, "out/model"));

@@ -163,6 +163,7 @@ nlohmann::json Trainer::meta() const {
   return {{"octet", kVersion},
           {"commit", commit()},
           {"recipe", engine_options_.recipe.name},
+          {"product_kernels", product_kernels(device_)},
           {"cursor", loader_->position()},
           {"stretches", to_json(continuation_.stretches)},
           {"changes", continuation_.record},
@@ -287,6 +288,9 @@ bool Trainer::resume() {
     log_info(
         concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
   }
+  const std::string kernels = product_kernels(device_), kernels_before = reader->meta().value("product_kernels", kernels);
+  if (kernels != kernels_before && !kernels.empty() && !kernels_before.empty())
+    log_info(concat("  changed since then: products on ", kernels_before, " -> on ", kernels, ", which round sums in another order"));
   bool keeps_as_before = true;
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
     keeps_as_before = keeps_as_before && !d.key.starts_with("checkpoint.keep_");

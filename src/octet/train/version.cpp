@@ -4,6 +4,7 @@
 
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/gemm/gemm.h"
 
 namespace octet::train {
 
@@ -19,6 +20,12 @@ std::string device_name(DeviceKind device) {
     if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
   }
   return "CPU";
+}
+
+std::string product_kernels(DeviceKind device) {
+  if (device != DeviceKind::cpu) return "";
+  const std::string tiles = kernels::gemm_tiles_name();
+  return concat("OpenBLAS ", kernels::gemm_core_name(), tiles.empty() ? "" : " and ", tiles);
 }
 
 }  // namespace octet::train

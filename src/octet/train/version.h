@@ -19,5 +19,8 @@ const char* build_name();
 
 // "AMD EPYC 9654 96-Core Processor", "NVIDIA H200": as the system calls it; of a GPU the first, on which this takes memory.
 std::string device_name(DeviceKind device);
+// "OpenBLAS SkylakeX and AMX-BF16": the kernels whose order of sums decides the bits of products on a CPU. "" on other devices, where the
+// library's choice of algorithms decides them.
+std::string product_kernels(DeviceKind device);
 
 }  // namespace octet::train
