@@ -9,6 +9,7 @@
 
 #include "octet/base/json.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "support/errors.h"
 #include "support/facts.h"
 #include "support/paths.h"
 #include "support/program.h"
@@ -160,6 +161,17 @@ TEST(Doctor, AdvisesOnKernelsForAnotherProcessor) {
   Machine old = good_machine();
   old.simd = "SSE4.2";
   EXPECT_TRUE(all_ok(gemm_facts({.core = "Prescott", .gflops = 5}, old)));
+}
+
+TEST(Doctor, NamesTheKernelOfBf16AndFp8) {
+  const Gemm blas{.core = "SkylakeX", .gflops = 280, .bf16_gflops = 270};
+  Gemm tiles = blas;
+  tiles.tiles = "AMX-BF16";
+  tiles.bf16_gflops = 1850;
+  EXPECT_TRUE(testing::contains(facts_text(gemm_facts(blas, good_machine())), "decoded for OpenBLAS, 270 GFLOP/s in BF16"));
+  EXPECT_TRUE(testing::contains(facts_text(gemm_facts(tiles, good_machine())), "AMX-BF16 tiles, 1850 GFLOP/s in BF16"));
+  EXPECT_EQ(facts_json(gemm_facts(blas, good_machine()))["gemm"]["tiles"], Json());
+  EXPECT_EQ(facts_json(gemm_facts(tiles, good_machine()))["gemm"]["tiles"], "AMX-BF16");
 }
 
 TEST(Doctor, SaysWhyNoGpuIsUsed) {
