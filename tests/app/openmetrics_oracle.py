@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TYPES = {"octet_step": "gauge", "octet_loss": "gauge", "octet_step_seconds": "gauge", "octet_tokens": "counter",
          "octet_checkpoint_step": "gauge", "octet_checkpoint_age_seconds": "gauge", "octet_restarts": "counter",
          "octet_lost_seconds": "counter", "octet_rank_compute_seconds": "gauge", "octet_gpu_clock_hertz": "gauge",
-         "octet_gpu_power_watts": "gauge", "octet_gpu_temperature_celsius": "gauge", "octet_gpu_xid": "counter"}
+         "octet_gpu_power_watts": "gauge", "octet_gpu_energy_joules": "counter", "octet_gpu_temperature_celsius": "gauge", "octet_gpu_xid": "counter"}
 
 # Two GPUs. The second one does not know its power, and the driver reports three Xids of it. The functions and numbers are those of NVML's
 # public interface.
@@ -35,6 +35,10 @@ int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = &gpus[index]; return 0; }
 int nvmlDeviceGetClockInfo(void *device, int clock, unsigned *mhz) { *mhz = clock == 1 ? 1755 - 540 * number(device) : 9; return 0; }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) { *milliwatts = 612500; return number(device) == 0 ? 0 : 3; }
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+  *millijoules = 5000000250ull;
+  return number(device) == 0 ? 0 : 3;
+}
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *degrees) { *degrees = sensor == 0 ? 61 + number(device) : 9; return 0; }
 int nvmlEventSetCreate(void **set) { *set = gpus; return 0; }
 int nvmlEventSetFree(void *set) { return 0; }
@@ -143,7 +147,8 @@ def main():
         both = wait_for(port, lambda found: found.get(("octet_step", ("rank", "1")), 0) >= 5, run)
         gpus = {key: value for key, value in both.items() if key[0].startswith("octet_gpu")}
         assert gpus == {("octet_gpu_clock_hertz", ("gpu", "0")): 1755e6, ("octet_gpu_clock_hertz", ("gpu", "1")): 1215e6,
-                        ("octet_gpu_power_watts", ("gpu", "0")): 612.5, ("octet_gpu_temperature_celsius", ("gpu", "0")): 61,
+                        ("octet_gpu_power_watts", ("gpu", "0")): 612.5, ("octet_gpu_energy_joules_total", ("gpu", "0")): 5000000.25,
+                        ("octet_gpu_temperature_celsius", ("gpu", "0")): 61,
                         ("octet_gpu_temperature_celsius", ("gpu", "1")): 62, ("octet_gpu_xid_total", ("gpu", "0")): 0,
                         ("octet_gpu_xid_total", ("gpu", "1")): 3}, gpus
         memory = wait_for(port, lambda found: ("octet_checkpoint_age_seconds", ("place", "memory")) in found, run)

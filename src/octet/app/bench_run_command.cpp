@@ -9,6 +9,7 @@
 #include "octet/app/bench.h"
 #include "octet/app/ceilings.h"
 #include "octet/app/commands.h"
+#include "octet/app/energy.h"
 #include "octet/app/fetched.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/threads.h"
@@ -18,7 +19,6 @@
 #include "octet/base/log.h"
 #include "octet/base/rng.h"
 #include "octet/base/threads.h"
-#include "octet/device/cpu/processor_energy.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/peak.h"
@@ -124,7 +124,7 @@ int run_bench_run(const BenchArgs& args) {
   run_step(false);
   kernels::StepScalars scalars = finish();
   const Clock::time_point start = Clock::now();
-  ProcessorEnergy energy;
+  Energy energy(world.gpu());
   std::int64_t steps = 0;
   do {
     run_step(seconds_since(start) >= args.seconds);
@@ -133,8 +133,10 @@ int run_bench_run(const BenchArgs& args) {
   } while (!engine.requests().stop);
   const double seconds = seconds_since(start) / static_cast<double>(steps);
   const std::optional<double> joules = energy.take_joules();
+  const double joules_of_step = joules.value_or(0) / static_cast<double>(steps);
   // Of this rank: what it shares with others counts once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
+  const double joules_of_token = joules_of_step / (device == DeviceKind::cpu ? tokens * mesh.ranks() : tokens);
   const double flops = tokens * options.flops_per_token() / seconds;
   const std::size_t peak = engine.device().memory().total_peak;
   if (world.is_first()) {
@@ -149,10 +151,9 @@ int run_bench_run(const BenchArgs& args) {
     fmt::print("{:.0f} {}, {:.1f} ms a step, {}, {}, first step {:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
                tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, rate,
                telemetry::format_bytes(peak), launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
-    if (device == DeviceKind::cpu && joules) {
-      const double of_step = *joules / static_cast<double>(steps);
-      fmt::print("{:.1f} J a step, {:.3f} mJ a token, of all processors of this machine\n", of_step,
-                 of_step / (tokens * mesh.ranks()) * 1e3);
+    if (joules) {
+      fmt::print("{:.1f} J a step, {:.3f} mJ a token, of {}\n", joules_of_step, joules_of_token * 1e3,
+                 device == DeviceKind::cpu ? "all processors of this machine" : "the GPU of rank 0");
     }
   }
 
@@ -170,6 +171,7 @@ int run_bench_run(const BenchArgs& args) {
                          {"tflops", flops * 1e-12},
                          {"memory_gib", static_cast<double>(peak) * 0x1p-30},
                          {"launch_s", launch_s},
+                         {"joules_per_token", joules ? Json(joules_of_token) : Json()},
                          {"ops", profile}};
     write_file_atomically(args.json, result.dump(2) + "\n");
   }

@@ -38,28 +38,30 @@ class Exposition {
 
 std::string rank_label(std::size_t rank) { return fmt::format("rank=\"{}\"", rank); }
 
-// Adds a family with a sample for each GPU of which `value_of` knows something. Without a unit it is a counter.
+// Adds a family with a sample for each GPU of which `value_of` knows something. `type` is "gauge" or "counter".
 template <class Value>
-void add_gpu_family(Exposition& out, const std::vector<GpuReading>& gpus, const std::string& name, const char* help,
-                    const char* unit, Value&& value_of) {
+void add_gpu_family(Exposition& out, const std::vector<GpuReading>& gpus, const std::string& name, const std::string& type,
+                    const char* help, const char* unit, Value&& value_of) {
   bool begun = false;
   for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
     const auto value = value_of(gpus[gpu]);
     if (!value) continue;
-    if (!std::exchange(begun, true)) out.family(name.c_str(), unit ? "gauge" : "counter", help, unit);
-    out.sample((unit ? name : name + "_total").c_str(), *value, fmt::format("gpu=\"{}\"", gpu));
+    if (!std::exchange(begun, true)) out.family(name.c_str(), type.c_str(), help, unit);
+    out.sample((type == "gauge" ? name : name + "_total").c_str(), *value, fmt::format("gpu=\"{}\"", gpu));
   }
 }
 
 void add_gpus(Exposition& out, const std::vector<GpuReading>& gpus) {
-  add_gpu_family(out, gpus, "gpu_clock_hertz", "Clock of the multiprocessors.", "hertz", [](const GpuReading& gpu) {
+  add_gpu_family(out, gpus, "gpu_clock_hertz", "gauge", "Clock of the multiprocessors.", "hertz", [](const GpuReading& gpu) {
     return gpu.clock_mhz ? std::optional(std::int64_t{*gpu.clock_mhz} * 1'000'000) : std::nullopt;
   });
-  add_gpu_family(out, gpus, "gpu_power_watts", "Power that the GPU draws.", "watts",
+  add_gpu_family(out, gpus, "gpu_power_watts", "gauge", "Power that the GPU draws.", "watts",
                  [](const GpuReading& gpu) { return gpu.power_w; });
-  add_gpu_family(out, gpus, "gpu_temperature_celsius", "Temperature of the GPU.", "celsius",
+  add_gpu_family(out, gpus, "gpu_energy_joules", "counter", "Energy that the GPU has taken since its driver was loaded.", "joules",
+                 [](const GpuReading& gpu) { return gpu.energy_j; });
+  add_gpu_family(out, gpus, "gpu_temperature_celsius", "gauge", "Temperature of the GPU.", "celsius",
                  [](const GpuReading& gpu) { return gpu.temperature_c; });
-  add_gpu_family(out, gpus, "gpu_xid", "Errors that the driver has reported since these figures are served.", nullptr,
+  add_gpu_family(out, gpus, "gpu_xid", "counter", "Errors that the driver has reported since these figures are served.", nullptr,
                  [](const GpuReading& gpu) { return gpu.xids; });
 }
 

@@ -31,6 +31,8 @@ std::string slowdown_text(unsigned long long bits) {
 GpuReading reading_of(const Nvml& nvml, NvmlDevice device) {
   GpuReading reading{.clock_mhz = nvml.clock_mhz(device)};
   if (const auto milliwatts = nvml.ask<unsigned>("nvmlDeviceGetPowerUsage", device)) reading.power_w = *milliwatts * 1e-3;
+  if (const auto millijoules = nvml.ask<unsigned long long>("nvmlDeviceGetTotalEnergyConsumption", device))
+    reading.energy_j = static_cast<double>(*millijoules) * 1e-3;
   if (const auto degrees = nvml.ask<unsigned>("nvmlDeviceGetTemperature", device, kGpuTemperature))
     reading.temperature_c = static_cast<int>(*degrees);
   if (const auto bits = nvml.slowdown(device)) reading.slowed_by = slowdown_text(*bits);

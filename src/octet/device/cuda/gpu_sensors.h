@@ -12,6 +12,7 @@ namespace octet {
 struct GpuReading {
   std::optional<int> clock_mhz{};  // of the multiprocessors
   std::optional<double> power_w{};
+  std::optional<double> energy_j{};  // since the driver was loaded
   std::optional<int> temperature_c{};
   std::string slowed_by{};  // why the clock is held down: "heat", "the power supply", "its power limit", "a fixed clock" or ""
   std::optional<std::int64_t> xids{};  // errors that the driver has reported since listen()
