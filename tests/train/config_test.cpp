@@ -62,7 +62,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","allow":[],"async":true,"max_failed_saves":3,"retry_s":60.0,"memory_every":"auto","replicas":1,"remote":""})");
   EXPECT_EQ(at("/run/set_aside"), "false");
   EXPECT_EQ(at("/anomaly"), R"({"spike":"auto","max_rollbacks":3,"remedy":"none"})");
-  EXPECT_EQ(at("/health"), R"({"replicas_every":10,"straggler":0.85})");
+  EXPECT_EQ(at("/health"), R"({"replicas_every":10,"sdc_every":0,"straggler":0.85})");
   EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100,"port":0,"address":"127.0.0.1"})");
 }
 

@@ -221,6 +221,9 @@ void check_config(const Config& config, std::int64_t ranks) {
         micro_batches == 1 ? " micro-batch" : " micro-batches",
         " a step on each rank: must be a multiple of 2: give --training.global_batch_size=",
         round_up(training.global_batch_size, 2 * at_once));
+  check(config.health.sdc_every == 0 || parallel.expert == 1, "health.sdc_every = ", config.health.sdc_every,
+        " with parallel.expert = ", parallel.expert, ": experts compute for ranks of other data, so a difference would not say which "
+        "rank is wrong; give --health.sdc_every=0");
   const std::string& token = config.comm.token;
   check(token.empty() || token == "none",
         "comm.token: must be \"\" or \"none\". A token does not belong in a configuration, which is copied into the run folder: give it in "

@@ -9,6 +9,7 @@ namespace octet::train {
 
 struct HealthConfig {
   std::int64_t replicas_every = 10;
+  std::int64_t sdc_every = 0;
   double straggler = 0.85;
 };
 template <FieldsOf<HealthConfig> C>
@@ -19,6 +20,13 @@ void visit_fields(C& c, auto&& visit) {
               .value = "steps",
               .range = kNotNegative},
         c.replicas_every);
+  visit(Field{.name = "sdc_every",
+              .help = "Steps between checks of what ranks compute: all data-parallel ranks compute the same micro-batch and compare "
+                      "the bits; every save does so first, too. Costs a micro-batch. On a GPU without run.deterministic only "
+                      "the forward pass is compared. 0 never checks.",
+              .value = "steps",
+              .range = kNotNegative},
+        c.sdc_every);
   visit(Field{.name = "straggler",
               .help = "A rank is called a straggler if it computes at less than this share of the median rank's speed in five "
                       "logged intervals in a row (metrics.log_freq). 0 calls none.",

@@ -91,6 +91,12 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
         std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer, model_->units().update_work());
     replica_check_.emplace(*device_, options_.layout.mesh, options_.rank, groups_, model_->parameters(), model_->scales(),
                            optimizer_->updates());
+    if (options_.fingerprints) {
+      const bool repeats_gradients = stream_->target() != DeviceKind::cuda || options_.deterministic;
+      fingerprint_.emplace(*device_, model_->shape(), model_->parameters(), compute_dtype(options_.recipe),
+                           Shape{tokens / groups_.tensor->size(), options_.model.dim},
+                           repeats_gradients ? models::Fingerprint::Covers::gradients_too : models::Fingerprint::Covers::outputs);
+    }
   }
   // The most passes that a stage ever has under way: more micro-batches than these do not change it.
   const parallel::Stages stages = options_.layout.mesh.stages();
@@ -279,6 +285,19 @@ void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
                            optimizer_->loss_total());
 }
 
+std::vector<std::uint64_t> Engine::fingerprint(const data::Batch& batch) {
+  model_->begin_step(1, false);
+  nn::Scope traceless = scope(nullptr);
+  traceless.record = nn::Record::nothing;
+  models::Batch uploaded = upload(batch.tokens, batch.targets, batch.document_starts, batch.first_sample);
+  uploaded.fingerprint = &*fingerprint_;
+  fingerprint_->begin(*stream_);
+  model_->forward_backward(traceless, uploaded, static_cast<double*>(evaluation_total_.data()));
+  std::vector<std::uint64_t> sums = fingerprint_->read(*stream_);
+  check_ranks();
+  return sums;
+}
+
 void Engine::initialise(std::uint64_t seed) {
   parallel::ParameterStore& store = model_->parameters();
   for (parallel::Parameter& p : store.parameters()) fill(p, [&] { store.initialise(*stream_, p, seed); });
@@ -315,7 +334,7 @@ void Engine::rehearse() {
 }
 
 void Engine::tune(const kernels::GemmTuning& tuning) {
-  if (device_->kind() != DeviceKind::cuda || options_.deterministic) return;
+  if (device_->kind() != DeviceKind::cuda || options_.deterministic || fingerprint_) return;
   rehearse();
   // Between steps both arenas are empty: where the larger has room, choosing takes no other memory.
   Arena& stash = *stashes_.front();

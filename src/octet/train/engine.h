@@ -41,6 +41,7 @@ struct EngineOptions {
   int rank = 0;
   bool document_mask = false;  // no token sees another document, and positions begin anew; on CUDA not with `deterministic`
   bool whole_logits = false;   // room for the logits of a micro-batch (probe, generate)
+  bool fingerprints = false;   // fingerprint() will be called; GEMMs on a GPU then keep the library's choice of algorithms
 
   // Floating-point operations of a training step per token, without recompute.
   double flops_per_token() const {
@@ -104,6 +105,13 @@ class Engine {
   // steps. Waits.
   std::optional<Disagreement> compare_replicas();
 
+  // Runs a micro-batch, forward and backward, that leaves no trace but gradients that nobody reads. Returns the sums of what it
+  // computes (models/decoder/fingerprint.h): ranks with the same other coordinates get equal ones from equal data, whatever their
+  // data coordinates. On a GPU the sums leave out the gradients unless options.deterministic is set. All ranks call it together,
+  // between steps. Waits.
+  std::vector<std::uint64_t> fingerprint(const data::Batch& batch);
+  const std::vector<std::string>& names_in_fingerprint() const { return fingerprint_->names(); }
+
   // Must be called, by all ranks together, before an engine is destroyed whose groups live on. Nothing runs on it afterwards.
   void close();
 
@@ -143,7 +151,8 @@ class Engine {
 
   // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Rehearses first. Call it
   // before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today need not be so when the run
-  // is resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and version.
+  // is resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and version. Neither with
+  // options.fingerprints, because the fastest on this rank need not be so on another.
   void tune(const kernels::GemmTuning& tuning);
 
   // Overwrites all parameters, or those of adapters, with random ones, and refreshes.
@@ -221,6 +230,7 @@ class Engine {
   Buffer router_total_;  // [2, router_numbers()] F64
   std::unique_ptr<parallel::Wholes> wholes_;
   std::optional<ReplicaCheck> replica_check_;  // of an engine that trains
+  std::optional<models::Fingerprint> fingerprint_;  // with options.fingerprints
   std::uint32_t step_ = 1;
 };
 

@@ -44,7 +44,8 @@ bool all_equal(const std::vector<std::uint64_t>& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// Returns the ranks whose value is not that of more than half of them; none if there is no such value.
+}  // namespace
+
 std::vector<int> minority(const std::vector<std::uint64_t>& values, const std::vector<int>& ranks) {
   const auto most = std::max_element(values.begin(), values.end(), [&](std::uint64_t a, std::uint64_t b) {
     return std::count(values.begin(), values.end(), a) < std::count(values.begin(), values.end(), b);
@@ -57,8 +58,6 @@ std::vector<int> minority(const std::vector<std::uint64_t>& values, const std::v
   }
   return wrong;
 }
-
-}  // namespace
 
 ReplicaCheck::ReplicaCheck(Device& device, const parallel::Mesh& mesh, int rank, const parallel::Groups& groups,
                            const parallel::ParameterStore& store, const recipes::ScaleState& scales, const Tensor& updates) {

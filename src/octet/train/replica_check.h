@@ -33,6 +33,9 @@ struct Disagreement {
   std::string tensor;      // the first that differs, by its name in checkpoints
 };
 
+// Returns the ranks whose value is not that of more than half of them; none if there is no such value.
+std::vector<int> minority(const std::vector<std::uint64_t>& values, const std::vector<int>& ranks);
+
 class ReplicaCheck {
  public:
   // `updates`: the optimizer's count. Everything that is passed outlives this. On a GPU takes memory of MemoryCategory::state

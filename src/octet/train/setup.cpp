@@ -120,6 +120,7 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
          ": activation_checkpoint.layers = ", config.activation_checkpoint.layers, ": the model has ", options.model.layers, " layers");
   options.seq_len = config.training.seq_len;
   options.micro_batch_size = config.training.micro_batch_size;
+  options.fingerprints = config.health.sdc_every > 0;
   options.document_mask = config.data.document_mask || config.data.packing == "documents";
   demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
          " is beyond the model's max_position_embeddings = ", options.model.max_position);

@@ -104,10 +104,14 @@ Trainer::Trainer(const TrainerOptions& options)
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
   start_engine();
-  loader_ =
-      std::make_unique<data::Loader>(*dataset_, data::LoaderOptions{.coordinate = world_.mesh().data_coordinate(world_.rank()),
-                                                                    .coordinates = world_.mesh().data_coordinates(),
-                                                                    .micro_batch_size = config_.training.micro_batch_size});
+  data::LoaderOptions loads{.coordinate = world_.mesh().data_coordinate(world_.rank()),
+                            .coordinates = world_.mesh().data_coordinates(),
+                            .micro_batch_size = config_.training.micro_batch_size};
+  loader_ = std::make_unique<data::Loader>(*dataset_, loads);
+  if (config_.health.sdc_every == 0) return;
+  if (loads.coordinates == 1) log_warning("health.sdc_every: one data-parallel rank has no other to compare what it computes with");
+  loads.coordinate = 0;
+  common_loader_ = std::make_unique<data::Loader>(*dataset_, loads);
 }
 
 void Trainer::find_checkpoint() {
@@ -194,7 +198,7 @@ nlohmann::json Trainer::meta() const {
 void Trainer::save() {
   if (saved_step_ == step_) return;
   engine_->settle();
-  compare_replicas();  // so that a checkpoint does not keep what a faulty machine has changed
+  compare_ranks();  // so that a checkpoint does not keep what a faulty machine has changed
   models::Decoder& model = engine_->model();
   if (world_.is_first()) {  // the writer is idle
     best_->forget_deleted([&](std::int64_t step) { return path_exists(checkpoint_folder(step)); });
@@ -497,6 +501,7 @@ ExitCode Trainer::run() {
     meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);
 
     if (every(config_.health.replicas_every, step_)) compare_replicas();
+    if (every(config_.health.sdc_every, step_)) compare_products();
 
     const bool masked = scalars.token_count == 0;  // the optimizer changed nothing, and there is no loss to judge
     const Anomaly::Verdict verdict =
@@ -504,7 +509,7 @@ ExitCode Trainer::run() {
     if (masked) log_shared_warning(concat("step ", step_, ": no token of its batch is trained on; skipped"));
     if (verdict == Anomaly::Verdict::spike || verdict == Anomaly::Verdict::not_finite) {
       const telemetry::PausedMeter paused(*meter_);
-      compare_replicas();  // a rollback would hide that a machine is the cause
+      compare_ranks();  // a rollback would hide that a machine is the cause
       roll_back(verdict);
       if (step_ < next) {
         health_.take(step_);

@@ -131,9 +131,19 @@ class Trainer {
   void save_if_possible();
   void save_for_good();
   void wait_for_writer();
-  // Ends the run if ranks that must hold the same state do not: with Error{unfit} on those that the others outvote, with
-  // Error{peer} on all others. All ranks call it together, between steps.
+  // Checks of hardware that computes or keeps wrong bits (trainer_replicas.cpp). They end the run if ranks that must hold the same
+  // state do not, or if the same micro-batch gives other bits on other data coordinates: with Error{unfit} on the ranks that are to
+  // blame, with Error{peer} on all others. All ranks call them together, between steps.
+  void compare_ranks() {
+    compare_replicas();
+    compare_products();
+  }
   void compare_replicas();
+  void compare_products();
+  // Ends the run. `blamed`: whether this rank is to blame. `sentence` says what is wrong, given the names of ranks; ranks that do
+  // not know it have none, and one that knows it is enough.
+  [[noreturn]] void end_with_wrong_bits(bool blamed, const std::vector<int>& ranks,
+                                        const std::function<std::string(const std::vector<std::string>& names)>& sentence);
   // Shows this rank's own time, and finds ranks that are slower than others (trainer_stragglers.cpp). All ranks call it
   // together at a logged step.
   void watch_stragglers();
@@ -186,6 +196,7 @@ class Trainer {
   std::optional<std::int64_t> kept_step_;      // of the old history up to this step the run goes on
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<data::Loader> common_loader_;  // of data coordinate 0, for compare_products()
   std::unique_ptr<telemetry::Recorder> recorder_;
   std::unique_ptr<telemetry::StepMeter> meter_;
   HealthWatch health_;

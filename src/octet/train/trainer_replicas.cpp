@@ -1,8 +1,10 @@
-// What a run does when ranks that must hold the same state do not.
+// What a run does when ranks hold or compute other bits than they must.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
+#include "octet/base/checksum.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
@@ -17,13 +19,19 @@ std::string list_of(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(first, last, shown == 2 ? " and " : ", "));
 }
 
+bool contains(const std::vector<int>& ranks, int rank) { return std::count(ranks.begin(), ranks.end(), rank) > 0; }
+
+// Names of ranks, parted into those of `wrong` and the others.
+struct Parted {
+  Parted(const std::vector<int>& ranks, const std::vector<int>& wrong_ranks, const std::vector<std::string>& names) {
+    for (std::size_t i = 0; i < names.size(); ++i) (contains(wrong_ranks, ranks[i]) ? wrong : others).push_back(names[i]);
+  }
+  std::vector<std::string> wrong, others;
+};
+
 // `names` are those of disagreement.ranks.
 std::string sentence_of(const Disagreement& disagreement, const std::vector<std::string>& names) {
-  std::vector<std::string> wrong, others;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const bool blamed = std::count(disagreement.wrong.begin(), disagreement.wrong.end(), disagreement.ranks[i]) > 0;
-    (blamed ? wrong : others).push_back(names[i]);
-  }
+  const auto [wrong, others] = Parted(disagreement.ranks, disagreement.wrong, names);
   const char* const axis = parallel::name_of(disagreement.axis);
   if (wrong.empty()) {
     return concat(list_of(others), " hold different bits of ", disagreement.tensor, ", which must be equal along ", axis,
@@ -33,6 +41,54 @@ std::string sentence_of(const Disagreement& disagreement, const std::vector<std:
                 list_of(others), ", which agree; all must be equal along ", axis);
 }
 
+using Sums = std::vector<std::uint64_t>;
+
+// What ranks have computed from the same micro-batch, twice. Those of a group differ in their data coordinate alone.
+struct Computed {
+  std::vector<int> ranks;          // of this rank's group
+  std::vector<Sums> first, again;  // of each of them
+
+  std::vector<std::uint64_t> hashes() const {
+    std::vector<std::uint64_t> result;
+    for (const Sums& sums : first) result.push_back(checksum(std::as_bytes(std::span(sums))));
+    return result;
+  }
+  // The ranks that are outvoted; without a majority those that contradict themselves, unless all do.
+  std::vector<int> wrong() const {
+    std::vector<int> found = minority(hashes(), ranks);
+    if (!found.empty()) return found;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (first[i] != again[i]) found.push_back(ranks[i]);
+    }
+    return found.size() == ranks.size() ? std::vector<int>{} : found;
+  }
+  bool repeat_themselves(const std::vector<int>& some) const {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (contains(some, ranks[i]) && first[i] != again[i]) return false;
+    }
+    return true;
+  }
+  // The number of the first sum of which the ranks have computed different values. The order is that of the computation.
+  std::size_t first_difference() const {
+    std::size_t number = first[0].size();
+    for (const Sums& sums : first) {
+      const auto at = std::mismatch(sums.begin(), sums.end(), first[0].begin()).first;
+      number = std::min(number, static_cast<std::size_t>(at - sums.begin()));
+    }
+    return number;
+  }
+  std::string sentence(const std::string& tensor, const std::vector<std::string>& names) const {
+    const auto [bad, others] = Parted(ranks, wrong(), names);
+    const bool same = repeat_themselves(bad.empty() ? ranks : wrong());
+    if (bad.empty()) {
+      return concat(list_of(others), " compute different bits of ", tensor, " from the same micro-batch", same ? ", twice" : "",
+                    "; no majority tells which of them is wrong");
+    }
+    return concat(list_of(bad), bad.size() == 1 ? " computes" : " compute", " other bits of ", tensor, " than ", list_of(others),
+                  " from the same micro-batch, ", same ? "and the same wrong ones again" : "and again others the second time");
+  }
+};
+
 }  // namespace
 
 void Trainer::compare_replicas() {
@@ -40,20 +96,66 @@ void Trainer::compare_replicas() {
   if (config_.health.replicas_every == 0 || mesh.size({parallel::Axis::replicate, parallel::Axis::tensor}) == 1) return;
   const std::optional<Disagreement> found = engine_->compare_replicas();
   if (engine_->mean_over_ranks(found ? 1 : 0) == 0) return;
+  if (!found) end_with_wrong_bits(false, {}, {});
+  end_with_wrong_bits(contains(found->wrong, world_.rank()), found->ranks,
+                      [&](const std::vector<std::string>& names) { return sentence_of(*found, names); });
+}
 
+// The ranks with other data coordinates hold the same weights, so all compute the micro-batch of coordinate 0 that comes next.
+void Trainer::compare_products() {
+  const parallel::Mesh& mesh = world_.mesh();
+  if (config_.health.sdc_every == 0 || mesh.data_coordinates() == 1) return;
+  common_loader_->seek(loader_->position());
+  const data::Batch batch = common_loader_->next();
+  const Sums first = engine_->fingerprint(batch);
+  // Halves of the hash, because ranks exchange numbers in F64.
+  const std::uint64_t hash = checksum(std::as_bytes(std::span(first)));
+  const std::vector<double> high = engine_->of_all_ranks(static_cast<double>(hash >> 32)),
+                            low = engine_->of_all_ranks(static_cast<double>(hash & 0xffffffffu));
+  const auto group_of = [&](int rank) { return mesh.group({parallel::Axis::replicate, parallel::Axis::shard}, rank); };
+  const auto differs = [&](const std::vector<int>& ranks) {
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank), of_first = static_cast<std::size_t>(ranks[0]);
+      return high[at] != high[of_first] || low[at] != low[of_first];
+    });
+  };
+  bool any = false;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) any = any || differs(group_of(rank));
+  if (!any) return;
+
+  const auto key_of = [](int rank) { return concat("sums of rank ", rank); };
+  world_.tell(key_of(world_.rank()), nlohmann::json({first, engine_->fingerprint(batch)}).dump());
+  Computed computed{.ranks = group_of(world_.rank()), .first = {}, .again = {}};
+  if (!differs(computed.ranks)) end_with_wrong_bits(false, {}, {});
+  for (const int rank : computed.ranks) {
+    const nlohmann::json sums = parse_json(world_.hear(key_of(rank)), key_of(rank));
+    computed.first.push_back(sums.at(0).get<Sums>());
+    computed.again.push_back(sums.at(1).get<Sums>());
+  }
+  // Ranks that share a micro-batch also share the fault of one of them, so then nobody is to blame.
+  const bool alone = mesh.ranks() == mesh.data_coordinates();
+  const std::string tensor = engine_->names_in_fingerprint().at(computed.first_difference());
+  end_with_wrong_bits(
+      alone && contains(computed.wrong(), world_.rank()), computed.ranks, [&](const std::vector<std::string>& names) {
+        return concat(computed.sentence(tensor, names),
+                      alone ? "" : "; the fault may also lie on a rank that computes other parts of the same micro-batches");
+      });
+}
+
+void Trainer::end_with_wrong_bits(bool blamed, const std::vector<int>& ranks,
+                                  const std::function<std::string(const std::vector<std::string>& names)>& sentence) {
   drop_snapshots();  // the last ones may have the wrong bits
   // Few ranks know the fault, and all end with it.
   const auto key_of = [](int rank) { return concat("name of rank ", rank); };
   world_.tell(key_of(world_.rank()), world_.name());
-  if (found) {
+  if (sentence) {
     std::vector<std::string> names;
-    for (const int rank : found->ranks) names.push_back(world_.hear(key_of(rank)));
-    world_.tell("disagreement", sentence_of(*found, names));
+    for (const int rank : ranks) names.push_back(world_.hear(key_of(rank)));
+    world_.tell("disagreement", sentence(names));
   }
-  const std::string sentence = world_.hear("disagreement");
+  const std::string heard = world_.hear("disagreement");
   world_.barrier("told");  // the rendezvous ends with rank 0
-  const bool is_wrong = found && std::count(found->wrong.begin(), found->wrong.end(), world_.rank()) > 0;
-  fail(is_wrong ? ExitCode::unfit : ExitCode::peer, "step ", step_, ": ", sentence,
+  fail(blamed ? ExitCode::unfit : ExitCode::peer, "step ", step_, ": ", heard,
        ". Nothing of this state is saved. The ranks agreed when the checkpoints in ",
        (std::filesystem::path(config_.run.output_dir) / "checkpoints").string(), " were saved", how_to_go_on());
 }

@@ -277,12 +277,15 @@ void Decoder::run(const std::vector<Task>& tasks) {
 }
 
 void Decoder::run(const Task& task) {
+  const MicroBatch& first = *micro_batches_.front();
   switch (task.kind) {
+    case Kind::close:
+      if (first.batch.fingerprint && writes_gradients(task.use)) first.batch.fingerprint->gradients(first.scope.stream, task.index);
+      return;
     case Kind::gather:
     case Kind::open:
-    case Kind::close:
     case Kind::reduce:
-      return units_->run(micro_batches_.front()->scope.scratch, task);
+      return units_->run(first.scope.scratch, task);
     case Kind::receive:
     case Kind::send:
       return memory_.boundary->run(task, {});
@@ -402,6 +405,7 @@ void Decoder::forward(Flight& flight, const Task& task) {
   scope.scratch.release_to(flight.scratch);
   if (!stays) least.stash.get().release_to(flight.stash);
   flight.spare = std::exchange(flight.x, flight.y);
+  if (Fingerprint* const fingerprint = flight.of.batch.fingerprint) fingerprint->output(scope.stream, task.index, flight.x);
   scope.stream.end_range();
 }
 

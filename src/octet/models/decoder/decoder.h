@@ -7,6 +7,7 @@
 
 #include "octet/models/decoder/block.h"
 #include "octet/models/decoder/config.h"
+#include "octet/models/decoder/fingerprint.h"
 #include "octet/nn/embedding.h"
 #include "octet/nn/head_loss.h"
 #include "octet/nn/norm.h"
@@ -24,6 +25,7 @@ struct Batch {
   Tensor positions;   // [T] I32, with first_keys: the position of each token in its document
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
   Tensor token_numbers;        // [T] I32: nn::Scope::token_numbers; absent: no input of an adapter is dropped
+  Fingerprint* fingerprint = nullptr;  // sums what the only micro-batch of a step computes
 };
 
 // Adapters beside linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
