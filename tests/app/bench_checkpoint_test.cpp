@@ -20,11 +20,14 @@ TEST(BenchCheckpoint, MeasuresTheSavesOfARun) {
   const std::uint64_t bytes = bytes_in(last_checkpoint(run / "trained") / "rank-00000.safetensors");
   const ProgramResult result = run.run("bench checkpoint run.toml --saves 2 --json saves.json");
   ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("steps between snapshots that cost 1%"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("training stands still, copy beside the step"), std::string::npos) << result.out;
   const Json saves = json_of(read_file(run / "saves.json"));
   EXPECT_EQ(saves["bytes"].get<double>(), static_cast<double>(bytes));
-  for (const char* name : {"step_seconds", "stands_still_seconds", "stands_still_seconds_waiting_for_copy",
-                           "step_seconds_beside_save", "copy_bytes_per_s", "write_bytes_per_s"}) {
+  EXPECT_EQ(saves["snapshot_bytes"].get<double>(), static_cast<double>(bytes)) << "one rank holds all that it writes";
+  for (const char* name :
+       {"step_seconds", "stands_still_seconds", "stands_still_seconds_waiting_for_copy", "step_seconds_beside_save",
+        "copy_bytes_per_s", "write_bytes_per_s", "snapshot_stands_still_seconds", "snapshot_seconds"}) {
     EXPECT_GT(saves[name].get<double>(), 0) << name;
   }
   EXPECT_EQ(names_in(run / "out"), std::vector<std::string>{}) << "its checkpoints are gone";

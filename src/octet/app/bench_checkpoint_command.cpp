@@ -1,12 +1,16 @@
 // `octet bench checkpoint RUN.toml`: how long a run's training stands still for a save. The same saves are made twice: once while
-// the training waits for the copy of its state, and once while the next step computes.
+// the training waits for the copy of its state, and once while the next step computes. Then come snapshots into memory, as a
+// supervised run takes them.
 #include <fmt/format.h>
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "octet/app/bench.h"
@@ -20,6 +24,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/checkpoint/snapshots.h"
 #include "octet/checkpoint/writer.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/entries.h"
@@ -55,12 +60,18 @@ class CheckpointFolder {
   fs::path path_;
 };
 
-// Seconds of one save.
+// Slots for snapshots as a supervisor makes them, of this rank alone.
+checkpoint::SnapshotsOptions own_slots(const checkpoint::SnapshotMemory& memory, const train::World& world) {
+  return {.slots = {.host = memory.slots(0), .own = memory.slots(0)}, .rank = world.rank(), .size = world.size()};
+}
+
+// Seconds of one save or snapshot.
 struct SaveTimes {
   double still = 0;  // training waited
   double copy = 0;   // until the snapshot was complete, when nothing ran beside it
   double write = 0;  // from then until the checkpoint was on the disk
   double step = 0;   // the step after the save, with its wait
+  double whole = 0;  // the call that begins a snapshot, and that step
 };
 
 // The time that half of the saves stay below.
@@ -78,7 +89,8 @@ class SavingRun {
       : options_(train::engine_options(config, train::recipe_of(config, train::device_of(config)))),
         accumulation_(train::accumulation_of(config, world.mesh().data_coordinates())),
         groups_(world.groups()),
-        writer_({.root = folder, .keep_latest_k = 1, .ranks = world.checkpoint_ranks()}) {
+        writer_({.root = folder, .keep_latest_k = 1, .ranks = world.checkpoint_ranks()}),
+        snapshots_(own_slots(memory_, world)) {
     options_.layout = train::layout_of(config, world.mesh());
     options_.rank = world.rank();
     engine_ = std::make_unique<train::Engine>(options_, world.device(), world.groups());
@@ -105,6 +117,7 @@ class SavingRun {
     engine_->apply(1e-5, ++step_, {}, [&] {
       const Clock::time_point start = Clock::now();
       writer_.wait_for_snapshot();
+      snapshots_.wait_for_copy();
       waited = seconds_since(start);
     });
     engine_->optimizer().read(engine_->stream());
@@ -136,7 +149,38 @@ class SavingRun {
     return times;
   }
 
+  void prepare_snapshots() {
+    snapshots_.go_on("bench", step_);
+    snapshots_.prepare(engine_->device(), held());
+    wait_for_snapshots();
+  }
+  SaveTimes snapshot_beside_a_step() {
+    SaveTimes times;
+    const Clock::time_point start = Clock::now();
+    engine_->settle();
+    snapshots_.save(step_, engine_->stream(), held(), nlohmann::json::object());
+    times.still = seconds_since(start);
+    times.still += step();
+    times.whole = seconds_since(start);
+    wait_for_snapshots();
+    times.copy = snapshots_.took_s();
+    return times;
+  }
+  std::size_t bytes_of_snapshot() {
+    std::size_t sum = 0;
+    for (const checkpoint::Entry& entry : held()) sum += entry.tensor.bytes();
+    return sum;
+  }
+
  private:
+  // All that this rank holds, for a snapshot.
+  std::vector<checkpoint::Entry> held() {
+    models::Decoder& model = engine_->model();
+    return train::read_entries(model.parameters(), model.scales(), &engine_->optimizer());
+  }
+  void wait_for_snapshots() const {
+    while (snapshots_.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   std::vector<checkpoint::Entry> entries() {
     models::Decoder& model = engine_->model();
     return train::written_entries(model.parameters(), model.scales(), engine_->optimizer(), groups_);
@@ -152,7 +196,10 @@ class SavingRun {
   std::unique_ptr<train::Engine> engine_;
   std::vector<std::int32_t> ids_;
   std::uint32_t step_ = 0;
-  checkpoint::Writer writer_;  // goes before the engine, whose memory its thread reads
+  checkpoint::SnapshotMemory memory_{1};
+  // These go before the engine, whose memory their threads read.
+  checkpoint::Writer writer_;
+  checkpoint::Snapshots snapshots_;
 };
 
 }  // namespace
@@ -172,10 +219,13 @@ int run_bench_checkpoint(const BenchArgs& args) {
   // The first step and the first save touch their memory.
   run.step();
   run.save_beside_a_step();
-  std::vector<SaveTimes> standing, beside, alone;
+  run.prepare_snapshots();
+  run.snapshot_beside_a_step();
+  std::vector<SaveTimes> standing, beside, snapshots, alone;
   for (int i = 0; i < args.saves; ++i) {
     standing.push_back(run.save_standing_still());
     beside.push_back(run.save_beside_a_step());
+    snapshots.push_back(run.snapshot_beside_a_step());
     const Clock::time_point start = Clock::now();
     run.step();
     alone.push_back({.step = seconds_since(start)});
@@ -203,6 +253,20 @@ int run_bench_checkpoint(const BenchArgs& args) {
   line("the step beside copy and write", step_beside, fmt::format("  {:+.1f}%", 100 * (step_beside / step - 1)));
   line("copy to host memory, nothing beside it", copy, rate(copy));
   line("write to the disk, nothing beside it", write, rate(write));
+
+  // A snapshot costs what training waits, and what the step loses to the copy beside it.
+  const double snapshot = std::max(0.0, median(snapshots, &SaveTimes::whole) - step),
+               waits = median(snapshots, &SaveTimes::still);
+  const double taken = median(snapshots, &SaveTimes::copy);
+  const auto bytes_held = static_cast<double>(run.bytes_of_snapshot());
+  const auto share = [&](double steps) { return 100 * snapshot / (steps * step + snapshot); };
+  fmt::print("{} in a snapshot in memory, medians of {}\n", telemetry::format_bytes(static_cast<std::uint64_t>(bytes_held)),
+             args.saves);
+  line("training stands still for a snapshot", waits, of_step(waits));
+  line("a snapshot and its step take longer by", snapshot, of_step(snapshot));
+  line("until the snapshot counts, beside the step", taken, fmt::format("  {:.2f} GB/s", 1e-9 * bytes_held / taken));
+  fmt::print("  of the time for snapshots every 1, 10, 100 steps {:>6.2f}% {:.2f}% {:.2f}%\n", share(1), share(10), share(100));
+  fmt::print("  steps between snapshots that cost 1% {:>18}\n", std::max(1.0, std::ceil(snapshot / (0.01 * step) - 1)));
   if (!args.json.empty()) {
     const Json result = {{"bytes", bytes},
                          {"step_seconds", step},
@@ -210,7 +274,11 @@ int run_bench_checkpoint(const BenchArgs& args) {
                          {"stands_still_seconds_waiting_for_copy", still_before},
                          {"step_seconds_beside_save", step_beside},
                          {"copy_bytes_per_s", bytes / copy},
-                         {"write_bytes_per_s", bytes / write}};
+                         {"write_bytes_per_s", bytes / write},
+                         {"snapshot_bytes", bytes_held},
+                         {"snapshot_stands_still_seconds", waits},
+                         {"snapshot_costs_seconds", snapshot},
+                         {"snapshot_seconds", taken}};
     write_file_atomically(args.json, result.dump(2) + "\n");
   }
   return 0;
