@@ -78,6 +78,18 @@ TEST_F(Faults, AFailedSaveTellsTheReasonOfTheDisk) {
   }
 }
 
+// Nothing is saved after it, so it ends the run.
+TEST_F(Faults, TheLastSaveTellsWhatItTakes) {
+  const TinyRun run;
+  const ProgramResult result =
+      run.run(concat(kShortRun, " --checkpoint.interval=0"), failing("write *rank-00000.safetensors* 1+ ENOSPC"));
+  EXPECT_EQ(result.code, 1) << result.err;
+  for (const char* words : {"No space left on device; this was the last save of this process; a checkpoint takes ", " are free",
+                            ", and none is there yet"}) {
+    EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
+  }
+}
+
 // Each failed save says so; when too many have failed in a row the run ends instead of training on for nothing.
 TEST_F(Faults, SavesThatFailInARowEndTheRun) {
   const TinyRun run;

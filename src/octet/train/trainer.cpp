@@ -213,41 +213,6 @@ void Trainer::save() {
   if (!save_pending_) failed_saves_ = 0;
 }
 
-void Trainer::survive(const std::function<void()>& save) {
-  try {
-    save();
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::internal) throw;
-    ++failed_saves_;
-    const std::int64_t most = config_.checkpoint.max_failed_saves;
-    demand(failed_saves_ < most, ExitCode::internal, error.what(), "; ",
-           failed_saves_ == 1 ? "this save" : concat(failed_saves_, " saves in a row"),
-           " failed, and checkpoint.max_failed_saves = ", most, room_for_saves());
-    log_shared_warning(concat(error.what(), "; training goes on", info_.checkpoint_step > 0 ? " with the older ones" : "",
-                              " (failed save ", failed_saves_, " of ", most, ")", room_for_saves()));
-  }
-}
-
-// A disk that is full now may not be later: training goes on with the checkpoints there are. The writer tells the failure of a
-// save behind the steps when it is asked next, which is no failure of the next save.
-void Trainer::save_if_possible() {
-  survive([&] { wait_for_writer(); });
-  survive([&] { save(); });
-}
-
-// The last checkpoint of this process: it is on the disk, or the process says that it is not.
-void Trainer::save_for_good() {
-  if (saved_step_ != step_) survive([&] { wait_for_writer(); });
-  save();
-  wait_for_writer();
-}
-
-void Trainer::wait_for_writer() {
-  const bool pending = std::exchange(save_pending_, false);
-  writer_->wait();
-  if (pending) failed_saves_ = 0;
-}
-
 std::uint64_t Trainer::checkpoint_bytes() const {
   models::Decoder& model = engine_->model();
   return bytes_of_checkpoint(read_entries(model.parameters(), model.scales(), &engine_->optimizer()));
