@@ -40,6 +40,17 @@ TEST_F(SuperviseHosts, TwoHostsTrainTheRunOfOne) {
   EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
+// The hosts of this test share all disks.
+TEST_F(SuperviseHosts, ALocalDirOnASharedDiskIsRefused) {
+  const Hosts hosts(2);
+  start(hosts, 1, "", kRun + "--parallel.shard=2 --checkpoint.local_dir=disk ");
+  for (const int host : {0, 1}) EXPECT_EQ(end_of(host).code, 2);
+  const std::string log = read_file(run_ / "out/logs/rank-00000.log");
+  EXPECT_TRUE(says(log, "checkpoint.local_dir = disk: ")) << log;
+  EXPECT_TRUE(says(log, "see the same files there; it must be on a disk that each host has for itself")) << log;
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out/checkpoints/step-00000010"));
+}
+
 // The pods of a Kubernetes Indexed Job know their index, and their own names may not be in the DNS yet.
 TEST_F(SuperviseHosts, PodsOfAnIndexedJob) {
   const std::string options = kRun + "--training.steps=12 --parallel.shard=2 ";

@@ -41,6 +41,7 @@ struct Exchange {
 
 struct PlannedRun {
   std::string run, recipe;
+  std::string local_dir;  // checkpoint.local_dir
   double parameters = 0;
   plan::Cluster cluster;
   plan::LayoutChoice layout;

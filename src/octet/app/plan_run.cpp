@@ -248,6 +248,7 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
   const RankMemory memory = most_memory(config, mesh, stage);
   PlannedRun run{.run = config.run.name,
                  .recipe = c.options.recipe.name,
+                 .local_dir = config.checkpoint.local_dir,
                  .parameters = static_cast<double>(c.options.model.parameters()),
                  .cluster = cluster,
                  .layout = {.mesh = mesh,

@@ -32,6 +32,7 @@ std::string memory_text(const PlannedRun& run) {
                    run.cluster.gpu.name));
   if (run.memory.host() > 0) line("host memory for optimizer states", run.memory.host(), "page-locked, not of the GPU");
   if (run.memory.snapshot > 0) line("of the host, for the snapshot of a save", run.memory.snapshot, "not of the GPU");
+  if (!run.local_dir.empty()) line("of its disk, for two snapshots of the rank", 2 * run.memory.held, run.local_dir);
   return text;
 }
 
@@ -93,6 +94,7 @@ Json run_json(const PlannedRun& run) {
   memory["nccl"] = run.overhead.nccl;
   memory["needed"] = run.needed();
   memory["host_snapshot"] = run.memory.snapshot;
+  memory["local_dir"] = run.local_dir.empty() ? 0 : 2 * run.memory.held;
   memory["host_states"] = run.memory.host();
   memory["of_gpu"] = run.cluster.gpu.memory_bytes;
   Json exchanges = Json::array();

@@ -57,6 +57,15 @@ std::string text_of_adapters(models::Decoder& model) {
   return trained == 0 ? "" : concat(" and ", telemetry::format_compact(trained), " of adapters, which alone are trained,");
 }
 
+// What the plan says beneath its table.
+void print_memory(const train::Config& config, const train::MemoryPlan& plan) {
+  fmt::print("memory plan\n{}", plan::memory_table(plan.bytes, plan.snapshot));
+  if (!config.checkpoint.local_dir.empty()) {
+    fmt::print("two snapshots of this rank take {} in checkpoint.local_dir = {}\n", telemetry::format_bytes(2 * plan.held),
+               config.checkpoint.local_dir);
+  }
+}
+
 }  // namespace
 
 int run_train(const TrainArgs& args) {
@@ -91,8 +100,7 @@ int run_train(const TrainArgs& args) {
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
-    const train::MemoryPlan plan = train::measure_run(fitting(config, mesh, where), mesh);
-    fmt::print("memory plan\n{}", plan::memory_table(plan.bytes, plan.snapshot));
+    print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
     return 0;
   }
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
@@ -107,7 +115,7 @@ int run_train(const TrainArgs& args) {
   trainer_options.resume = config.checkpoint.resume;
   trainer_options.until = args.until;
   train::Trainer trainer(trainer_options);
-  fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes, trainer.plan().snapshot));
+  print_memory(config, trainer.plan());
   fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),
              config.training.global_batch_size, config.training.seq_len, train::accumulation_of(config, mesh.data_coordinates()),
              config.training.micro_batch_size);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <set>
 #include <utility>
 
 #include "octet/base/checksum.h"
@@ -74,16 +76,20 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
       elsewhere.emplace(step, std::move(replica));
     }
   }
-  const auto manifest_of = [&](std::int64_t step) -> const Manifest& {
-    const auto found = mine.find(step);
-    return found != mine.end() ? found->second : elsewhere.at(step).manifest;
-  };
-  std::vector<std::int64_t> steps;
-  for (const auto& [step, manifest] : mine) steps.push_back(step);
-  for (const auto& [step, replica] : elsewhere) {
-    if (!mine.contains(step)) steps.push_back(step);
+  std::map<std::int64_t, Manifest> on_disk;
+  if (options_.local) {
+    for (Manifest& manifest : options_.local->find(timeline, log_warning)) on_disk.emplace(manifest.step, std::move(manifest));
   }
-  std::sort(steps.rbegin(), steps.rend());
+  const auto manifest_of = [&](std::int64_t step) -> const Manifest& {
+    if (const auto found = mine.find(step); found != mine.end()) return found->second;
+    if (const auto found = elsewhere.find(step); found != elsewhere.end()) return found->second.manifest;
+    return on_disk.at(step);
+  };
+  std::set<std::int64_t, std::greater<>> all_steps;
+  for (const auto& [step, manifest] : mine) all_steps.insert(step);
+  for (const auto& [step, replica] : elsewhere) all_steps.insert(step);
+  for (const auto& [step, manifest] : on_disk) all_steps.insert(step);
+  std::vector<std::int64_t> steps(all_steps.begin(), all_steps.end());
   for (const std::string& line : gather(ranks, "steps", line_of(steps))) {
     const std::vector<std::int64_t> theirs = steps_in(line);
     std::erase_if(steps, [&](std::int64_t step) { return std::find(theirs.begin(), theirs.end(), step) == theirs.end(); });
@@ -94,15 +100,15 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
     room.step = found && is_of(*found, timeline, options_.rank, options_.size) ? found->step : -1;
   }
   for (const std::int64_t step : steps_in(broadcast(ranks, "common", line_of(steps)))) {
-    demand(mine.contains(step) || elsewhere.contains(step), ExitCode::peer, "rank 0 goes on from step ", step,
+    demand(all_steps.contains(step), ExitCode::peer, "rank 0 goes on from step ", step,
            ", of which there is no snapshot");
     const nlohmann::json meta = json_of(broadcast(ranks, concat("meta/", step), manifest_of(step).meta.at("run").dump()));
     std::optional<Reader> reader;
-    const auto damage_of = [&](const std::function<Manifest()>& find) -> std::string {
+    const auto damage_of = [&](const std::filesystem::path& folder, const std::function<Manifest()>& find) -> std::string {
       try {
         Manifest manifest = find();
         manifest.meta = meta;
-        reader = Reader::of_part(kDescriptors, std::move(manifest));
+        reader = Reader::of_part(folder, std::move(manifest));
         return "";
       } catch (const Error& error) {
         if (error.code() != ExitCode::data) throw;
@@ -110,14 +116,19 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
       }
     };
     std::string damage;
-    if (mine.contains(step)) damage = damage_of([&] { return mine.at(step); });
+    if (mine.contains(step)) damage = damage_of(kDescriptors, [&] { return mine.at(step); });
     if (const auto replica = elsewhere.find(step); !reader && replica != elsewhere.end()) {
       if (!damage.empty()) log_warning(concat(damage, "; takes the replica at ", replica->second.place));
-      damage = damage_of([&] { return fetch(replica->second); });
+      damage = damage_of(kDescriptors, [&] { return fetch(replica->second); });
+    }
+    if (const auto copy = on_disk.find(step); !reader && copy != on_disk.end()) {
+      if (!damage.empty()) log_warning(concat(damage, "; takes the copy in ", options_.local->folder().string()));
+      damage = damage_of(options_.local->folder(), [&] { return copy->second; });
     }
     const std::string all = common_failure(ranks, concat("damage/", step), damage);
     if (all.empty()) return reader;
-    on_warning(concat("the snapshot of step ", step, " in memory cannot be used: ", all));
+    const bool in_memory = mine.contains(step) || elsewhere.contains(step);
+    on_warning(concat("the snapshot of step ", step, in_memory ? " in memory" : " on the local disk", " cannot be used: ", all));
   }
   return std::nullopt;
 }
@@ -145,6 +156,13 @@ void Snapshots::go_on(const std::string& timeline, std::int64_t step) {
     room.step = stays ? found->step : -1;
     if (!stays) room.slot.empty();
     newest = std::max(newest, room.step);
+  }
+  if (options_.local) {
+    try {
+      options_.local->go_on(timeline, step);
+    } catch (const Error& error) {
+      log_warning(error.what());
+    }
   }
   show(newest);
   if (step >= 0 || !options_.replicas || !options_.replicas->keeps()) return;
@@ -196,19 +214,35 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
   copied_ = copied.get_future();
   pending_ = start_task("the copier of snapshots", [this, step, &room, part = std::move(part), early = std::move(early),
                                                     copied = std::move(copied), start = Clock::now()]() mutable -> Failure {
-    const char* lacks = "was not taken";
+    std::span<const std::byte> data;
     try {
-      const std::span<const std::byte> data = fill(room, part, early, copied);
-      room.step = step;
-      show(step);
-      lacks = "has no replica";
-      if (options_.replicas && options_.replicas->keeps()) options_.replicas->keep(data, part.manifest);
-      took_s_ = seconds_since(start);
+      data = fill(room, part, early, copied);
     } catch (const std::exception& error) {
-      return {concat("the snapshot of step ", step, " ", lacks), error.what()};
+      return {concat("the snapshot of step ", step, " was not taken"), error.what()};
     }
-    return {};
+    room.step = step;
+    show(step);
+    return copy_elsewhere(data, part.manifest, start);
   });
+}
+
+Snapshots::Failure Snapshots::copy_elsewhere(std::span<const std::byte> data, const Manifest& manifest, Clock::time_point start) {
+  Failure failure;
+  const auto copy = [&](const char* lacks, const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      failure = {concat("the snapshot of step ", manifest.step, " ", lacks), error.what()};
+    }
+  };
+  if (options_.replicas && options_.replicas->keeps()) {
+    copy("has no replica", [&] { options_.replicas->keep(data, manifest); });
+  }
+  took_s_ = seconds_since(start);
+  if (options_.local) {
+    copy("has no copy in checkpoint.local_dir", [&] { options_.local->keep(data, manifest); });
+  }
+  return failure;
 }
 
 std::span<const std::byte> Snapshots::fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied) {

@@ -14,7 +14,9 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/base/clock.h"
 #include "octet/base/json.h"
+#include "octet/checkpoint/local_snapshots.h"
 #include "octet/checkpoint/part.h"
 #include "octet/checkpoint/ranks.h"
 #include "octet/checkpoint/reader.h"
@@ -28,6 +30,8 @@ struct SnapshotsOptions {
   int rank = 0, size = 1;
   // On other hosts. Null: there are none.
   std::unique_ptr<ReplicaClient> replicas = nullptr;
+  // On this host's disk. Null: there are none.
+  std::unique_ptr<LocalSnapshots> local = nullptr;
   // The thread that copies calls it before a snapshot counts. What it throws makes the snapshot not count.
   std::function<void()> may_publish = {};
 };
@@ -41,7 +45,7 @@ class Snapshots {
   Snapshots(const Snapshots&) = delete;
   Snapshots& operator=(const Snapshots&) = delete;
 
-  // Opens the newest snapshot of `timeline` that all ranks have, here or on another host, whose bytes agree with their sums, and
+  // Opens the newest snapshot of `timeline` that all ranks have, in memory here or on another host or on the local disk, whose bytes agree with their sums, and
   // which rank 0 finds `usable`. `meta` is what rank 0 has saved. Returns nothing if there is none. on_warning gets a line about
   // each snapshot that cannot be used and each host that does not answer. Collective.
   std::optional<Reader> newest(const Ranks& ranks, const std::string& timeline,
@@ -63,7 +67,7 @@ class Snapshots {
   void wait_for_copy();
   // Whether a snapshot is being taken or prepared.
   bool busy() const;
-  // How long the last one took, in seconds, until it counted and had a replica.
+  // How long the last one took, in seconds, until it counted and had a replica. Its copy on the local disk comes after that.
   double took_s() const { return took_s_; }
 
  private:
@@ -78,6 +82,8 @@ class Snapshots {
   void wait();
   Room& oldest();
   Manifest fetch(const Replica& replica);
+  // Copies a snapshot, begun at `start`, to where it outlives the memory of this host.
+  Failure copy_elsewhere(std::span<const std::byte> data, const Manifest& manifest, Clock::time_point start);
   std::span<const std::byte> fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied);
 
   SnapshotsOptions options_;

@@ -25,7 +25,7 @@ struct Attempt {
   int pages = -1;
   // Known after its first step:
   std::int64_t from_step = 0;  // the step from which rank 0 went on
-  std::string from;            // "memory" or "storage", where it found the state of that step; "": it began with none
+  std::string from;            // "memory", "local disk" or "storage", where it found the state of that step; "": it began with none
   // Known at its end:
   std::string ended;  // UTC; "": it has not ended, or nobody was left to say so
   int code = 0;

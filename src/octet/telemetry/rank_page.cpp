@@ -44,7 +44,10 @@ std::string_view name_of(Phase phase) {
 }
 
 std::string_view name_of(Origin origin) {
-  return origin == Origin::memory ? "memory" : origin == Origin::storage ? "storage" : "";
+  return origin == Origin::memory       ? "memory"
+         : origin == Origin::local_disk ? "local disk"
+         : origin == Origin::storage    ? "storage"
+                                        : "";
 }
 
 std::string_view name_of(Exchange exchange) {

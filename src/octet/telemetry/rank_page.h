@@ -27,7 +27,7 @@ inline constexpr int kGroups = 16;  // a page has room for so many groups of a r
 std::string_view name_of(Phase phase);
 
 // From what a rank went on.
-enum class Origin : std::uint32_t { beginning, storage, memory };
+enum class Origin : std::uint32_t { beginning, storage, memory, local_disk };
 // "" of a run that began from nothing.
 std::string_view name_of(Origin origin);
 

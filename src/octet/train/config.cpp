@@ -174,6 +174,9 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(SnapshotPace::parse(config.checkpoint.memory_every).has_value(), "checkpoint.memory_every = \"",
         printable(config.checkpoint.memory_every), "\": must be auto or a number of steps, 0 for none");
 
+  check(config.checkpoint.local_dir.empty() || config.checkpoint.memory_every != "0", "checkpoint.local_dir with "
+        "checkpoint.memory_every = 0: there are no snapshots to copy; use \"auto\" or a number of steps");
+
   if (!config.checkpoint.remote.empty()) storage::parse_object_url(config.checkpoint.remote);
 
   const ParallelConfig& parallel = config.parallel;

@@ -362,6 +362,7 @@ struct CheckpointConfig {
   double retry_s = 60;
   std::string memory_every = "auto";
   std::int64_t replicas = 1;
+  std::string local_dir;  // "" when not used
   std::string remote;  // "" when not used
 };
 template <FieldsOf<CheckpointConfig> C>
@@ -404,6 +405,11 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Copies of each such snapshot on other hosts, so that a run on several hosts goes on from memory after it lost one.",
               .value = "0 | 1", .range = {.min = 0, .max = 1}},
         c.replicas);
+  visit(Field{.name = "local_dir",
+              .help = "A folder on a disk that each host has for itself, to which every such snapshot is copied, so that a run goes on from "
+                      "there after all its hosts were started again. If not set, nowhere.",
+              .value = "DIR"},
+        c.local_dir);
   visit(Field{.name = "remote",
               .help = "Where every checkpoint is copied behind training, and fetched from if run.output_dir has none as new; nothing is "
                       "deleted there. If not set, nowhere.",

@@ -207,6 +207,8 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   for (const checkpoint::Entry& entry :
        written_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer(), meta.groups_))
     plan.snapshot += entry.tensor.bytes();
+  for (const checkpoint::Entry& entry : read_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer_.get()))
+    plan.held += entry.tensor.bytes();
   return plan;
 }
 

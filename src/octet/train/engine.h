@@ -53,6 +53,7 @@ struct EngineOptions {
 struct MemoryPlan {
   std::array<std::size_t, kMemoryCategories> bytes{};
   std::size_t snapshot = 0;   // host memory for what this rank adds to a checkpoint
+  std::size_t held = 0;       // what this rank holds of the state that checkpoints keep: the bytes of a snapshot of its own
   std::size_t total() const;  // of the device: without memory of the host
   std::size_t host() const { return bytes[static_cast<std::size_t>(MemoryCategory::host)]; }
   Work step;  // of one micro-batch on each lane, forward and backward, and one optimizer step

@@ -252,7 +252,7 @@ bool Trainer::resume() {
   loader_->seek(continuation_.cursor);
   if (!continuation_.changes.empty()) anomaly_.begin_window();  // other losses are no spikes
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
-  log_info(concat("resuming after step ", step_, " from ", from_memory_ ? "memory" : reader->path().string()));
+  log_info(concat("resuming after step ", step_, " from ", from_memory_ && !from_local_dir_ ? "memory" : reader->path().string()));
   if (init_from_is_gone(config_)) {
     log_info(
         concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
@@ -313,7 +313,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
     start_engine();
     reader = std::exchange(resumed_, std::nullopt);
   }
-  from_memory_ = false;
+  from_memory_ = from_local_dir_ = false;
   load(*reader);
   calibrate();
   anomaly_.begin_row();
@@ -403,7 +403,7 @@ ExitCode Trainer::run() {
   page_.enter(Phase::loading);
   const bool keeps_as_before = resume();
   page_.start_step = step_;
-  page_.origin = from_memory_ ? Origin::memory : step_ > 0 ? Origin::storage : Origin::beginning;
+  page_.origin = from_local_dir_ ? Origin::local_disk : from_memory_ ? Origin::memory : step_ > 0 ? Origin::storage : Origin::beginning;
   page_.saved_step = newest_checkpoint();
   if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
   writer_ = std::make_unique<checkpoint::Writer>(

@@ -189,6 +189,7 @@ class Trainer {
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
   std::size_t replicas_here_ = 0;              // snapshots that this host keeps for others
   bool from_memory_ = false;                   // the run goes on from a snapshot
+  bool from_local_dir_ = false;                // and this rank from its copy on the local disk
   std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began
   bool scales_are_new_ = true;                 // not loaded from a checkpoint; calibrate() has not run

@@ -43,7 +43,14 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
 void Trainer::open_snapshots() {
   pace_ = SnapshotPace::parse(config_.checkpoint.memory_every);
   std::optional<checkpoint::InheritedSlots> slots = checkpoint::inherited_slots();
+  const std::string& local_dir = config_.checkpoint.local_dir;
+  if (!slots && !local_dir.empty())
+    log_shared_warning("checkpoint.local_dir holds nothing of this run: only `octet launch --supervise` takes snapshots");
   if (!slots || pace_->takes_none()) return;
+  std::unique_ptr<checkpoint::LocalSnapshots> local;
+  if (!local_dir.empty()) {
+    local = std::make_unique<checkpoint::LocalSnapshots>(local_dir, config_.run.output_dir, world_.checkpoint_ranks());
+  }
   std::unique_ptr<checkpoint::ReplicaClient> replicas;
   if (std::optional<checkpoint::ReplicaPlaces> places = checkpoint::inherited_replica_places()) {
     replicas = std::make_unique<checkpoint::ReplicaClient>(checkpoint::ReplicaClient::Options{
@@ -57,7 +64,7 @@ void Trainer::open_snapshots() {
     replicas_here_ = replicas->keeps() ? slots->host.size() : checkpoint::kSlotsPerRank;
   }
   snapshots_ = std::make_unique<checkpoint::Snapshots>(checkpoint::SnapshotsOptions{
-      .slots = std::move(*slots), .rank = world_.rank(), .size = world_.size(), .replicas = std::move(replicas), .may_publish = [this] {
+      .slots = std::move(*slots), .rank = world_.rank(), .size = world_.size(), .replicas = std::move(replicas), .local = std::move(local), .may_publish = [this] {
         if (recorder_) recorder_->sync();  // a snapshot must not be ahead of its metrics
       }});
 }
@@ -72,7 +79,9 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
     const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(folder / "checkpoints"); });
     if (!found.empty()) on_disk_ = found.front().step;
   }
-  if (!timeline.starts_with(telemetry::own_attempt().job + "/")) timeline.clear();  // of another job
+  // Only copies on disks outlive a job. They are checkpoints of this run, so they count where its checkpoints do.
+  const bool outlives = !config_.checkpoint.local_dir.empty() && options_.resume == "auto";
+  if (!outlives && !timeline.starts_with(telemetry::own_attempt().job + "/")) timeline.clear();  // of another job
   timeline_ = world_.from_first("the timeline of snapshots", timeline);
   if (timeline_.empty()) return std::nullopt;
   const nlohmann::json parallel = nlohmann::json(to_json(config_)).at("parallel");
@@ -83,7 +92,9 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
     const auto saved = meta.at("saved_step").get<std::int64_t>();
     return step >= on_disk_ && (saved <= on_disk_ || saved == step);
   };
-  return snapshots_->newest(world_.checkpoint_ranks(), timeline_, usable, log_shared_warning);
+  std::optional<checkpoint::Reader> newest = snapshots_->newest(world_.checkpoint_ranks(), timeline_, usable, log_shared_warning);
+  from_local_dir_ = newest && newest->path() != checkpoint::kDescriptors;
+  return newest;
 }
 
 std::string Trainer::new_timeline() {

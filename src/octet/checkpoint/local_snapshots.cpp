@@ -1,0 +1,151 @@
+#include "octet/checkpoint/local_snapshots.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "octet/base/checksum.h"
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/process_identity.h"
+#include "octet/base/require.h"
+#include "octet/checkpoint/snapshot_slot.h"
+
+namespace octet::checkpoint {
+namespace {
+
+constexpr const char* kOwner = "run.txt";  // in the folder of a run: its run folder
+
+// "kept-1a2b3c4d": two runs with folders of one name have different ones.
+std::string name_for(const std::filesystem::path& run) {
+  RunningChecksum sum;
+  sum.update(run.string());
+  return concat(run.filename().string(), "-", sum.hex().substr(0, 8));
+}
+
+std::string own_host() {
+  const ProcessIdentity mine = ProcessIdentity::mine();
+  return concat(mine.host, " ", mine.machine, " ", mine.boot);
+}
+
+std::string what_fails(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+LocalSnapshots::LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder,
+                               const Ranks& ranks)
+    : rank_(ranks.rank), size_(ranks.size) {
+  std::string failure = what_fails([&] {
+    const std::filesystem::path run = true_path(run_folder);
+    folder_ = local_dir / name_for(run);
+    make_folder(run);
+  });
+  failure = common_failure(ranks, "local folder", failure);
+  demand(failure.empty(), ExitCode::config, "checkpoint.local_dir = ", local_dir.string(), ": ", failure);
+  failure = strangers(ranks);
+  demand(failure.empty(), ExitCode::config, "checkpoint.local_dir = ", local_dir.string(), ": ", failure);
+}
+
+void LocalSnapshots::make_folder(const std::filesystem::path& run) const {
+  make_folders(folder_);
+  const std::filesystem::path owner = folder_ / kOwner;
+  if (path_exists(owner)) {
+    const std::string other = read_file(owner);
+    demand(other == run.string() || other.empty(), ExitCode::config, folder_.string(), " belongs to the run in ", other);
+  } else {
+    write_file_atomically(owner, run.string());
+  }
+}
+
+// Each rank leaves a mark. A name that nobody has asked for before is in no cache of a network file system.
+std::string LocalSnapshots::strangers(const Ranks& ranks) const {
+  const std::string number = broadcast(ranks, "local mark", concat(std::random_device{}()));
+  const std::filesystem::path mine = mark(rank_, number);
+  std::string failure = common_failure(ranks, "local marks", what_fails([&] { write_file_atomically(mine, own_host()); }));
+  if (failure.empty()) {
+    failure = what_fails([&] {
+      for (int other = 0; other < size_; ++other) {
+        if (!path_exists(mark(other, number))) continue;
+        const std::string host = read_file(mark(other, number)), here = own_host();
+        demand(host == here, ExitCode::config, "the hosts ", here.substr(0, here.find(' ')), " and ",
+               host.substr(0, host.find(' ')),
+               " see the same files there; it must be on a disk that each host has for itself. Without it, "
+               "checkpoint.replicas and checkpoints protect the run");
+      }
+    });
+  }
+  failure = common_failure(ranks, "local strangers", failure);  // all have looked
+  const std::string removal = what_fails([&] { remove_tree(mine); });
+  return failure.empty() ? common_failure(ranks, "local removal", removal) : failure;
+}
+
+std::filesystem::path LocalSnapshots::mark(int rank, const std::string& number) const {
+  return folder_ / concat("mark-", number, "-", rank);
+}
+
+std::filesystem::path LocalSnapshots::file(std::size_t copy, const char* suffix) const {
+  return folder_ / fmt::format("rank-{:05}.{}.{}", rank_, copy, suffix);
+}
+
+std::vector<Manifest> LocalSnapshots::find(const std::string& timeline,
+                                           const std::function<void(std::string_view)>& on_warning) const {
+  std::vector<Manifest> found;
+  for (std::size_t copy = 0; copy < kCopies; ++copy) {
+    const std::filesystem::path list = file(copy, "json"), data = file(copy, "safetensors");
+    try {
+      if (path_exists(list)) {
+        Manifest manifest = parse_manifest_part(read_file(list), list.string());
+        if (is_of(manifest, timeline, rank_, size_)) found.push_back(std::move(manifest));
+      } else if (path_exists(data)) {
+        on_warning(concat(data.string(), ": this copy of a snapshot is not complete; its rank ended while it was written"));
+      }
+    } catch (const Error& error) {
+      on_warning(concat("this copy of a snapshot cannot be used: ", error.what()));
+    }
+  }
+  return found;
+}
+
+void LocalSnapshots::keep(std::span<const std::byte> data, Manifest manifest) {
+  const auto copy = static_cast<std::size_t>(std::min_element(steps_.begin(), steps_.end()) - steps_.begin());
+  const std::filesystem::path list = file(copy, "json"), path = file(copy, "safetensors");
+  steps_[copy] = -1;
+  remove_tree(list);
+  FileWriter writer(path);
+  writer.write(data);
+  writer.finish();
+  for (auto& [name, tensor] : manifest.tensors) {
+    for (StoredSlice& slice : tensor.slices) slice.file = path.filename().string();
+  }
+  write_file_atomically(list, to_json(manifest));
+  sync_directory(folder_);
+  steps_[copy] = manifest.step;
+}
+
+void LocalSnapshots::go_on(const std::string& timeline, std::int64_t step) {
+  const std::vector<Manifest> all = find(timeline, [](std::string_view) {});
+  for (std::size_t copy = 0; copy < kCopies; ++copy) {
+    const std::string name = file(copy, "safetensors").filename().string();
+    steps_[copy] = -1;
+    for (const Manifest& manifest : all) {
+      const bool is_this = std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [&](const auto& tensor) {
+        return !tensor.second.slices.empty() && tensor.second.slices[0].file == name;
+      });
+      if (is_this && manifest.step <= step) steps_[copy] = manifest.step;
+    }
+    if (steps_[copy] >= 0) continue;
+    remove_tree(file(copy, "json"));
+    remove_tree(file(copy, "safetensors"));
+  }
+}
+
+}  // namespace octet::checkpoint

@@ -1,0 +1,53 @@
+// Copies of snapshots on a disk of each host's own (checkpoint.local_dir), from which a run goes on after all its hosts were
+// started again. A rank writes those of its own snapshots, behind training, and keeps two: one is complete while the other is
+// written. Files of a rank: rank-00003.0.safetensors, with rank-00003.0.json, a part of a manifest, which is written last, and
+// the same with 1.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/checkpoint/manifest.h"
+#include "octet/checkpoint/ranks.h"
+
+namespace octet::checkpoint {
+
+class LocalSnapshots {
+ public:
+  // Makes a folder for the run in `local_dir`. Throws Error{config} if ranks on different hosts see the same files there, if
+  // it belongs to another run of this name, or if it cannot be written. Collective.
+  LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder, const Ranks& ranks);
+
+  // Where the files of manifests from find() are.
+  const std::filesystem::path& folder() const { return folder_; }
+  // Returns the lists of this rank's complete copies on `timeline`. on_warning gets a line about each that is not complete or
+  // cannot be read, which other ranks do not know.
+  std::vector<Manifest> find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning) const;
+
+  // Writes a snapshot, `data` of a safetensors file, in the place of the older copy. The manifest's slices may name any file.
+  // When it returns, the copy survives a loss of power. Throws Error{internal}.
+  void keep(std::span<const std::byte> data, Manifest manifest);
+  // Deletes this rank's copies of other timelines and of steps after `step`. Throws Error{internal}.
+  void go_on(const std::string& timeline, std::int64_t step);
+
+ private:
+  static constexpr std::size_t kCopies = 2;
+  std::filesystem::path file(std::size_t copy, const char* suffix) const;
+  std::filesystem::path mark(int rank, const std::string& number) const;
+  void make_folder(const std::filesystem::path& run_folder) const;
+  // Returns who else sees what this host writes here, or "". Collective.
+  std::string strangers(const Ranks& ranks) const;
+
+  std::filesystem::path folder_;
+  int rank_, size_;
+  std::array<std::int64_t, kCopies> steps_ = {-1, -1};  // that this process has written or goes on from; -1: none
+};
+
+}  // namespace octet::checkpoint

@@ -1,0 +1,153 @@
+// checkpoint.local_dir: a run whose hosts have all lost power goes on from the snapshots on their disks.
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "support/faults.h"
+#include "support/hosts.h"
+#include "support/rank_memory.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LocalDir : public ::testing::Test {
+ protected:
+  static std::string command(const std::string& more = "") {
+    return concat("launch -n 2 --supervise -- train run.toml --metrics.tensorboard=false ", kOptions,
+                  "--checkpoint.local_dir=disk ", more);
+  }
+  void make_reference() const {
+    ASSERT_EQ(
+        run_.run(concat("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference ", kOptions)).code,
+        0);
+  }
+  // Kills the supervisor and all ranks at once, with the memory that they had.
+  void lose_power_at_step(std::int64_t step, const std::string& environment = "exec") {
+    Process process(command(), run_.path(), environment);
+    ASSERT_TRUE(process.read_to_step(step));
+    const pid_t first = run_.pid_of_rank(0), second = run_.pid_of_rank(1);
+    ASSERT_GT(std::min(first, second), 1);
+    ::kill(parent_of(first), SIGKILL);
+    ::kill(first, SIGKILL);
+    ::kill(second, SIGKILL);
+    process.wait();
+  }
+  // The files of a rank's copies, newest first.
+  std::vector<fs::path> copies_of(int rank) const {
+    std::vector<std::pair<std::int64_t, fs::path>> found;
+    for (const auto& entry : fs::recursive_directory_iterator(run_ / "disk")) {
+      if (entry.path().parent_path().filename() == "other" || entry.path().extension() != ".json" ||
+          !entry.path().filename().string().starts_with(concat("rank-0000", rank)))
+        continue;
+      found.emplace_back(json_of(read_file(entry.path()))["step"].get<std::int64_t>(),
+                         fs::path(entry.path()).replace_extension("safetensors"));
+    }
+    std::sort(found.rbegin(), found.rend());
+    std::vector<fs::path> paths;
+    for (auto& [step, path] : found) paths.push_back(std::move(path));
+    return paths;
+  }
+  static std::int64_t step_of(const fs::path& copy) {
+    return json_of(read_file(fs::path(copy).replace_extension("json")))["step"].get<std::int64_t>();
+  }
+  Json last_attempt() const { return json_of(run_.run("status out --json").out)["attempts"].back(); }
+  std::string log_of(int rank) const { return read_file(run_ / concat("out/logs/rank-0000", rank, ".log")); }
+  void expect_reference() const { EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference"))); }
+
+  static constexpr const char* kOptions =
+      "--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=40 --training.global_batch_size=16 ";
+  TinyRun run_;
+};
+
+TEST_F(LocalDir, ARunGoesOnAfterAllHostsLostPower) {
+  make_reference();
+  lose_power_at_step(12);
+  fs::create_directories(run_ / "disk/other");
+  write_text(run_ / "disk/other/rank-00000.0.json", "of somebody else");
+  ASSERT_FALSE(copies_of(0).empty());
+  const std::int64_t common = std::min(step_of(copies_of(0)[0]), step_of(copies_of(1)[0]));
+  const ProgramResult result = run_.run(command());
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_reference();
+  EXPECT_EQ(last_attempt()["from_step"], common);
+  EXPECT_GE(common, 6);
+  EXPECT_EQ(last_attempt()["from"], "local disk");
+  EXPECT_TRUE(says(log_of(0), concat("resuming after step ", common, " from disk/out-"))) << log_of(0);
+  EXPECT_EQ(read_file(run_ / "disk/other/rank-00000.0.json"), "of somebody else");
+  for (const auto& entry : fs::recursive_directory_iterator(run_ / "disk")) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("mark-")) << entry.path();
+  }
+}
+
+// Each rank then goes on from its older copy, because all must have the same step.
+TEST_F(LocalDir, ADamagedCopyGivesWay) {
+  make_reference();
+  lose_power_at_step(12);
+  ASSERT_EQ(copies_of(0).size(), 2u);
+  ASSERT_EQ(copies_of(1).size(), 2u);
+  const fs::path newest = copies_of(1)[0];
+  const std::int64_t damaged = step_of(newest);
+  flip_bit(newest, fs::file_size(newest) / 2, 2);
+  const ProgramResult result = run_.run(command());
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_reference();
+  EXPECT_LT(last_attempt()["from_step"].get<std::int64_t>(), damaged);
+  EXPECT_EQ(last_attempt()["from"], "local disk");
+  const std::string words = concat("the snapshot of step ", damaged, " on the local disk cannot be used: rank 1: disk/out-");
+  EXPECT_TRUE(says(log_of(0), words) || step_of(newest) > damaged) << log_of(0);
+}
+
+// The second rank lost power in the middle of a copy, and its other copy cannot be read: both say so, and the run begins with
+// what is left, which is nothing.
+TEST_F(LocalDir, PartialAndUnreadableCopiesGiveWay) {
+  make_reference();
+  lose_power_at_step(12);
+  const std::vector<fs::path> copies = copies_of(1);
+  ASSERT_EQ(copies.size(), 2u);
+  fs::remove(fs::path(copies[0]).replace_extension("json"));
+  write_text(fs::path(copies[1]).replace_extension("json"), "{");
+  const ProgramResult result = run_.run(command());
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_reference();
+  EXPECT_EQ(last_attempt()["from_step"], 0);
+  const std::string log = log_of(1);
+  EXPECT_TRUE(says(log, "this copy of a snapshot is not complete")) << log;
+  EXPECT_TRUE(says(log, "this copy of a snapshot cannot be used: disk/out-")) << log;
+}
+
+TEST_F(LocalDir, ThePlanSaysWhatItTakes) {
+  const ProgramResult plan = run_.train("--dry-run --checkpoint.local_dir=disk");
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_TRUE(says(plan.out, "two snapshots of this rank take ")) << plan.out;
+  EXPECT_TRUE(says(plan.out, " in checkpoint.local_dir = disk")) << plan.out;
+}
+
+TEST_F(LocalDir, AFullDiskIsAWarning) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  const ProgramResult result = run_.run(command("--training.steps=12"), with_faults("write */disk/*.safetensors 3+ ENOSPC"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(log_of(0), "has no copy in checkpoint.local_dir: disk/out-")) << log_of(0);
+  EXPECT_TRUE(says(log_of(0), "No space left on device")) << log_of(0);
+}
+
+TEST_F(LocalDir, RefusesWhatCannotWork) {
+  const ProgramResult none = run_.run(command("--checkpoint.memory_every=0"));
+  EXPECT_EQ(none.code, 2);
+  EXPECT_TRUE(says(none.err, "checkpoint.local_dir with checkpoint.memory_every = 0")) << none.err;
+  write_text(run_ / "file", "");
+  const ProgramResult file = run_.run(command("--checkpoint.local_dir=file"));
+  EXPECT_EQ(file.code, 2) << file.err;
+  EXPECT_TRUE(says(file.err, "checkpoint.local_dir = file: ")) << file.err;
+  const ProgramResult alone = run_.train("--checkpoint.local_dir=disk --training.steps=2");
+  EXPECT_EQ(alone.code, 0);
+  EXPECT_TRUE(says(alone.err, "checkpoint.local_dir holds nothing of this run: only `octet launch --supervise`")) << alone.err;
+}
+
+}  // namespace
+}  // namespace octet::testing
