@@ -122,6 +122,18 @@ TEST_F(SnapshotsTest, AFlippedBitCostsOneSnapshot) {
   }
 }
 
+// What cannot be read is not the same as nothing: one rank says so.
+TEST_F(SnapshotsTest, ADamagedListIsNamed) {
+  run({1, 2, 3});
+  ASSERT_EQ(::ftruncate(slot_with(1, 3).manifest, 10), 0);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(newest(), 2);
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  const std::string words = "the list of a snapshot in memory cannot be used: /proc/self/fd/";
+  EXPECT_NE(warning.find(words), std::string::npos) << warning;
+  EXPECT_EQ(warning.find(words), warning.rfind(words)) << warning;
+}
+
 // As after a host was replaced by one without memory of the run.
 TEST_F(SnapshotsTest, ARankWithoutMemory) {
   run({1, 2, 3});

@@ -20,12 +20,13 @@ bool is_of(const Manifest& manifest, const std::string& timeline, int rank, int 
   return meta.value("timeline", "") == timeline && meta.value("rank", -1) == rank && meta.value("ranks", -1) == ranks;
 }
 
-std::optional<Manifest> manifest_in(const SnapshotSlot& slot) {
+std::optional<Manifest> manifest_in(const SnapshotSlot& slot, const std::function<void(std::string_view)>& on_warning) {
   try {
     const std::string path = concat(kDescriptors, "/", slot.manifest);
     const std::string text = read_file(path);
     return text.empty() ? std::nullopt : std::optional(parse_manifest_part(text, path));
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    if (on_warning) on_warning(concat("the list of a snapshot in memory cannot be used: ", error.what()));
     return std::nullopt;
   }
 }

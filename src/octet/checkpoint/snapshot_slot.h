@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,8 +29,9 @@ nlohmann::json snapshot_meta(const std::string& timeline, int rank, int ranks, c
 // Whether the snapshot is of this rank among so many ranks, on this timeline.
 bool is_of(const Manifest& manifest, const std::string& timeline, int rank, int ranks);
 
-// The manifest in a slot. Nothing if the slot is empty, or if its writer was killed before it was done.
-std::optional<Manifest> manifest_in(const SnapshotSlot& slot);
+// The manifest in a slot. Nothing if the slot is empty; also, with a line to on_warning if there is one, if it cannot be read or
+// is not complete because its writer was killed.
+std::optional<Manifest> manifest_in(const SnapshotSlot& slot, const std::function<void(std::string_view)>& on_warning = {});
 
 // The memory that a slot takes now.
 std::int64_t bytes_taken(const SnapshotSlot& slot);

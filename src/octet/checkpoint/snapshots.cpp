@@ -66,7 +66,10 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
                                         const std::function<void(std::string_view)>& on_warning) {
   std::map<std::int64_t, Manifest> mine;
   for (const SnapshotSlot& slot : options_.slots.host) {
-    std::optional<Manifest> found = manifest_in(slot);
+    // All ranks of the host look here. The one that has probably written the list says that it is damaged.
+    const bool own = std::any_of(options_.slots.own.begin(), options_.slots.own.end(),
+                                 [&](const SnapshotSlot& of_rank) { return of_rank.manifest == slot.manifest; });
+    std::optional<Manifest> found = manifest_in(slot, own ? std::function<void(std::string_view)>(log_warning) : nullptr);
     if (found && is_of(*found, timeline, options_.rank, options_.size)) mine.emplace(found->step, std::move(*found));
   }
   std::map<std::int64_t, Replica> elsewhere;
