@@ -138,6 +138,19 @@ inline T exp_and_sum_row(T* x, std::int64_t n, T shift) {
   return lane_sum<T>(n, [x, shift](std::int64_t i) { return x[i] = exp_of(x[i] - shift); });
 }
 
+// The value of E4M3 that is nearest to x, ties to even. x is in [0, 448] or NaN, which stays NaN.
+inline float round_to_e4m3(float x) {
+  const float subnormal = (x + 0x1.8p14f) - 0x1.8p14f;  // to multiples of 2^-9, one unit in the last place of the addend
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const float normal = std::bit_cast<float>((bits + 0x7FFFFu + (bits >> 20 & 1u)) & 0xFFF00000u);
+  return x < 0x1p-6f ? subnormal : normal;
+}
+
+// Replaces x[i] by factor * x[i], rounded to E4M3.
+inline void round_row_to_e4m3(float* x, std::int64_t n, float factor) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = round_to_e4m3(factor * x[i]);
+}
+
 // Converts a row of storage type T to the type of arithmetic and back. Rounding is to nearest even and keeps NaN, with the same
 // bits as BFloat16's own conversions.
 template <class T>

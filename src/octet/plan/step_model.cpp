@@ -33,6 +33,7 @@ constexpr Share kShares[] = {
     {"gemm fp8 1x128 1x128", 1.0},
     {"gemm fp32", 0.35},  // products of a router, which memory bounds; measured in Mixtral's step: 0.27 and 0.48
     {"attention_forward", 0.83 * 620 / 490},  // of the burst rates 620 and 525, without the time of its operands
+    {"attention_forward_fp8", 0.83 * 620 / 490},  // as in BF16; not measured
     {"attention_backward", 0.845 * 525 / 400},
     {"swiglu_forward", 0.78},
     {"swiglu_backward", 0.665},
@@ -75,7 +76,7 @@ double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view o
     return machine.launch_s + std::max(work.flops / rate, copy_s);
   }
   if (is_math(op) && machine.flops(op) > 0) {
-    const double operands = op == "attention_forward" ? kAttentionForwardBytesPerSecond : kAttentionBackwardBytesPerSecond;
+    const double operands = op.starts_with("attention_forward") ? kAttentionForwardBytesPerSecond : kAttentionBackwardBytesPerSecond;
     return machine.launch_s + work.flops / (machine.flops(op) * share.of_ceiling) + work.bytes / operands;
   }
   return machine.launch_s + copy_s / share.of_ceiling;

@@ -34,7 +34,8 @@ AttentionPlan check_and_plan(const Stream& stream, const AttentionShape& s, cons
   require(q.shape.rank() == 2 && k.shape.rank() == 2, "attention: q ", q.shape, " and k ", k.shape, " must have two dims");
   require(q.rows() % s.batch == 0 && k.rows() % s.batch == 0, "attention: q ", q.shape, " and k ", k.shape, " are not of ",
           s.batch, " sequences");
-  require(q.dtype == DType::bf16 || q.dtype == DType::f32 || q.dtype == DType::f64, "attention: q is ", name_of(q.dtype));
+  require(q.dtype == DType::bf16 || q.dtype == DType::f32 || q.dtype == DType::f64 || q.dtype == DType::f8_e4m3,
+          "attention: q is ", name_of(q.dtype));
   check_rows("q", q, q, q.rows(), s.heads * s.head_dim);
   check_rows("k", k, q, k.rows(), s.kv_heads * s.head_dim);
   check_rows("v", v, q, k.rows(), s.kv_heads * s.head_dim);
@@ -62,7 +63,7 @@ AttentionPlan check_and_plan(const Stream& stream, const AttentionShape& s, cons
   plan.visible = s.visible;
   plan.q_block = std::min(kQueryBlock, plan.sq);
   plan.k_block = std::min(kKeyBlock, plan.sk);
-  plan.converts = q.dtype == DType::bf16;
+  plan.converts = q.dtype == DType::bf16 || q.dtype == DType::f8_e4m3;
   // Backward needs several tasks to use several cores. If there are few key/value heads, the query heads are divided into parts.
   constexpr std::int64_t kTasks = 8;
   const std::int64_t group = s.heads / s.kv_heads;
@@ -86,6 +87,38 @@ double bytes_of(std::initializer_list<const Tensor*> tensors) {
   double bytes = 0;
   for (const Tensor* tensor : tensors) bytes += static_cast<double>(tensor->bytes());
   return bytes;
+}
+
+double forward_flops(const AttentionPlan& plan) {
+  return 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim);
+}
+
+void check_codes(const AttentionForwardFp8& op) {
+  for (const Quantized* q : {&op.q, &op.k, &op.v}) {
+    require(q->tile == ScaleTile::tensor && q->rowwise.dtype == DType::f8_e4m3 && q->rowwise.contiguous() &&
+                q->rowwise_scale_inv.shape == Shape({1}),
+            "attention: an operand is not of contiguous E4M3 codes with one scale");
+  }
+  const Quantized& o = op.o.out;
+  require(op.o.spec.tile == ScaleTile::tensor && op.o.scale && o.rowwise && o.rowwise.contiguous() && !o.columnwise &&
+              o.rowwise_scale_inv.shape == Shape({1}),
+          "attention: o needs rowwise codes with the scale of a history");
+  require(op.shape.visible == Visible::causal, "attention in FP8 is causal");
+}
+
+// What cuDNN's attention in FP8 does not do. The meta device reports it before the first step.
+void check_fp8_on_cuda(const AttentionForwardFp8& op, const AttentionPlan& plan) {
+  constexpr const char* kRemedy = "; use precision.attention = \"bf16\"";
+  demand(plan.head_dim % 16 == 0 && plan.head_dim <= 256, ExitCode::config,
+         "precision.attention = \"fp8_forward\" on CUDA: head_dim = ", plan.head_dim, " is not a multiple of 16 up to 256",
+         kRemedy);
+  demand(!attention_hides_keys(op.shape, plan.sk), ExitCode::config,
+         "precision.attention = \"fp8_forward\" on CUDA: a window of ", op.shape.window, " tokens hides keys of sequences of ",
+         plan.sk, ", which Octet cannot do there in FP8", kRemedy);
+  demand(!op.first_keys, ExitCode::config,
+         "precision.attention = \"fp8_forward\" on CUDA: data.document_mask = true, or data.packing = \"documents\", is not "
+         "possible there in FP8",
+         kRemedy);
 }
 
 AttentionScratch take_scratch(Arena& arena, DType dtype, std::int64_t tasks, std::int64_t lane_elements, std::int64_t partials) {
@@ -129,9 +162,7 @@ std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : 
 // Two GEMMs with head_dim multiply-adds for each visible pair.
 void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& op) {
   const AttentionPlan plan = check_and_plan(stream, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
-  stream.count("attention_forward",
-               {.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
-                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
+  stream.count("attention_forward", {.flops = forward_flops(plan), .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
   if (plan.sq == 0) return;
   const ArenaScope scope(scratch);
   if constexpr (kCudaBackend) {
@@ -146,6 +177,35 @@ void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& o
   }
   const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
   if (stream.kind() == DeviceKind::cpu) cpu::attention_forward(op, plan, memory);
+}
+
+void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwardFp8& op) {
+  check_codes(op);
+  const Tensor &q = op.q.rowwise, &k = op.k.rowwise, &v = op.v.rowwise, &o = op.o.out.rowwise;
+  const AttentionPlan plan = check_and_plan(stream, op.shape, q, k, v, op.first_keys, op.documents, o, op.lse);
+  require(plan.sq == plan.sk, "attention in FP8: ", plan.sq, " queries on ", plan.sk, " keys");
+  if (stream.target() == DeviceKind::cuda) check_fp8_on_cuda(op, plan);
+  const double flops = forward_flops(plan);
+  stream.count("attention_forward_fp8", {.flops = flops, .fp8_flops = flops, .bytes = bytes_of({&q, &k, &v, &o, &op.lse})});
+  if (plan.sq == 0) return;
+  const ArenaScope scope(scratch);
+  if (stream.target() == DeviceKind::cuda) {
+    void* const memory = scratch.allocate(attention_forward_fp8_scratch());
+    if constexpr (kCudaBackend) {
+      if (stream.kind() == DeviceKind::cuda) cuda::attention_forward_fp8(stream, op, memory);
+    }
+    return;
+  }
+  const Tensor values = allocate(scratch, DType::bf16, o.shape);
+  const AttentionScratch memory = take_scratch(scratch, q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
+  if (stream.kind() == DeviceKind::cpu) {
+    const auto scale_inv = [](const Quantized& x) { return static_cast<double>(*x.rowwise_scale_inv.as<float>()); };
+    cpu::attention_forward_fp8(
+        {.shape = op.shape, .q = q, .k = k, .v = v, .first_keys = op.first_keys, .o = values, .lse = op.lse},
+        op.shape.scale * scale_inv(op.q) * scale_inv(op.k), scale_inv(op.v) / static_cast<double>(kProbabilityScale), plan,
+        memory);
+  }
+  quantize(stream, scratch, op.o.of(values));
 }
 
 namespace {

@@ -15,6 +15,7 @@
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/kernels/quantize/quantize.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
@@ -50,6 +51,22 @@ struct AttentionForward {
                //              the same memory, so only attention_backward on the same device can read it
 };
 void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& op);
+
+// The same from E4M3 codes with one scale for each tensor (docs/numerics.md, "Attention in FP8"):
+//   S = scale * scale_inv(Q) * scale_inv(K) * codes(Q) codes(K)ᵀ,  O = scale_inv(V) / 256 * codes(256 p) codes(V) / sum p
+// with p = exp(S - m), where m is the largest logit that the query has met so far, and sum p and lse from p before it is rounded.
+// O is rounded to BF16 and then cast as `o` says. cuDNN casts without rounding to BF16 first.
+//   CUDA  compute capability 9.0 and later; head_dim a multiple of 16 up to 256; no window, documents or unequal lengths
+inline constexpr float kProbabilityScale = 256;  // the largest power of two that maps 1 to a finite E4M3 code
+struct AttentionForwardFp8 {
+  AttentionShape shape;        // Visible::causal
+  Quantized q, k, v;           // rowwise codes, shaped as q, k and v above, contiguous; per-tensor scales
+  Tensor first_keys;           // as above
+  std::int64_t documents = 0;  // as above
+  QuantizeEpilogue o;          // rowwise codes [B Sq, H K] with the scale of a history, and its scale_inv; overwritten
+  Tensor lse;                  // [B H, Sq] F32; overwritten
+};
+void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwardFp8& op);
 
 // gV = Pᵀ gO, dP = gO Vᵀ, dS = P (dP - rowsum(gO O)), gQ = scale dS K, gK = scale dSᵀ Q. Deterministic on the CPU.
 struct AttentionBackward {

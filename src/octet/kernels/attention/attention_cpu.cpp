@@ -9,11 +9,31 @@
 #include "octet/kernels/attention/attention_tiles.h"
 #include "octet/kernels/gemm/blas.h"
 #include "octet/kernels/gemm/lanes.h"
+#include "octet/kernels/quantize/decode_table.h"
 #include "octet/kernels/vector_math.h"
+
+namespace octet {
+
+// An E4M3 code as the element type of an operand.
+struct E4m3 {
+  std::uint8_t code;
+};
+template <>
+inline constexpr DType kDTypeOf<E4m3> = DType::f8_e4m3;
+
+}  // namespace octet
 
 namespace octet::kernels::cpu {
 namespace {
 
+using kernels::load_row;
+// Loads the values of codes without their scale.
+void load_row(float* out, const E4m3* in, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = kDecodeE4M3[in[i].code];
+}
+
+template <class T>
+constexpr bool kIsFp8 = std::is_same_v<T, E4m3>;
 template <class T>
 constexpr bool kConverts = !std::is_same_v<T, Real<T>>;
 
@@ -39,10 +59,16 @@ BlasMatrix<R> from_row(BlasMatrix<R> x, std::int64_t row) {
   return x;
 }
 
+// S = scores * Q Kᵀ and O = values * P V / sum. In FP8 these contain the scales of the codes.
+template <class R>
+struct Factors {
+  R scores, values = 1;
+};
+
 // Processes one block of queries of one head: goes over its keys from left to right with a running maximum (online softmax).
 template <class T>
-void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::int64_t b, std::int64_t h, std::int64_t begin,
-                   Real<T>* memory) {
+void forward_block(const AttentionForward& op, const AttentionPlan& plan, const Factors<Real<T>>& factors, std::int64_t b,
+                   std::int64_t h, std::int64_t begin, Real<T>* memory) {
   using R = Real<T>;
   const std::int64_t dim = plan.head_dim, stride = plan.sums_stride(), g = h / (plan.heads / plan.kv_heads);
   const std::int64_t rows = std::min(plan.q_block, plan.sq - begin);
@@ -65,20 +91,44 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
     multiply(Product<R>{.m = rows,
                         .n = width,
                         .k = dim,
-                        .alpha = static_cast<R>(op.shape.scale),
+                        .alpha = factors.scores,
                         .a = q,
                         .b = transposed(k),
                         .d = p,
                         .d_stride = plan.row_length()});
-    for (std::int64_t i = 0; i < rows; ++i)
-      enter_logits(p + i * plan.row_length(), mask(begin + i, first, width), width, softmax[i], o + i * stride, dim);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      R* const row = p + i * plan.row_length();
+      enter_logits(row, mask(begin + i, first, width), width, softmax[i], o + i * stride, dim);
+      if constexpr (kIsFp8<T>) round_row_to_e4m3(row, width, kProbabilityScale);
+    }
     const BlasMatrix<R> v = matrix(Rows<T>(op.v, b * plan.sk + first, g * dim), width, dim, v_memory);
     multiply(
         Product<R>{.m = rows, .n = dim, .k = width, .a = {p, plan.row_length()}, .b = v, .beta = 1, .d = o, .d_stride = stride});
   }
-  const Rows<T> out(op.o, b * plan.sq + begin, h * dim);
+  const Rows<std::conditional_t<kIsFp8<T>, BFloat16, T>> out(op.o, b * plan.sq + begin, h * dim);
   R* const lse = op.lse.as<R>() + (b * plan.heads + h) * op.lse.row_stride + begin;
-  for (std::int64_t i = 0; i < rows; ++i) lse[i] = finish_query(out[i], o + i * stride, dim, softmax[i]);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    if constexpr (kIsFp8<T>) {
+      for (std::int64_t c = 0; c < dim; ++c) o[i * stride + c] *= factors.values;
+    }
+    lse[i] = finish_query(out[i], o + i * stride, dim, softmax[i]);
+  }
+}
+
+template <class T>
+void forward(const AttentionForward& op, const AttentionPlan& plan, const Factors<Real<T>>& factors,
+             const AttentionScratch& scratch) {
+  [[maybe_unused]] const TileKernel* const kernel = tile_kernel();  // not for codes
+  for_each_task(scratch.lanes, plan.forward_tasks(), [&](std::int64_t lane, std::int64_t task) {
+    // The last blocks of queries see the most keys. They come first, so that no thread is left with a long task at the end.
+    const std::int64_t block = plan.q_blocks() - 1 - task % plan.q_blocks(), head = task / plan.q_blocks();
+    const std::int64_t b = head / plan.heads, h = head % plan.heads;
+    Real<T>* memory = static_cast<Real<T>*>(scratch.lane) + lane * plan.forward_lane();
+    if constexpr (kConverts<T> && !kIsFp8<T>) {
+      if (kernel) return forward_block_with_tiles(*kernel, op, plan, b, h, block * plan.q_block, memory);
+    }
+    forward_block<T>(op, plan, factors, b, h, block * plan.q_block, memory);
+  });
 }
 
 // The memory in which a backward task goes over its heads and blocks of queries.
@@ -207,19 +257,12 @@ void backward(const AttentionBackward& op, const AttentionPlan& plan, const Atte
 }  // namespace
 
 void attention_forward(const AttentionForward& op, const AttentionPlan& plan, const AttentionScratch& scratch) {
-  const TileKernel* const kernel = tile_kernel();
-  visit_float(op.q.dtype, [&]<class T>() {
-    for_each_task(scratch.lanes, plan.forward_tasks(), [&](std::int64_t lane, std::int64_t task) {
-      // The last blocks of queries see the most keys. They come first, so that no thread is left with a long task at the end.
-      const std::int64_t block = plan.q_blocks() - 1 - task % plan.q_blocks(), head = task / plan.q_blocks();
-      const std::int64_t b = head / plan.heads, h = head % plan.heads;
-      Real<T>* memory = static_cast<Real<T>*>(scratch.lane) + lane * plan.forward_lane();
-      if constexpr (kConverts<T>) {
-        if (kernel) return forward_block_with_tiles(*kernel, op, plan, b, h, block * plan.q_block, memory);
-      }
-      forward_block<T>(op, plan, b, h, block * plan.q_block, memory);
-    });
-  });
+  visit_float(op.q.dtype, [&]<class T>() { forward<T>(op, plan, {.scores = static_cast<Real<T>>(op.shape.scale)}, scratch); });
+}
+
+void attention_forward_fp8(const AttentionForward& op, double score_factor, double value_factor, const AttentionPlan& plan,
+                           const AttentionScratch& scratch) {
+  forward<E4m3>(op, plan, {.scores = static_cast<float>(score_factor), .values = static_cast<float>(value_factor)}, scratch);
 }
 
 void attention_backward(const AttentionBackward& op, const AttentionPlan& plan, const AttentionScratch& scratch) {

@@ -16,6 +16,7 @@
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/attention/attention_documents.h"
+#include "octet/kernels/attention/attention_fp8_cuda.h"
 #include "octet/kernels/attention/attention_workspace.h"
 
 namespace octet::kernels::cuda {
@@ -29,11 +30,16 @@ enum Operand : std::int64_t { kQ, kK, kV, kO, kLse, kGo, kGq, kGk, kGv };
 static_assert(kAttentionOperands == kGv + 1);
 // uids for documents: the number of queries and keys of each, and the offsets at which they begin in each operand.
 constexpr std::int64_t kQueries = kGv + 1, kKeys = kQueries + 1, kOffsets = kKeys + 1;
+// uids in FP8, behind those of a forward pass.
+constexpr std::int64_t kFirstFp8Scalar = kLse + 1;
 using Operands = std::span<const Tensor>;  // up to kLse in the forward pass, up to kGv in the backward pass
 
-bool is_backward(Operands x) { return x.size() > kGo; }
-const char* name_of(Operands x) { return is_backward(x) ? "attention backward" : "attention forward"; }
 const Tensor& of(Operands x, Operand operand) { return x[static_cast<std::size_t>(operand)]; }
+bool is_backward(Operands x) { return x.size() > kGo; }
+bool is_fp8(Operands x) { return of(x, kQ).dtype == DType::f8_e4m3; }
+const char* name_of(Operands x) {
+  return is_backward(x) ? "attention backward" : is_fp8(x) ? "attention forward in FP8" : "attention forward";
+}
 
 struct Problem {
   AttentionShape shape;
@@ -176,6 +182,30 @@ void add_forward(fe::graph::Graph& graph, const Problem& p, Operands x) {
   builder.describe_lse(*lse).set_output(true);
 }
 
+// cuDNN casts exp(S - m) as S and O with the scales that it is given.
+void add_forward_fp8(fe::graph::Graph& graph, const Problem& p, Operands x) {
+  Builder builder(graph, p, x);
+  const auto describe = [](Description& to, Fp8Scalar scalar) -> Description& {
+    return to.set_uid(kFirstFp8Scalar + static_cast<std::int64_t>(scalar))
+        .set_dim({1, 1, 1, 1})
+        .set_stride({1, 1, 1, 1})
+        .set_data_type(fe::DataType_t::FLOAT);
+  };
+  const auto scalar = [&](Fp8Scalar which) {
+    Description one;
+    return graph.tensor(describe(one, which));
+  };
+  const auto attributes = masked<fe::graph::SDPA_fp8_attributes>(p).set_generate_stats(true);
+  const auto [o, lse, amax_s, amax_o] =
+      graph.sdpa_fp8(builder.input(kQ), builder.input(kK), builder.input(kV), scalar(Fp8Scalar::q_scale_inv),
+                     scalar(Fp8Scalar::k_scale_inv), scalar(Fp8Scalar::v_scale_inv), scalar(Fp8Scalar::p_scale_inv),
+                     scalar(Fp8Scalar::p_scale), scalar(Fp8Scalar::o_scale), attributes);
+  builder.describe_rows(*o, kO).set_output(true);
+  builder.describe_lse(*lse).set_output(true);
+  describe(*amax_s, Fp8Scalar::p_amax).set_output(true);
+  describe(*amax_o, Fp8Scalar::o_amax).set_output(true);
+}
+
 void add_backward(fe::graph::Graph& graph, const Problem& p, Operands x) {
   Builder builder(graph, p, x);
   auto attributes = masked<fe::graph::SDPA_backward_attributes>(p).set_deterministic_algorithm(p.shape.deterministic);
@@ -198,13 +228,15 @@ class AttentionLibrary final : public octet::cuda::Extension {
     handle_.reset(handle);
   }
 
-  // `scratch` has `bytes` bytes. `documents` is nullptr without documents.
-  void run(Stream& stream, const Problem& p, Operands x, const DocumentArrays* documents, void* scratch, std::size_t bytes) {
+  // `scratch` has `bytes` bytes. `documents` is nullptr without documents; `scalars` are those of Fp8Scalar, in FP8.
+  void run(Stream& stream, const Problem& p, Operands x, const DocumentArrays* documents, std::span<void* const> scalars,
+           void* scratch, std::size_t bytes) {
     std::unique_ptr<fe::graph::Graph>& plan = plans_[key_of(p, x)];
     if (!plan) plan = make_plan(p, x, bytes);
     check(cudnnSetStream(handle_.get(), octet::cuda::native_stream(stream)), "cudnnSetStream");
     std::vector<void*> pointers;  // indexed by uid
     for (const Tensor& operand : x) pointers.push_back(operand.data);
+    pointers.insert(pointers.end(), scalars.begin(), scalars.end());
     if (documents) {
       pointers.insert(pointers.end(), {documents->queries, documents->keys});
       for (std::size_t i = 0; i < x.size(); ++i) {
@@ -230,18 +262,21 @@ class AttentionLibrary final : public octet::cuda::Extension {
             p.sk,
             p.shape.visible == Visible::all,
             p.window,
-            p.entries};
+            p.entries,
+            is_fp8(x)};
     for (const Tensor& operand : x) key.push_back(operand.row_stride);
     return key;
   }
 
   std::unique_ptr<fe::graph::Graph> make_plan(const Problem& p, Operands x, std::size_t bytes) const {
     auto graph = std::make_unique<fe::graph::Graph>();
-    graph->set_io_data_type(fe::DataType_t::BFLOAT16)
+    graph->set_io_data_type(is_fp8(x) ? fe::DataType_t::FP8_E4M3 : fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
     if (is_backward(x)) {
       add_backward(*graph, p, x);
+    } else if (is_fp8(x)) {
+      add_forward_fp8(*graph, p, x);
     } else {
       add_forward(*graph, p, x);
     }
@@ -267,7 +302,8 @@ void check_rows(Operands x) {
       require(operand.contiguous(), "attention on CUDA: lse has gaps between its rows");
       continue;
     }
-    require(std::bit_cast<std::uintptr_t>(operand.data) % 16 == 0 && operand.row_stride % 8 == 0, "attention on CUDA: rows at ",
+    const std::int64_t row_bytes = operand.row_stride * static_cast<std::int64_t>(size_of(operand.dtype));
+    require(std::bit_cast<std::uintptr_t>(operand.data) % 16 == 0 && row_bytes % 16 == 0, "attention on CUDA: rows at ",
             operand.data, " with stride ", operand.row_stride, " are not aligned to 16 bytes");
   }
 }
@@ -276,7 +312,7 @@ template <class Op>
 void run(Stream& stream, const Problem& p, const Op& op, Operands x, void* scratch, std::size_t bytes) {
   check_rows(x);
   auto& library = octet::cuda::extension<AttentionLibrary>(stream);
-  if (p.entries == 0) return library.run(stream, p, x, nullptr, scratch, bytes);
+  if (p.entries == 0) return library.run(stream, p, x, nullptr, {}, scratch, bytes);
   FindDocuments find{.first_keys = op.first_keys,
                      .keys_before = op.keys_before,
                      .batch = p.shape.batch,
@@ -287,7 +323,7 @@ void run(Stream& stream, const Problem& p, const Op& op, Operands x, void* scrat
   const DocumentArrays documents(scratch, p.entries);
   find_documents(stream, find, documents);
   const std::size_t arrays = document_arrays_bytes(op.q.rows());
-  library.run(stream, p, x, &documents, static_cast<std::byte*>(scratch) + arrays, bytes - arrays);
+  library.run(stream, p, x, &documents, {}, static_cast<std::byte*>(scratch) + arrays, bytes - arrays);
 }
 
 }  // namespace
@@ -307,6 +343,26 @@ std::size_t attention_backward_bytes(const AttentionBackward& op) {
 
 void attention_forward(Stream& stream, const AttentionForward& op, void* scratch) {
   run(stream, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse}, scratch, attention_forward_bytes(op));
+}
+
+void attention_forward_fp8(Stream& stream, const AttentionForwardFp8& op, void* scratch) {
+  const AttentionForward codes{.shape = op.shape,
+                               .q = op.q.rowwise,
+                               .k = op.k.rowwise,
+                               .v = op.v.rowwise,
+                               .first_keys = {},
+                               .o = op.o.out.rowwise,
+                               .lse = op.lse};
+  const Problem problem(codes);
+  const std::array operands{codes.q, codes.k, codes.v, codes.o, codes.lse};
+  check_rows(operands);
+  auto* const memory = static_cast<float*>(scratch);
+  const auto scalars = fp8_scalars(op, memory);
+  prepare_fp8_scalars(stream, memory);
+  octet::cuda::extension<AttentionLibrary>(stream).run(stream, problem, operands, nullptr, scalars,
+                                                       static_cast<std::byte*>(scratch) + kFp8ScalarBytes,
+                                                       attention_forward_fp8_scratch() - kFp8ScalarBytes);
+  take_fp8_scalars(stream, op, memory);
 }
 
 void attention_backward(Stream& stream, const AttentionBackward& op, void* scratch) {

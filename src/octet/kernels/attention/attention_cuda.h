@@ -13,6 +13,7 @@ namespace cuda {
 std::size_t attention_forward_bytes(const AttentionForward& op);
 std::size_t attention_backward_bytes(const AttentionBackward& op);
 void attention_forward(Stream& stream, const AttentionForward& op, void* scratch);
+void attention_forward_fp8(Stream& stream, const AttentionForwardFp8& op, void* scratch);
 void attention_backward(Stream& stream, const AttentionBackward& op, void* scratch);
 
 std::string attention_library_version();

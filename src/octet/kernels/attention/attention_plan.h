@@ -14,7 +14,7 @@ struct AttentionPlan {
   std::int64_t window;            // largest number of keys that a query sees; 0: no limit
   Visible visible;
   std::int64_t q_block, k_block;  // S is computed in tiles [q_block, k_block]
-  bool converts;                  // the storage type is not the type of arithmetic (BF16)
+  bool converts;                  // the storage type is not the type of arithmetic (BF16, E4M3)
   // Backward: the query heads of a key/value head are divided into
   // `parts`. Each has its own gK and gV, which are summed at the end.
   std::int64_t parts = 1;
@@ -46,6 +46,9 @@ struct AttentionScratch {
 };
 
 namespace cpu {
+// `op` has E4M3 codes as q, k and v, and a BF16 o.
+void attention_forward_fp8(const AttentionForward& op, double score_factor, double value_factor, const AttentionPlan& plan,
+                           const AttentionScratch& scratch);
 void attention_forward(const AttentionForward& op, const AttentionPlan& plan, const AttentionScratch& scratch);
 void attention_backward(const AttentionBackward& op, const AttentionPlan& plan, const AttentionScratch& scratch);
 }  // namespace cpu

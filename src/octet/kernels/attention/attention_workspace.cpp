@@ -62,6 +62,8 @@ std::size_t attention_forward_scratch(const AttentionForward& op) {
   return document_arrays_bytes(op.q.rows()) + document_forward_workspace(op.q.rows());
 }
 
+std::size_t attention_forward_fp8_scratch() { return kFp8ScalarBytes + attention_forward_workspace(); }
+
 std::size_t attention_backward_scratch(const AttentionBackward& op) {
   const AttentionShape& s = op.shape;
   if (!op.first_keys) return attention_backward_workspace(s, op.q.rows() / s.batch, op.k.rows() / s.batch);

@@ -32,8 +32,11 @@ std::size_t document_forward_workspace(std::int64_t queries);
 std::size_t document_backward_workspace(const AttentionShape& shape, std::int64_t queries, std::int64_t keys,
                                         std::int64_t gq_stride);
 
-// All scratch of a call on CUDA: cuDNN's workspace, preceded by the arrays of attention_documents.h if there are documents.
+// All scratch of a call on CUDA: cuDNN's workspace, preceded by the arrays of attention_documents.h if there are documents, or, in
+// FP8, by the scales and amaxes that cuDNN reads and writes.
+inline constexpr std::size_t kFp8ScalarBytes = 256;
 std::size_t attention_forward_scratch(const AttentionForward& op);
+std::size_t attention_forward_fp8_scratch();
 std::size_t attention_backward_scratch(const AttentionBackward& op);
 
 }  // namespace octet::kernels

@@ -38,6 +38,13 @@ constexpr bool is_square(ScaleTile tile) { return tile == ScaleTile::tensor || t
 // scaled along columns, with the scales of columnwise_scale_inv (shard.h). No scale is read or written.
 void transpose_codes(Stream& stream, const Quantized& q);
 
+// y = float(code) * scale_inv of rowwise codes with one scale for the tensor, rounded to BF16.
+struct DecodeCodes {
+  Quantized q;  // [R, C], contiguous
+  Tensor y;     // [R, C] BF16, contiguous; overwritten
+};
+void decode_codes(Stream& stream, const DecodeCodes& op);
+
 // Where an op writes its result y as an operand of FP8 GEMMs, if codes are wanted instead of y. The fields are those of Quantize
 // without x. Codes and scales are byte for byte those of quantising y rounded to BF16. A fused kernel, if there is one for the
 // device and recipe, never writes y to memory.

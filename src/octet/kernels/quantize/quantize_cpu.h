@@ -29,6 +29,8 @@ void transpose_codes(const Quantized& q);
 
 void complete_codes(const QuantizeEpilogue& to);
 
+void decode_codes(const DecodeCodes& op);
+
 void update_delayed_scales(const UpdateDelayedScales& op);
 
 // Sums over a group of rows. The groups are added in order, so the result does not depend on the number of threads.

@@ -26,6 +26,7 @@ void quantize(Stream& stream, const Quantize& op, float* amaxes);
 void amax(Stream& stream, const Amax& op);
 void transpose_codes(Stream& stream, const Quantized& q);
 void complete_codes(Stream& stream, const QuantizeEpilogue& to);
+void decode_codes(Stream& stream, const DecodeCodes& op);
 void update_delayed_scales(Stream& stream, const UpdateDelayedScales& op);
 // `sums` has one entry for each cpu::kHealthRows rows, in device memory.
 void quantize_health(Stream& stream, const QuantizeHealth& op, cpu::HealthSums* sums);

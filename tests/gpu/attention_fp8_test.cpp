@@ -1,0 +1,127 @@
+// Attention on FP8 codes with cuDNN, against the CPU.
+#include <cstring>
+#include <limits>
+
+#include "gpu/attention_fixture.h"
+#include "octet/kernels/quantize/quantize.h"
+
+namespace octet::testing {
+namespace {
+
+class AttentionFp8GpuTest : public AttentionGpuTest {
+ protected:
+  struct CodesTwin {
+    Twin codes, scale_inv;
+    Quantized side(Tensor Twin::*of) const {
+      Quantized q;
+      q.rowwise = codes.*of;
+      q.rowwise_scale_inv = scale_inv.*of;
+      return q;
+    }
+  };
+
+  CodesTwin codes(const Shape& shape) { return {poisoned(DType::f8_e4m3, shape), poisoned(DType::f32, {1})}; }
+  // Casts both sides, which gives the same bytes.
+  CodesTwin cast(const Twin& x, double scale) {
+    const CodesTwin result = codes(x.cpu.shape);
+    const Twin factor = filled(DType::f32, {1}, [scale](std::int64_t) { return scale; });
+    const auto on = [&](Stream& stream, Arena& scratch, Tensor Twin::*of) {
+      kernels::quantize(stream, scratch,
+                        {.x = x.*of,
+                         .spec = {.source = ScaleSource::history},
+                         .out = result.side(of),
+                         .scale = static_cast<const float*>((factor.*of).data)});
+    };
+    on(*cpu_stream, cpu_scratch, &Twin::cpu);
+    on(*gpu_stream, gpu_scratch, &Twin::gpu);
+    expect_same_bytes(result.codes, "codes");
+    return result;
+  }
+  static std::vector<double> decoded(const Tensor& codes) {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < codes.elements(); ++i)
+      values.push_back(static_cast<double>(decode_fp8(Fp8Format::e4m3, codes.as_bytes()[i])));
+    return values;
+  }
+
+  void expect_fp8_agreement(const AttentionSizes& s) {
+    SCOPED_TRACE(s.text());
+    const Shape of_q{s.batch * s.sq, s.heads * s.dim}, of_k{s.batch * s.sk, s.kv_heads * s.dim};
+    const CodesTwin q = cast(random(DType::bf16, of_q), 90), k = cast(random(DType::bf16, of_k), 100),
+                    v = cast(random(DType::bf16, of_k), 110), o = codes(of_q);
+    const Twin lse = poisoned(DType::f32, {s.batch * s.heads, s.sq}), amax = zeros(DType::f32, {1});
+    const Twin o_scale = filled(DType::f32, {1}, [](std::int64_t) { return 100; });
+    const auto on = [&](Stream& stream, Arena& scratch, Tensor Twin::*of) {
+      kernels::attention_forward_fp8(stream, scratch,
+                                     {.shape = s.shape(),
+                                      .q = q.side(of),
+                                      .k = k.side(of),
+                                      .v = v.side(of),
+                                      .first_keys = {},
+                                      .o = {.spec = {.source = ScaleSource::history},
+                                            .out = o.side(of),
+                                            .scale = static_cast<const float*>((o_scale.*of).data),
+                                            .amax = static_cast<float*>((amax.*of).data)},
+                                      .lse = lse.*of});
+    };
+    on(*cpu_stream, cpu_scratch, &Twin::cpu);
+    on(*gpu_stream, gpu_scratch, &Twin::gpu);
+    // Both sides multiply the same codes. Tensor cores align groups of 32 products to 13 bits behind the largest one (as in
+    // gemm_test.cpp), so each group errs by at most 33 x 2^-13 of the magnitudes, which are at most |q| |k|.
+    const double reach =
+        largest_norm(decoded(q.codes.cpu), s.dim) / 90 * largest_norm(decoded(k.codes.cpu), s.dim) / 100 * s.shape().scale;
+    const double logit_error = static_cast<double>((s.dim + 31) / 32) * 33 * 0x1p-13 * reach;
+    const double sum_error = gamma(static_cast<double>(s.sk + 64), kUnitRoundoffF32);
+    EXPECT_TRUE(
+        near(on_gpu(lse), values_of(lse.cpu), {.absolute = logit_error + 2 * sum_error, .relative = gamma(8, kUnitRoundoffF32)}))
+        << "lse";
+    // Four roundings to E4M3, which are independent because the tiles of keys differ: P and O on each side. The values of V have
+    // random signs, so that each moves O by its own relative noise.
+    const double noise = rounding_noise(0x1p-4).high;
+    EXPECT_TRUE(near_norm(decoded(fetch(o.codes.gpu).view()), decoded(o.codes.cpu), 2 * std::sqrt(4.0) * noise)) << "o";
+    // The amax is that of O before its cast: only P is rounded, each probability by at most 2^-4 of itself.
+    const float on_cpu = *amax.cpu.as<float>(), actual = fetch(amax.gpu).view().as<float>()[0];
+    EXPECT_NEAR(actual, on_cpu, 2 * 0x1p-4 * largest_norm(decoded(v.codes.cpu), 1) / 110) << "amax of o";
+    expect_same_bytes(o.scale_inv, "scale_inv of o");
+    // A larger amax of the same step stays.
+    const Twin larger = filled(DType::f32, {1}, [](std::int64_t) { return 1000; });
+    gpu_stream->copy_to_device(amax.gpu.data, larger.cpu.data, sizeof(float));
+    on(*gpu_stream, gpu_scratch, &Twin::gpu);
+    EXPECT_EQ(fetch(amax.gpu).view().as<float>()[0], 1000.0f);
+  }
+};
+
+TEST_F(AttentionFp8GpuTest, AgreesWithTheCpu) {
+  for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 4, 4, 128, 128, 64},
+                                                                 {2, 4, 2, 256, 256, 64},
+                                                                 {1, 8, 2, 256, 256, 128},
+                                                                 {1, 4, 1, 1024, 1024, 128},
+                                                                 {2, 6, 3, 384, 384, 80},
+                                                                 {3, 4, 2, 129, 129, 96},
+                                                                 {2, 2, 1, 77, 77, 16},
+                                                                 {1, 2, 1, 130, 130, 256},
+                                                                 {1, 32, 8, 2048, 2048, 128}})
+    expect_fp8_agreement(sizes);
+}
+
+// Every code of both formats.
+TEST_F(AttentionFp8GpuTest, DecodesCodesToTheCpusBits) {
+  for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+    for (const std::int64_t cols : {256, 259}) {
+      const Twin q = zeros(dtype_of(format), {3, cols}), y = poisoned(DType::bf16, {3, cols});
+      const Twin scale_inv = filled(DType::f32, {1}, [](std::int64_t) { return 0.3; });
+      for (std::int64_t i = 0; i < q.cpu.elements(); ++i) q.cpu.as_bytes()[i] = static_cast<std::uint8_t>(i);
+      upload(q);
+      const auto on = [&](Stream& stream, Tensor Twin::*of) {
+        Quantized codes{.format = format, .rowwise = q.*of, .rowwise_scale_inv = scale_inv.*of};
+        kernels::decode_codes(stream, {.q = codes, .y = y.*of});
+      };
+      on(*cpu_stream, &Twin::cpu);
+      on(*gpu_stream, &Twin::gpu);
+      expect_same_bytes(y, "values");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing
