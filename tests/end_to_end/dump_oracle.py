@@ -4,7 +4,8 @@
     scale is the one that was dumped after the previous step;
   - every product must equal the FP64 product of its decoded operands, within the error of an FP32 sum;
   - every product's distance from the FP64 product of the original values must lie in a band. A path that silently uses BF16 lies below it;
-  - the delayed state after each step must follow from the amaxes of the values.
+  - the delayed state after each step must follow from the amaxes of the values;
+  - the output of attention in FP8 must follow from the codes of Q, K and V.
 
     python dump_oracle.py PATH_TO_octet
 """
@@ -32,6 +33,7 @@ UNIT_ROUNDOFF = {E4M3: 2.0 ** -4, E5M2: 2.0 ** -3}
 RUNS = [
     ("fp8_delayed", {"amax_history_len": 2}),
     ("fp8_delayed", {"amax_history_len": 3, "amax_compute_algo": "most_recent", "margin": 1, "format": "e4m3"}),
+    ("fp8_delayed", {"amax_history_len": 2, "attention": "fp8_forward"}),
     ("fp8_current", {}),
     ("fp8_current", {"format": "e4m3", "power_of_2": "true"}),
     ("fp8_rowwise", {}),
@@ -225,13 +227,77 @@ def check_linear(dump, recipe, settings, step, micro, linear):
         check_product(prefix + "gw", dump[prefix + "gw"], values["g"].T, values["x"].T)
 
 
+def to_e4m3(x):
+    return np.clip(x, -448, 448).astype(np.float32).astype(E4M3).astype(np.float64)
+
+
+def check_attention(dump, settings, step, micro, module):
+    """Checks the codes of Q, K and V byte for byte, and those of O against the formula in FP64. Returns an interval for the amax of O.
+
+    FP32 may round a probability that lies next to the border between two codes to either of them. So O has an interval, and its code must
+    lie between those of the ends. A logit errs by at most (head_dim + 4) units of its terms' magnitudes, and a probability by twice that.
+    """
+    unit = 2.0 ** -24
+    spec, decoded = Spec("fp8_delayed", settings, "x"), {}
+    for operand in "qkv":
+        name = f"{step}.{micro}.{module}.{operand}.x"
+        scale = dump[f"{step - 1}.fp8.{module}.{operand}.x.scale"][0] if step > 1 else np.float32(1)
+        codes, scale_inv = quantize(dump[name + ".values"], spec, scale)
+        same_bytes(name + ".codes", dump[name + ".codes"], codes)
+        same_bytes(name + ".scale_inv", dump[name + ".scale_inv"], scale_inv)
+        decoded[operand] = decode(codes, scale_inv, spec, False)
+    prefix = f"{step}.{micro}.{module}.o_proj.x"
+    o_scale = 1 / dump[prefix + ".scale_inv"].astype(np.float64)[0]
+    actual, least, most = dump[prefix + ".codes"].astype(np.float64), 0.0, 0.0
+    unlike = 0
+    for row in range(MICRO):
+        tokens = slice(row * SEQ, (row + 1) * SEQ)
+        for head in range(HEADS):
+            columns, shared = (slice(n * HEAD_DIM, (n + 1) * HEAD_DIM) for n in (head, head * KV_HEADS // HEADS))
+            q, k, v = decoded["q"][tokens, columns], decoded["k"][tokens, shared], decoded["v"][tokens, shared]
+            s = q @ k.T / np.sqrt(HEAD_DIM)
+            size = np.abs(q) @ np.abs(k).T / np.sqrt(HEAD_DIM)
+            error = 2 * (HEAD_DIM + 4) * unit * size.max(axis=1, keepdims=True) + 16 * unit * (1 + np.abs(s).max(axis=1, keepdims=True))
+            s[np.triu_indices(SEQ, 1)] = -np.inf
+            p = np.exp(s - s.max(axis=1, keepdims=True))
+            below, above = (to_e4m3(np.minimum(256 * p * (1 + sign * error), 256)) / 256 for sign in (-1, 1))
+            total = p.sum(axis=1, keepdims=True)
+            o = (below + above) / 2 @ v / total
+            width = (above - below + (below + above) * (SEQ + 8) * unit) @ np.abs(v) / total + 4 * error * np.abs(o)
+            def code(x):
+                return to_e4m3((x.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float32) * np.float32(o_scale)))
+            of_head = actual[tokens, columns]
+            assert ((code(o - width) <= of_head) & (of_head <= code(o + width))).all(), f"{prefix}: head {head} of row {row}"
+            unlike += (of_head != code(p @ v / total)).sum()
+            least, most = max(least, (np.abs(o) - width).max()), max(most, (np.abs(o) + width).max())
+    assert unlike > actual.size / 50, f"{prefix}: only {unlike} of {actual.size} codes show that probabilities were rounded"
+    return least, most
+
+
+def check_attention_state(dump, settings, module, amaxes):
+    """Checks the states of Q, K and V, and that the amax of O is that of its values before the cast."""
+    for operand in "qkv":
+        check_state(dump, settings, f"{module}.{operand}", "x")
+    name, history = f"{module}.o_proj.x", np.zeros(settings["amax_history_len"], np.float32)
+    for step in range(1, STEPS + 1):
+        amax = dump[f"{step}.fp8.{name}.amax_history"][1]
+        least, most = (max(amaxes[step, micro][end] for micro in range(MICROS)) for end in (0, 1))
+        assert least * (1 - 2.0 ** -8) <= amax <= most * (1 + 2.0 ** -8), f"{step}: {name}: amax {amax}, not in [{least}, {most}]"
+        history[0] = amax
+        largest = history.max()
+        history = np.roll(history, 1)
+        history[0] = 0
+        same_bytes(f"{step}: {name}", dump[f"{step}.fp8.{name}.amax_history"], history)
+        same_bytes(f"{step}: {name} scale", dump[f"{step}.fp8.{name}.scale"], np.full(1, np.float32(448) / largest, np.float32))
+
+
 def amax_of(values):
     return np.abs(values.astype(ml_dtypes.bfloat16).astype(np.float32)).max()
 
 
-def check_state(dump, settings, linear):
+def check_state(dump, settings, linear, roles="xwg"):
     """Checks the state of delayed scaling after each step."""
-    for role in "xwg":
+    for role in roles:
         spec = Spec("fp8_delayed", settings, role)
         history = np.zeros(settings["amax_history_len"], np.float32)
         for step in range(1, STEPS + 1):
@@ -271,6 +337,14 @@ def main():
         for recipe, settings in RUNS:
             dump = probe(recipe, settings)
             linears = sorted({name.split(".", 2)[2][:-len(".x.codes")] for name in dump if name.endswith(".x.codes")})
+            attention = settings.get("attention") == "fp8_forward"
+            modules = sorted({name[:-2] for name in linears if name.endswith((".q", ".k", ".v"))})
+            assert len(modules) == (LAYERS if attention else 0), modules
+            for module in modules:
+                amaxes = {(step, micro): check_attention(dump, settings, step, micro, module)
+                          for step in range(1, STEPS + 1) for micro in range(MICROS)}
+                check_attention_state(dump, settings, module, amaxes)
+            linears = [name for name in linears if not name.endswith((".q", ".k", ".v"))]
             assert len(linears) == LAYERS * 4 + 1, linears
             for linear in linears:
                 for step in range(1, STEPS + 1):
@@ -278,11 +352,12 @@ def main():
                         check_linear(dump, recipe, settings, step, micro, linear)
                         products += 3
                 if recipe == "fp8_delayed":
-                    check_state(dump, settings, linear)
+                    cast_by_attention = attention and linear.endswith(".o_proj")  # values that are dumped were cast before
+                    check_state(dump, settings, linear, "wg" if cast_by_attention else "xwg")
                     states += 1
         # Checkpointing must not change the dump.
-        for recipe in ("fp8_delayed", "fp8_block"):
-            settings = {"amax_history_len": 2}
+        for recipe, settings in (("fp8_delayed", {"amax_history_len": 2}), ("fp8_delayed", {"amax_history_len": 2, "attention": "fp8_forward"}),
+                                 ("fp8_block", {"amax_history_len": 2})):
             expected = probe(recipe, settings)
             for mode in ("selective", "full"):
                 dump = probe(recipe, settings, mode)

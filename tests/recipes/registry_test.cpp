@@ -95,6 +95,8 @@ TEST(Recipes, OptionsReachTheOperandsTheyAreFor) {
     EXPECT_FALSE(spec->power_of_2) << "fp8_delayed ignores it";
     EXPECT_EQ(spec->epsilon, 0.0f) << "fp8_delayed ignores it";
   }
+  EXPECT_EQ(delayed.attention, AttentionPrecision::bf16);
+  EXPECT_EQ(make_recipe("fp8_delayed", {.attention = "fp8_forward"}).attention, AttentionPrecision::fp8_forward);
   for (const char* name : {"fp8_current", "fp8_rowwise", "fp8_block"}) {
     for (const char* power_of_2 : {"true", "false"}) {
       const Recipe r = make_recipe(name, {.power_of_2 = power_of_2, .amax_epsilon = 0.25});
@@ -156,6 +158,26 @@ TEST(Recipes, RefuseWhatTheyDoNotKnow) {
   }
   for (const char* name : {"bf16", "fp8_delayed", "fp8_current", "fp8_block"})
     EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}), "");
+}
+
+TEST(Recipes, AttentionInFp8NeedsDelayedScalesAndAGpuThatHasIt) {
+  EXPECT_EQ(refusal("fp8_delayed", {.attention = "fp8"}), "precision.attention = \"fp8\": must be bf16 | fp8_forward (did you mean fp8_forward?)");
+  for (const char* name : {"bf16", "fp32", "fp8_block", "fp8_current", "fp8_rowwise", "mxfp8"}) {
+    EXPECT_EQ(refusal(name, {.attention = "fp8_forward"}),
+              concat("precision.attention = \"fp8_forward\" with precision.recipe = \"", name,
+                     "\": attention in FP8 has delayed scales, which only fp8_delayed keeps; use that recipe, or "
+                     "precision.attention = \"bf16\""));
+  }
+  const Recipe recipe = make_recipe("fp8_delayed", {.attention = "fp8_forward"});
+  const auto check = [&](DeviceKind device, int capability) {
+    return refusal([&] { check_device(recipe, device, capability, false); });
+  };
+  EXPECT_EQ(check(DeviceKind::cpu, 90), "");
+  EXPECT_EQ(check(DeviceKind::cuda, 90), "");
+  EXPECT_EQ(check(DeviceKind::cuda, 100), "");
+  EXPECT_EQ(check(DeviceKind::cuda, 89),
+            "precision.attention = \"fp8_forward\": cuDNN has no attention in FP8 for a GPU of compute capability 8.9, only from "
+            "9.0 on; use precision.attention = \"bf16\"");
 }
 
 // The compute capabilities of A100, L4, H100, B200 and of a GeForce RTX 5090.

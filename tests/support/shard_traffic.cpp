@@ -46,7 +46,8 @@ ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t mic
   add_sum(1, 4 * sizeof(double));  // the sum of squares of the gradients, the request to stop, the loss and the number of tokens
   if (!recipe.is_fp8()) return result;
   if (recipe.delayed()) {
-    add_sum(1, static_cast<double>(layers * 4 * 3) * sizeof(float));
+    const std::int64_t of_attention = recipe.attention == AttentionPrecision::bf16 ? 0 : 3;  // Q, K and V
+    add_sum(1, static_cast<double>(layers * (4 * 3 + of_attention)) * sizeof(float));
     return result;
   }
   const auto tiles_of = [&](std::int64_t rows, std::int64_t cols) {

@@ -21,6 +21,7 @@ models::DecoderConfig tiny_gpt_neo_config();
 models::DecoderConfig tiny_qwen3_config();
 
 // Also knows "fp64", a recipe that exists only in tests.
+// A name of the registry, "fp64", or "fp8_delayed_attention": fp8_delayed with attention = "fp8_forward".
 Recipe recipe_named(const std::string& name, const recipes::Options& options = {});
 
 train::EngineOptions tiny_options(const std::string& recipe);
@@ -46,6 +47,12 @@ Tokens random_tokens(std::int64_t count, std::int64_t vocab, std::uint32_t subje
 std::vector<std::int32_t> random_document_starts(std::int64_t count, std::int64_t seq_len, std::uint32_t subject = 0);
 
 inline std::vector<std::string> all_recipes() { return recipes::recipe_names(); }
+// All recipes, and the precisions of attention that one of them can have.
+inline std::vector<std::string> all_precisions() {
+  std::vector<std::string> result = all_recipes();
+  result.emplace_back("fp8_delayed_attention");
+  return result;
+}
 
 // Returns the bytes of a tensor that lies in host memory.
 std::vector<std::uint8_t> bytes_of_tensor(const Tensor& tensor);

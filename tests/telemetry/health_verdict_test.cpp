@@ -58,6 +58,13 @@ TEST(HealthVerdict, NamesEachLayerOnce) {
   EXPECT_EQ(layers_of(find_unhealthy(samples)), (std::vector<std::string>{"b", "a"}));
 }
 
+TEST(HealthVerdict, NamesNoOperandsOfAttentionAsLinears) {
+  const std::vector<HealthFinding> found = find_unhealthy(std::vector<HealthSample>{sample(1, "a.k.x", 1, 50, 31)});
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].layer, "a.k");
+  EXPECT_TRUE(layers_of(found).empty());
+}
+
 std::vector<HealthSample> inputs(const std::vector<double>& kurtosis, double amax_to_rms = 20) {
   std::vector<HealthSample> samples;
   for (const double k : kurtosis) {

@@ -98,6 +98,24 @@ TEST_F(Calibration, ScalesAreThoseOfCurrentScalingOverTheWholeBatch) {
   }
 }
 
+// Calibration attends in BF16, so attention in FP8 adds states of its own and changes no other.
+TEST_F(Calibration, OfAttentionInFp8IsThatOfBf16) {
+  const auto scales = [](const std::string& recipe) {
+    train::EngineOptions options = context_options(recipe);
+    options.calibrates = true;
+    const auto engine = make_engine(options);
+    calibrate(*engine);
+    return scales_of(*engine);
+  };
+  const auto bf16 = scales("fp8_delayed"), fp8 = scales("fp8_delayed_attention");
+  ASSERT_EQ(fp8.size(), bf16.size() + 2 * 3 * 2) << "two tensors for each of Q, K and V of two layers";
+  for (const auto& [name, values] : bf16) EXPECT_EQ(fp8.at(name), values) << name;
+  for (const char* operand : {"q", "k", "v"}) {
+    const std::string name = concat("fp8.model.layers.1.self_attn.", operand, ".x");
+    EXPECT_EQ(fp8.at(name + ".scale").at(0), 448.0f / fp8.at(name + ".amax_history").at(1)) << name;
+  }
+}
+
 // Afterwards the engine takes the step of one whose scales were set by hand.
 TEST_F(Calibration, ChangesNothingButScales) {
   const auto state = [](train::Engine& engine) {
@@ -165,8 +183,10 @@ TEST_F(Calibration, ScalesAreTheSameOnEveryMesh) {
   };
   near(calibrated_options(), kContexts);
   train::EngineOptions tensor = tensor_options("fp8_delayed"), mixture = mixture_options("fp8_delayed");
-  tensor.calibrates = mixture.calibrates = true;
+  train::EngineOptions attention = tensor_options("fp8_delayed_attention");
+  tensor.calibrates = mixture.calibrates = attention.calibrates = true;
   near(tensor, kTensors);
+  near(attention, {kTensors[0], kTensors[1], kTensors[3]});  // those without a context axis
   near(mixture, {{.mesh = Mesh({1, 2, 1, 1}, 2)}});
 }
 

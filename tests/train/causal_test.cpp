@@ -92,7 +92,7 @@ TEST_P(Causal, EvaluationOfASequenceDependsOnNothingElse) {
   EXPECT_EQ(loss({tokens.begin(), tokens.begin() + length}), loss(tokens));
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Causal, ::testing::ValuesIn(all_recipes()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Recipes, Causal, ::testing::ValuesIn(all_precisions()), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace octet::testing

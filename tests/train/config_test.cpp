@@ -309,7 +309,7 @@ TEST(Config, AnOptionHasALimitOfDepth) {
 }
 
 TEST(Config, AValueThatNeverWorksIsNone) {
-  EXPECT_EQ(override_error("precision.attention=fp8"), "--precision.attention=fp8: must be one of bf16");
+  EXPECT_EQ(override_error("precision.attention=fp8"), "--precision.attention=fp8: must be one of bf16 | fp8_forward (did you mean fp8_forward?)");
   EXPECT_EQ(override_error("precision.recipe=fp8"), "--precision.recipe=fp8: must be one of " + recipe_choices() +
                                                         " (did you mean fp8_block, fp8_current, fp8_delayed or fp8_rowwise?)");
 }

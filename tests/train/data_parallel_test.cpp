@@ -115,7 +115,7 @@ TEST_P(DataParallel, PartsOfOneMicroBatchStayAsTheyCame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, DataParallel, ::testing::ValuesIn(all_recipes()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Recipes, DataParallel, ::testing::ValuesIn(all_precisions()), [](const auto& info) { return info.param; });
 
 // 16-bit states: BF16 weights and moments with stochastic rounding.
 class DataParallelNarrow : public DataParallel {

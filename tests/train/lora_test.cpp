@@ -107,7 +107,7 @@ std::map<std::string, std::vector<std::uint8_t>> frozen_bytes(train::Engine& eng
 
 // A frozen weight has the same codes as one that is trained, once its delayed scale is that of its own amax.
 TEST(FrozenModel, HasNotOneBitChangedAfterSteps) {
-  for (const std::string& recipe : all_recipes()) {
+  for (const std::string& recipe : all_precisions()) {
     SCOPED_TRACE(recipe);
     const train::EngineOptions options = adapted(tiny_options(recipe));
     const auto engine = make_engine(options);

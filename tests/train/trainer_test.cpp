@@ -37,12 +37,20 @@ class Run : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-class RunOf : public Run, public ::testing::WithParamInterface<std::string> {};
+class RunOf : public Run, public ::testing::WithParamInterface<std::string> {
+ protected:
+  // The precision of GetParam(), and other settings.
+  train::Config of_recipe(std::vector<std::string> settings) const {
+    const bool attention = GetParam() == "fp8_delayed_attention";
+    settings.insert(settings.begin(), {"precision.emulate=true", "precision.recipe=" + (attention ? "fp8_delayed" : GetParam()),
+                                       concat("precision.attention=", attention ? "fp8_forward" : "bf16")});
+    return config(settings);
+  }
+};
 
 TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
   for (const char* setting : {"activation_checkpoint.mode=none", "activation_checkpoint.mode=full", "optimizer.offload=true"}) {
-    train::Trainer trainer(
-        {.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), setting}), .resume = "none"});
+    train::Trainer trainer({.config = of_recipe({setting}), .resume = "none"});
     const std::size_t before = trainer.engine().device().memory().allocations;
     ASSERT_EQ(trainer.run(), ExitCode::done);  // includes evaluations, health samples and checkpoints
     const MemoryMeter& use = trainer.engine().device().memory();
@@ -60,9 +68,8 @@ TEST_P(RunOf, TakesNoMoreWhenItGoesOnFromWeights) {
       {.config = config({"precision.recipe=bf16", "training.steps=1", "run.output_dir=" + (folder_ / "first").string()}),
        .resume = "none"});
   ASSERT_EQ(first.run(), ExitCode::done);
-  train::Trainer trainer({.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), "training.steps=1",
-                                            "model.init_from=" + (folder_ / "first/model").string()}),
-                          .resume = "none"});
+  train::Trainer trainer(
+      {.config = of_recipe({"training.steps=1", "model.init_from=" + (folder_ / "first/model").string()}), .resume = "none"});
   ASSERT_EQ(trainer.run(), ExitCode::done);
   EXPECT_EQ(trainer.engine().device().memory().total_peak, trainer.plan().total());
 }
@@ -70,10 +77,9 @@ TEST_P(RunOf, TakesNoMoreWhenItGoesOnFromWeights) {
 // Saves the same steps twice: once while training stands still, and once while the next step runs. The files must be equal.
 TEST_P(RunOf, SavesTheSameBitsBesideTheSteps) {
   const auto saved = [&](const std::string& async) {
-    train::Trainer trainer(
-        {.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), "training.steps=6",
-                           "checkpoint.interval=1", "checkpoint.keep_latest_k=0", "checkpoint.async=" + async}),
-         .resume = "none"});
+    train::Trainer trainer({.config = of_recipe({"training.steps=6", "checkpoint.interval=1", "checkpoint.keep_latest_k=0",
+                                                 "checkpoint.async=" + async}),
+                            .resume = "none"});
     EXPECT_EQ(trainer.plan().snapshot > 0, async == "true");
     EXPECT_EQ(trainer.run(), ExitCode::done);
     std::map<std::int64_t, std::string> files;
@@ -87,7 +93,24 @@ TEST_P(RunOf, SavesTheSameBitsBesideTheSteps) {
   for (const auto& [step, bytes] : still) EXPECT_TRUE(beside.at(step) == bytes) << "step " << step;
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, RunOf, ::testing::ValuesIn(all_recipes()), [](const auto& param) { return param.param; });
+INSTANTIATE_TEST_SUITE_P(Recipes, RunOf, ::testing::ValuesIn(all_precisions()), [](const auto& param) { return param.param; });
+
+TEST_F(Run, OfAttentionInFp8GoesOnToTheBit) {
+  const std::vector<std::string> settings = {"precision.attention=fp8_forward", "training.steps=10", "checkpoint.interval=5"};
+  ASSERT_EQ(train::Trainer({.config = config(settings), .resume = "none"}).run(), ExitCode::done);
+  const std::filesystem::path middle = folder_ / "out/checkpoints/step-00000005";
+  const auto branch = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), settings.begin(), settings.end());
+    more.push_back("run.output_dir=" + (folder_ / "branch").string());
+    return train::Trainer({.config = config(more), .resume = middle.string()}).run();
+  };
+  ASSERT_EQ(branch({}), ExitCode::done);
+  EXPECT_TRUE(read_file(folder_ / "branch/checkpoints/step-00000010/rank-00000.safetensors") ==
+              read_file(folder_ / "out/checkpoints/step-00000010/rank-00000.safetensors"));
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { branch({"precision.attention=bf16"}); }),
+                       "precision.attention is \"fp8_forward\" there and \"bf16\" here"));
+  EXPECT_EQ(branch({"precision.attention=bf16", "checkpoint.allow=recipe"}), ExitCode::done);
+}
 
 TEST_F(Run, EpochsDecideTheStepsWhenAsked) {
   const std::int64_t samples = train::Trainer({.config = config(), .resume = "none"}).steps();
@@ -111,7 +134,9 @@ TEST_F(Run, RefusesMoreLayersThanTheModelHas) {
   const std::int64_t layers = config({}).model.num_hidden_layers.value();
   const std::string option = concat("activation_checkpoint.layers=", layers + 1);
   EXPECT_EQ(error_of(ExitCode::config,
-                     [&] { train::Trainer({.config = config({"activation_checkpoint.mode=full", option}), .resume = "none"}); }),
+                     [&] {
+                       train::Trainer({.config = config({"activation_checkpoint.mode=full", option}), .resume = "none"});
+                     }),
             concat("run.toml: activation_checkpoint.layers = ", layers + 1, ": the model has ", layers, " layers"));
 }
 
@@ -286,7 +311,8 @@ class DemoteOnRanks : public Demote, public ::testing::WithParamInterface<Move> 
     std::vector<std::string> settings;
   };
   static On mesh_named(const std::string& name) {
-    if (name == "shards") return {name, 2, {"parallel.shard=2", "parallel.reshard_after_forward=true", "parallel.gradients=sharded"}};
+    if (name == "shards")
+      return {name, 2, {"parallel.shard=2", "parallel.reshard_after_forward=true", "parallel.gradients=sharded"}};
     if (name == "one") return {name, 1, {}};
     return {name, 2, {concat("parallel.", name, "=2")}};
   }
@@ -372,7 +398,8 @@ TEST_P(DemoteOnRanks, TheSameLinearsGoToBf16AndStayThereOnAnotherMesh) {
 
 std::string name_of_move(const ::testing::TestParamInfo<Move>& move) { return concat(move.param.from, "_to_", move.param.to); }
 INSTANTIATE_TEST_SUITE_P(Quick, DemoteOnRanks, ::testing::Values(Move{"shards", "tensor"}), name_of_move);
-INSTANTIATE_TEST_SUITE_P(Slow, DemoteOnRanks, ::testing::Values(Move{"one", "shards"}, Move{"tensor", "context"}, Move{"context", "one"}),
+INSTANTIATE_TEST_SUITE_P(Slow, DemoteOnRanks,
+                         ::testing::Values(Move{"one", "shards"}, Move{"tensor", "context"}, Move{"context", "one"}),
                          name_of_move);
 
 TEST_F(Demote, IsRefusedWhereNothingWouldTell) {

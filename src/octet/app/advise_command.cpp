@@ -42,7 +42,8 @@ void check_layers(const std::vector<telemetry::HealthSample>& samples, models::D
   }
   const std::set<std::string> known(tensors.begin(), tensors.end());
   for (const telemetry::HealthSample& sample : samples) {
-    if (!sample.of_linear()) continue;
+    const std::size_t name = sample.tensor.rfind('.');
+    if (!sample.of_linear() || telemetry::is_of_attention(std::string_view(sample.tensor).substr(0, name))) continue;
     demand(known.count(sample.tensor) > 0, ExitCode::data, path, ": tensor \"", sample.tensor,
            "\": this model has no such linear layer", did_you_mean(sample.tensor, tensors));
   }
@@ -53,6 +54,7 @@ train::Config config_for(const train::Config& config, const std::string& recipe)
   train::Config result = config;
   result.run.device = "cuda";
   result.precision.recipe = recipe;
+  result.precision.attention = "bf16";  // linears alone are compared
   return result;
 }
 

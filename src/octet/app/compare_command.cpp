@@ -39,6 +39,7 @@ std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<
     plans.push_back({.label = label, .recipe = recipe, .repeat_of = repeat_of, .config = config});
     train::Config& c = plans.back().config;
     c.precision.recipe = recipe;
+    if (recipe != "fp8_delayed") c.precision.attention = "bf16";  // no other recipe has attention in FP8
     c.run.output_dir = (output / label).string();
     c.run.set_aside = true;
     c.metrics.log_freq = 1;  // the mean over the last tenth is over every step

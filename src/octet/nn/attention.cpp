@@ -41,7 +41,11 @@ Attention::Attention(const Options& options, const Recipe& recipe, parallel::Par
                .cut = {.along = parallel::Cut::columns},
                .init_std = options.output_init_std,
                .bias = options.output_bias},
-              recipe, store, scales) {}
+              recipe, store, scales),
+      fp8_(recipe.attention == AttentionPrecision::fp8_forward && output_.is_fp8()),
+      q_(quantizer("q", q_cols(), recipe, scales)),
+      k_(quantizer("k", kv_cols(), recipe, scales)),
+      v_(quantizer("v", kv_cols(), recipe, scales)) {}
 
 kernels::AttentionShape Attention::shape(const Scope& scope) const {
   return {.batch = scope.batch,
@@ -72,8 +76,10 @@ kernels::HeadNorm Attention::head_norm() const {
 
 void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
   const std::int64_t tokens = qkv_.x().tokens(scope, h);
-  saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q_cols() + 2 * kv_cols()});
-  saved.o = allocate(scope.stash, scope.dtype, {tokens, q_cols()});
+  const bool fp8 = is_fp8(scope);
+  const ArenaScope temporaries(scope.scratch);
+  saved.qkv = allocate(fp8 ? scope.scratch : scope.stash.get(), scope.dtype, {tokens, q_cols() + 2 * kv_cols()});
+  if (!fp8) saved.o = allocate(scope.stash, scope.dtype, {tokens, q_cols()});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
   if (options_.head_norm) {
     saved.unnormed = allocate(scope.stash, scope.dtype, {tokens, q_cols() + kv_cols()});
@@ -92,10 +98,13 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved
                                               .rstd = saved.head_rstd});
   }
   if (options_.rotary) kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
+  if (fp8_) cast_operands(scope, saved);
 }
 
 void Attention::forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const {
-  linear_forward(scope, output_, {.values = saved.o}, Reads::fprop, residual, y);
+  const ArenaScope temporaries(scope.scratch);
+  // In FP8 attention itself has recorded the amax of O.
+  linear_forward(is_fp8(scope) ? without_record(scope) : scope, output_, output_input(scope, saved), Reads::fprop, residual, y);
 }
 
 void Attention::backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const {
@@ -108,7 +117,7 @@ void Attention::backward_output(const Scope& scope, const Operand& gy, Attention
 void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   if (!output_.x().is_kept()) return;
   const ArenaScope temporaries(scope.scratch);
-  const Operand o = output_.complete_input(rebuild_scope(scope), {.values = saved.o}, Reads::wgrad);
+  const Operand o = output_.complete_input(rebuild_scope(scope), output_input(scope, saved), Reads::wgrad);
   output_.wgrad(scope, work.gy, o);
 }
 

@@ -19,10 +19,13 @@ namespace octet::nn {
 // see all T tokens; h, y, residual and their gradients are its share of the tokens, [T / t, D].
 struct AttentionSaved {
   Operand qkv_in;
-  Tensor qkv;        // [T, (H + 2G) K], normed and rotated
+  Tensor qkv;        // [T, (H + 2G) K], normed and rotated; in FP8 absent after forward_qkv
   Tensor unnormed;   // [T, (H + G) K]: Q and K before the norm of heads, if there is one
   Tensor head_rstd;  // [T, H + G]: of that norm
-  Tensor o;    // [T, H K]; backward makes what the output linear's wgrad reads from it
+  Tensor o;          // [T, H K]; backward makes what the output linear's wgrad reads from it; absent in FP8
+  // In FP8: rowwise E4M3 codes, each with one scale, of Q [T, H K], K and V [T, G K], and of O [T, H K], which are those of the
+  // output linear's X.
+  Quantized q_codes, k_codes, v_codes, o_codes;
   Tensor lse;  // [H, T]; only backward can read it, because each sequence of a call of the kernels has a stretch of the memory
 };
 
@@ -93,6 +96,9 @@ class Attention {
   // The rest: RoPE and the QKV linear. Overwrites gh [T / t, D].
   void backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const;
 
+  // Whether a pass of this kind multiplies codes. Calibration does not: the scales of what it would cast are what it looks for.
+  bool is_fp8(const Scope& scope) const { return fp8_ && scope.pass != Pass::calibration; }
+
   Linear& qkv() { return qkv_; }
   Linear& output() { return output_; }
   const Linear& output() const { return output_; }
@@ -102,6 +108,12 @@ class Attention {
   kernels::Rope rope(const Scope& scope, const Tensor& x) const;
   void rotate_back(const Scope& scope, const Tensor& gqkv, const kernels::QuantizeEpilogue& codes) const;
   kernels::HeadNorm head_norm() const;
+  // FP8, in attention_fp8.cpp.
+  Quantizer quantizer(const char* operand, std::int64_t cols, const Recipe& recipe, recipes::ScaleState& scales) const;
+  void cast_operands(const Scope& scope, AttentionSaved& saved) const;
+  void attend_on_codes(const Scope& scope, const AttentionSaved& saved) const;
+  void backward_from_codes(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
+  Operand output_input(const Scope& scope, const AttentionSaved& saved) const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   std::int64_t q_cols() const { return heads_ * options_.head_dim; }
   std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }
@@ -111,6 +123,8 @@ class Attention {
   Linear qkv_;
   parallel::Parameter *q_norm_ = nullptr, *k_norm_ = nullptr;  // weights of the norm of heads
   Linear output_;
+  bool fp8_;             // the recipe wants it, and the output linear reads codes
+  Quantizer q_, k_, v_;  // used only in FP8
 };
 
 // Whether the ranks of a context axis also keep keys in the order of the sequence, so that every call of the kernels has a mask.

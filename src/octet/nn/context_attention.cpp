@@ -244,7 +244,9 @@ Tensor Attention::gather_keys(const Scope& scope, const AttentionSaved& saved) c
 
 void Attention::forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const {
   const kernels::AttentionShape of_all = shape(scope);
-  if (scope.context.size() == 1) {
+  if (is_fp8(scope)) {
+    attend_on_codes(scope, saved);
+  } else if (scope.context.size() == 1) {
     const Call all{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
     attend(scope, of_all, saved, all, Columns(of_all).kv_of(saved.qkv));
   } else {
@@ -278,7 +280,8 @@ void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& save
 void Attention::backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const kernels::AttentionShape of_all = shape(scope);
   const Columns columns(of_all);
-  work.gqkv = allocate(scope.scratch, scope.dtype, saved.qkv.shape);
+  work.gqkv = allocate(scope.scratch, scope.dtype, {work.go.rows(), columns.q + 2 * columns.kv});
+  if (is_fp8(scope)) return backward_from_codes(scope, saved, work);
   Call own{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
   if (scope.context.size() > 1) {
     if (Layout(scope, of_all, saved.qkv.rows()).ordered) return;

@@ -91,6 +91,9 @@ class Quantizer {
     return allocate(scope, values.rows(), Reads::fprop_and_wgrad, values, codes);
   }
 
+  // Returns how a producer casts to the rowwise codes `out` with one scale for the tensor, if it can write nothing but codes.
+  kernels::QuantizeEpilogue cast_to(const Scope& scope, const Quantized& out) const { return epilogue(scope, out); }
+
   // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them.
   DType dtype_sent(const Scope& scope) const;
   // Returns how a rank casts rows to the rowwise codes `out`, in which the experts of all ranks have their own scales.

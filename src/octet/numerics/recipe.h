@@ -56,6 +56,12 @@ enum class Compute : std::uint8_t {
   fp8,
 };
 
+// The precision of the two products inside attention, S = Q Kᵀ and O = P V (docs/numerics.md, "Attention in FP8").
+enum class AttentionPrecision : std::uint8_t {
+  bf16,         // that of activations: FP32 in the recipe fp32
+  fp8_forward,  // both products of forward read E4M3 codes; backward multiplies the values of these codes in BF16
+};
+
 struct Recipe {
   std::string name;
   Compute compute = Compute::bf16;
@@ -65,6 +71,7 @@ struct Recipe {
   int amax_history_len = 1024;    // delayed scaling: number of amaxes kept for each tensor
   bool amax_most_recent = false;  // delayed scaling: uses the newest amax instead of the largest one kept
   bool head_fp8 = false;          // the output head is also computed in FP8, not in BF16
+  AttentionPrecision attention = AttentionPrecision::bf16;
   bool token_scales = true;       // evaluation with one current scale per tensor gives each token a scale; false: no products for it
   bool weight_transpose_cache = true;  // false: the transposed codes of W are not stored; dgrad makes them when it needs them
   std::vector<std::string> skip;  // glob patterns of linear layers that stay in BF16

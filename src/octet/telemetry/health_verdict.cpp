@@ -156,10 +156,14 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
   return findings;
 }
 
+bool is_of_attention(std::string_view layer) {
+  return layer.ends_with(".q") || layer.ends_with(".k") || layer.ends_with(".v");
+}
+
 std::vector<std::string> layers_of(const std::vector<HealthFinding>& findings) {
   std::vector<std::string> layers;
   for (const HealthFinding& finding : findings) {
-    if (finding.concern != Concern::danger || finding.operand == 'a') continue;
+    if (finding.concern != Concern::danger || finding.operand == 'a' || is_of_attention(finding.layer)) continue;
     if (std::find(layers.begin(), layers.end(), finding.layer) == layers.end()) layers.push_back(finding.layer);
   }
   return layers;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "octet/telemetry/metrics.h"
@@ -68,6 +69,9 @@ std::string sentence_of(const HealthFinding& finding);
 // Returns the findings for tensors named "LAYER.x", "LAYER.w", "LAYER.g" and "NORM.n", in the order in which they first occur,
 // then those for attention.
 std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples, std::span<const AttentionSample> attention = {});
+
+// Whether this is the name of Q, K or V of attention in FP8 (nn/attention_fp8.cpp), which are no linears.
+bool is_of_attention(std::string_view layer);
 
 // Returns the linears of the dangerous findings, each once.
 std::vector<std::string> layers_of(const std::vector<HealthFinding>& findings);

@@ -75,6 +75,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
          "parallel.pipeline_schedule = \"interleaved\" with a mixture of experts on a GPU: its GEMMs have new shapes in every "
          "step, and "
          "loading their kernels would let stages wait for each other for ever; use \"1f1b\"");
+  demand(options_.recipe.attention == AttentionPrecision::bf16 || groups_.context->size() == 1, ExitCode::config,
+         "precision.attention = \"fp8_forward\" with parallel.context = ", groups_.context->size(),
+         ": ranks that share sequences exchange keys in BF16; use precision.attention = \"bf16\", or parallel.tensor instead of "
+         "parallel.context");
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   const std::int64_t multiple = recipes::token_multiple(options_.recipe);
   demand(stream_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name,

@@ -73,6 +73,7 @@ Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
                                                         .accumulation = p.accumulation,
                                                         .wgrad = p.wgrad,
                                                         .head = p.head,
+                                                        .attention = p.attention,
                                                         .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
   recipes::check_device(recipe, device, capability, p.emulate);
