@@ -100,6 +100,7 @@ rows=(
   "8b-rowwise llama3.1-8b $narrow $long --precision.recipe=fp8_rowwise"
   "8b-block llama3.1-8b $narrow $long --precision.recipe=fp8_block"
   "8b-dgrad llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.accumulation.dgrad=fast"
+  "8b-attention llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.attention=fp8_forward"
   "8b-all llama3.1-8b $narrow $long $all"
   "8b-short-delayed llama3.1-8b $narrow $short --precision.recipe=fp8_delayed"
   "8b-short-bf16 llama3.1-8b $narrow $short --precision.recipe=bf16"
@@ -112,6 +113,7 @@ rows=(
   "8b-full-bf16 llama3.1-8b $narrow $long --activation_checkpoint.mode=full --precision.recipe=bf16"
   "8b-2k-delayed llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed"
   "8b-2k-dgrad llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed --precision.accumulation.dgrad=fast"
+  "8b-2k-attention llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed --precision.attention=fp8_forward"
   "8b-2k-all llama3.1-8b $narrow $two_k $lean $all"
   "8b-2k-current llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_current"
   "8b-2k-block llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_block"
@@ -356,6 +358,8 @@ sys.exit(one["step"] != 20 or all["step"] != 20 or abs(one["loss"] - all["loss"]
 # What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
 work=(
   "test:PageLock* 1 60"
+  "test:AttentionFp8* 1 60"
+  "row:8b-2k-attention 1 60"
   "row:8b-2k-dgrad 1 60"
   "snapshots 2 240"
   "families 2 240"
