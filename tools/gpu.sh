@@ -13,6 +13,8 @@
 #   snapshots            what snapshots in memory cost
 #   replicas             runs on all GPUs whose ranks compare their bits after every step, in all recipes
 #   families             small runs of the families, of mixtures, adapters and offloaded states on all GPUs, against one GPU
+#   amx                  on a host whose processor has AMX: tests of its products and of attention (octet_test_kernels), and steps of 22 million
+#                        parameters on two of its cores, with tiles, without them and by PyTorch, in turns
 #   test:FILTER          the tests of one GPU that match, such as test:PageLock*
 #   work                 the parts of the list `work` below that have not passed yet, the most valuable first, within MINUTES (default 8)
 #   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
@@ -300,7 +302,8 @@ print("memory_every", sys.argv[2], sum(s["step_time_s"] for s in steps) / len(st
   return $status
 }
 
-# Ranks that must hold the same bits compare them after every step. A difference ends the run.
+# Ranks that must hold the same bits compare them after every step, and compute the same micro-batch after every tenth. A difference ends
+# the run.
 run_replicas() {
   local mesh recipe status=0 eight_heads="--model.hidden_size=256 --model.num_attention_heads=8 --model.num_key_value_heads=4"
   prepare_corpus || return
@@ -310,7 +313,7 @@ run_replicas() {
       rm -rf "$out/replicas"
       "$bin/octet" launch -n "$gpus" -- train configs/quickstart.toml --run.device=cuda --data.source="[{path=\"$corpus\"}]" \
         --run.output_dir="$out/replicas" $eight_heads --training.steps=40 --training.micro_batch_size=2 \
-        --training.global_batch_size=$((2 * gpus)) --precision.recipe=$recipe --health.replicas_every=1 --parallel.$mesh \
+        --training.global_batch_size=$((2 * gpus)) --precision.recipe=$recipe --health.replicas_every=1 --health.sdc_every=10 --parallel.$mesh \
         >"$out/replicas.log" 2>&1 || { status=1; echo "$recipe $mesh:"; tail -n 5 "$out/replicas.log"; }
     done
   done
@@ -355,12 +358,35 @@ sys.exit(one["step"] != 20 or all["step"] != 20 or abs(one["loss"] - all["loss"]
   return $status
 }
 
+run_amx() {
+  local run="$out/amx.toml" cpus status=0 round recipe tests
+  tests=$(test_program octet_test_kernels)
+  "$tests" --gtest_filter='Tile*:*Gemm*:*Attention*' >"$out/amx-tests.log" 2>&1 || status=1
+  grep -E '^\[  (FAILED|PASSED|SKIPPED)' "$out/amx-tests.log" | sort -u
+  grep -q 'OK.*HardwareEqualsEmulation' "$out/amx-tests.log" || { echo "this processor has no AMX"; return 1; }
+  "$bin/octet" train configs/quickstart.toml --print-config --model.hidden_size=512 --model.intermediate_size=1408 --model.num_hidden_layers=6 \
+    --model.num_attention_heads=8 --model.num_key_value_heads=8 --model.vocab_size=4096 --training.seq_len=512 --training.micro_batch_size=4 \
+    --training.global_batch_size=4 >"$run" || return
+  cpus="taskset -c 2,3"
+  for round in 1 2; do
+    for recipe in bf16 fp8_delayed; do
+      for amx in on off; do
+        OCTET_AMX=$amx $cpus "$bin/octet" bench step "$run" --seconds 5 --precision.recipe=$recipe >"$out/amx-$recipe-$amx-$round.log" 2>&1 || status=1
+        grep -m 1 tok/s "$out/amx-$recipe-$amx-$round.log" | cut -d , -f 1 | sed "s/^/$recipe, tiles $amx: /"
+      done
+    done
+    $cpus python3 tools/bench_torch_cpu.py step "$run" --seconds 5 | tail -n 1
+  done
+  timeout 150 $cpus python3 tools/bench_torch_cpu.py step "$run" --seconds 5 --compile | tail -n 1
+  return $status
+}
+
 # What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
 work=(
-  "test:PageLock* 1 60"
   "test:AttentionFp8* 1 60"
   "row:8b-2k-attention 1 60"
-  "row:8b-2k-dgrad 1 60"
+  "amx 1 240"
+  "replicas 2 300"
   "snapshots 2 240"
   "families 2 240"
   "mesh:lora:$gpus 2 120"
@@ -424,6 +450,7 @@ run_part() {
       ;;
     wheel) part wheel run_wheel ;;
     families) for family in "${families[@]}"; do part "${family%% *}" run_family $family; done ;;
+    amx) part amx run_amx ;;
     test:*) part "$name" "$(test_program)" --gtest_filter="${name#test:}" ;;
     work) work_off ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
