@@ -1,0 +1,78 @@
+// [checkpoint]: what a run saves, where, and what it goes on from. Part of config.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "octet/base/fields.h"
+
+namespace octet::train {
+
+struct CheckpointConfig {
+  std::int64_t interval = 500;
+  std::int64_t keep_latest_k = 3;
+  std::int64_t keep_every = 0;
+  std::string resume = "auto";
+  std::vector<std::string> allow;
+  bool async = true;
+  std::int64_t max_failed_saves = 3;
+  double retry_s = 60;
+  std::string memory_every = "auto";
+  std::int64_t replicas = 1;
+  std::string local_dir;  // "" when not used
+  std::string remote;  // "" when not used
+};
+template <FieldsOf<CheckpointConfig> C>
+void visit_fields(C& c, auto&& visit) {
+  visit(Field{.name = "interval",
+              .help = "Steps between checkpoints; 0 saves at the end only.", .value = "steps", .range = kNotNegative},
+        c.interval);
+  visit(Field{.name = "keep_latest_k",
+              .help = "Number of checkpoints to keep; 0 keeps all.", .value = "checkpoints", .range = kNotNegative},
+        c.keep_latest_k);
+  visit(Field{.name = "keep_every",
+              .help = "Also keeps the checkpoints of steps that are multiples of this, for ever; 0 keeps none.",
+              .value = "steps", .range = kNotNegative},
+        c.keep_every);
+  visit(Field{.name = "resume",
+              .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint.",
+              .value = "DIR"},
+        c.resume);
+  visit(Field{.name = "allow",
+              .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",
+              .choices = "recipe | seed | seq_len | batch | data"},
+        c.allow);
+  visit(Field{.name = "async",
+              .help = "Copies and writes a checkpoint while the next steps run; takes host memory for a copy of the state."},
+        c.async);
+  visit(Field{.name = "max_failed_saves",
+              .help = "This many failed saves in a row end the run with code 1.", .value = "saves", .range = kAtLeastOne},
+        c.max_failed_saves);
+  visit(Field{.name = "retry_s",
+              .help = "How long reading checkpoints is tried again after an error that may pass, such as EIO.",
+              .value = "seconds", .range = kNotNegative},
+        c.retry_s);
+  visit(Field{.name = "memory_every",
+              .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run goes on after ranks were lost. "
+                      "0 takes none, auto as many as cost 1 % of the time.",
+              .value = "auto | STEPS",
+              .number = true},
+        c.memory_every);
+  visit(Field{.name = "replicas",
+              .help = "Copies of each such snapshot on other hosts, so that a run on several hosts goes on from memory after it lost one.",
+              .value = "0 | 1", .range = {.min = 0, .max = 1}},
+        c.replicas);
+  visit(Field{.name = "local_dir",
+              .help = "A folder on a disk that each host has for itself, to which every such snapshot is copied, so that a run goes on from "
+                      "there after all its hosts were started again. If not set, nowhere.",
+              .value = "DIR"},
+        c.local_dir);
+  visit(Field{.name = "remote",
+              .help = "Where every checkpoint is copied behind training, and fetched from if run.output_dir has none as new; nothing is "
+                      "deleted there. If not set, nowhere.",
+              .value = "s3://BUCKET/PREFIX"},
+        c.remote);
+}
+
+}  // namespace octet::train
