@@ -27,8 +27,7 @@ struct AttentionSizes {
   }
 };
 
-// BLAS multiplies, or for BF16 the emulated tiles as on a processor with tiles.
-class AttentionTest : public testing::OpTest, public ::testing::WithParamInterface<const kernels::cpu::TileKernel*> {
+class AttentionOps : public testing::OpTest {
  protected:
   struct Operands {
     AttentionShape shape;
@@ -94,7 +93,10 @@ class AttentionTest : public testing::OpTest, public ::testing::WithParamInterfa
     attention_forward(*stream, scratch, x.forward());
     attention_backward(*stream, scratch, x.backward());
   }
+};
 
+// BLAS multiplies, or for BF16 the emulated tiles as on a processor with tiles.
+class AttentionTest : public AttentionOps, public ::testing::WithParamInterface<const kernels::cpu::TileKernel*> {
  private:
   testing::UseTileKernel kernel_{GetParam()};
 };

@@ -23,7 +23,7 @@ constexpr double kU = 0x1p-24;  // unit roundoff of FP32
 
 float to_e4m3(float x) { return decode_fp8(Fp8Format::e4m3, encode_fp8(Fp8Format::e4m3, x)); }
 
-class AttentionFp8Test : public AttentionTest {
+class AttentionFp8Test : public AttentionOps {
  protected:
   struct Codes {
     AttentionForwardFp8 op;

@@ -6,6 +6,7 @@
 // that the documents of a sequence do not see each other.
 //   work       counts only visible pairs: 2 GEMMs forward, 5 backward. It ignores `first_keys`, which depends on the data
 //   gradients  a backward call on some of the keys, with o and lse of all keys, gives the gradients of those keys
+//   CPU        a processor with matrix tiles (kernels/tiles) multiplies BF16 by them and rounds P and dS to BF16 first
 //   CUDA       BF16 only; head_dim a multiple of 8 up to 256; Sq <= Sk unless Visible::all; rows start at multiples of 16 bytes
 //   CUDA with first_keys  consecutive queries with equal first_keys form a document (attention_documents.h); documents share no
 //              key; head_dim is a multiple of 16; `deterministic` is rejected
