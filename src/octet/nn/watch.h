@@ -18,7 +18,7 @@ struct Scope;
 class Watch {
  public:
   virtual ~Watch() = default;
-  // An operand of an FP8 linear. `source` is what was quantized: BF16 values, or the weight's primary copy. A weight of which
+  // An operand of an FP8 product. `source` is what was quantized: BF16 values, or the weight's primary copy. A weight of which
   // this rank holds a shard is not seen in a pass; train::Engine::observe_weights shows it. The backward pass calls again, with
   // scope.record = nothing, for an X that it has made again.
   virtual void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) = 0;
