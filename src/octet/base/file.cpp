@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <tuple>
 #include <utility>
 
@@ -232,7 +233,7 @@ FileLock& FileLock::operator=(FileLock&& other) noexcept {
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
   std::filesystem::path temporary = path;
-  temporary += concat(".tmp-", ::getpid());
+  temporary += concat(".tmp-", ::getpid(), "-", std::random_device{}());  // processes of two hosts may have the same id
   try {
     FileWriter writer(temporary);
     writer.write(text);
