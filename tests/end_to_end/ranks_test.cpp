@@ -242,7 +242,7 @@ TEST(Ranks, OneThatIsSilentEndsTheOthersByName) {
         "launch -n 3 --grace 2 -- train run.toml --training.micro_batch_size=1 --parallel.replicate=3 "
         "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0",
         run.path());
-    ASSERT_TRUE(process.read_to_step(3));
+    ASSERT_TRUE(process.read_to_step(3)) << process.wait().err;
     const pid_t victim = run.pid_of_rank(silent);
     ASSERT_GT(victim, 1);
     const auto begin = std::chrono::steady_clock::now();
