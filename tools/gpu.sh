@@ -325,7 +325,8 @@ wide="--model.hidden_size=256 --model.num_attention_heads=8"
 qwen3_moe="--model.model_type=qwen3_moe $wide --model.num_key_value_heads=4 --model.head_dim=32 --model.num_experts=8 \
   --model.num_experts_per_tok=2 --model.moe_intermediate_size=128 --model.norm_topk_prob=true"
 families=(
-  "gpt-neo shard=$gpus --model.config=gpt-neo-1.3b $wide --model.num_hidden_layers=2 --model.vocab_size=256"
+  "gpt-neo shard=$gpus $wide --model.intermediate_size=1024 --model.num_hidden_layers=2 --model.vocab_size=256 \
+    --model.max_position_embeddings=512 --training.seq_len=128"
   "qwen2 shard=$gpus --model.model_type=qwen2 $wide --model.num_key_value_heads=4"
   "qwen3-tensor tensor=$gpus --model.model_type=qwen3 $wide --model.num_key_value_heads=4 --model.head_dim=32"
   "qwen3-moe shard=$gpus --parallel.expert=2 $qwen3_moe"
@@ -335,7 +336,8 @@ families=(
   "fp8-moments shard=$gpus $wide --model.num_key_value_heads=4 --optimizer.state_dtype=fp8"
 )
 run_family() {  # NAME MESH OPTION...
-  local name=$1 mesh=$2 run="$out/families" n status=0
+  local name=$1 mesh=$2 run="$out/families" config=configs/quickstart.toml n status=0
+  [ "$name" = gpt-neo ] && config=configs/gpt-neo-1.3b.toml  # the quickstart has keys that GPT-Neo lacks
   shift 2
   prepare_corpus || return
   for n in 1 "$gpus"; do
@@ -343,7 +345,7 @@ run_family() {  # NAME MESH OPTION...
     [ "$n" -eq 1 ] && layout="" || layout="--parallel.$mesh"
     options=()
     for option in "$@"; do [[ $n -eq 1 && $option == --parallel.* ]] || options+=("$option"); done
-    "$bin/octet" launch -n "$n" -- train configs/quickstart.toml --run.device="${DEVICE:-cuda}" --data.source="[{path=\"$corpus\"}]" \
+    "$bin/octet" launch -n "$n" -- train "$config" --run.device="${DEVICE:-cuda}" --data.source="[{path=\"$corpus\"}]" \
       --run.output_dir="$run" --training.steps=20 --training.micro_batch_size=2 --training.global_batch_size=$((2 * gpus)) \
       --evaluation.interval=0 --checkpoint.interval=10 $layout "${options[@]}" >"$out/families-$name-$n.log" 2>&1 ||
       { status=1; tail -n 3 "$out/families-$name-$n.log"; }

@@ -122,7 +122,7 @@ TEST_F(SnapshotsTest, AFlippedBitCostsOneSnapshot) {
   }
 }
 
-// What cannot be read is not the same as nothing: one rank says so.
+// A list that cannot be read is not taken for an empty slot: one rank warns of it.
 TEST_F(SnapshotsTest, ADamagedListIsNamed) {
   run({1, 2, 3});
   ASSERT_EQ(::ftruncate(slot_with(1, 3).manifest, 10), 0);

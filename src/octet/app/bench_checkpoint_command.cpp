@@ -60,7 +60,7 @@ class CheckpointFolder {
   fs::path path_;
 };
 
-// Slots for snapshots as a supervisor makes them, of this rank alone.
+// Slots as a supervisor makes them, for this rank alone.
 checkpoint::SnapshotsOptions own_slots(const checkpoint::SnapshotMemory& memory, const train::World& world) {
   return {.slots = {.host = memory.slots(0), .own = memory.slots(0)}, .rank = world.rank(), .size = world.size()};
 }
@@ -173,7 +173,7 @@ class SavingRun {
   }
 
  private:
-  // All that this rank holds, for a snapshot.
+  // Returns all tensors of this rank that a snapshot contains.
   std::vector<checkpoint::Entry> held() {
     models::Decoder& model = engine_->model();
     return train::read_entries(model.parameters(), model.scales(), &engine_->optimizer());

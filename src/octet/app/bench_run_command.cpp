@@ -42,7 +42,7 @@ std::string name_of(const OpTime& time) {
   return s[0] > 0 ? fmt::format("{} {} x {} x {}", time.op, s[0], s[1], s[2]) : time.op;
 }
 
-// On a CPU, whose speed of light nobody has measured, an op has a rate and a share of the step's time.
+// The ceilings of a CPU are unknown, so each op shows its rate and its share of the step's time.
 Json show_cpu_profile(const std::vector<OpTime>& profile, double tokens) {
   Json list = Json::array();
   double total = 0;

@@ -1,7 +1,7 @@
 // Copies of snapshots on a disk of each host's own (checkpoint.local_dir), from which a run goes on after all its hosts were
 // started again. A rank writes those of its own snapshots, behind training, and keeps two: one is complete while the other is
-// written. Files of a rank: rank-00003.0.safetensors, with rank-00003.0.json, a part of a manifest, which is written last, and
-// the same with 1.
+// written. The first copy of rank 3 is rank-00003.0.safetensors with rank-00003.0.json, its part of a manifest, which is written
+// last; the second copy has 1 in place of 0.
 #pragma once
 
 #include <array>

@@ -30,7 +30,7 @@ struct SnapshotsOptions {
   int rank = 0, size = 1;
   // On other hosts. Null: there are none.
   std::unique_ptr<ReplicaClient> replicas = nullptr;
-  // On this host's disk. Null: there are none.
+  // Copies on this host's disk; null without checkpoint.local_dir.
   std::unique_ptr<LocalSnapshots> local = nullptr;
   // The thread that copies calls it before a snapshot counts. What it throws makes the snapshot not count.
   std::function<void()> may_publish = {};
@@ -45,8 +45,8 @@ class Snapshots {
   Snapshots(const Snapshots&) = delete;
   Snapshots& operator=(const Snapshots&) = delete;
 
-  // Opens the newest snapshot of `timeline` that all ranks have, in memory here or on another host or on the local disk, whose bytes agree with their sums, and
-  // which rank 0 finds `usable`. `meta` is what rank 0 has saved. Returns nothing if there is none. on_warning gets a line about
+  // Opens the newest snapshot of `timeline` that all ranks have, whose bytes agree with their sums, and which rank 0 finds
+  // `usable`. A rank has it in memory here, in that of another host, or on the local disk. `meta` is what rank 0 has saved. Returns nothing if there is none. on_warning gets a line about
   // each snapshot that cannot be used and each host that does not answer. Collective.
   std::optional<Reader> newest(const Ranks& ranks, const std::string& timeline,
                                const std::function<bool(std::int64_t step, const nlohmann::json& meta)>& usable,

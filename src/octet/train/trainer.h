@@ -140,8 +140,8 @@ class Trainer {
   }
   void compare_replicas();
   void compare_products();
-  // Ends the run. `blamed`: whether this rank is to blame. `sentence` says what is wrong, given the names of ranks; ranks that do
-  // not know it have none, and one that knows it is enough.
+  // Ends the run. `blamed`: whether this rank is to blame. `sentence` makes the message from the names of `ranks`. A rank
+  // that does not know what is wrong passes none; it is enough that one rank knows.
   [[noreturn]] void end_with_wrong_bits(bool blamed, const std::vector<int>& ranks,
                                         const std::function<std::string(const std::vector<std::string>& names)>& sentence);
   // Shows this rank's own time, and finds ranks that are slower than others (trainer_stragglers.cpp). All ranks call it

@@ -21,7 +21,7 @@ std::string list_of(const std::vector<std::string>& names) {
 
 bool contains(const std::vector<int>& ranks, int rank) { return std::count(ranks.begin(), ranks.end(), rank) > 0; }
 
-// Names of ranks, parted into those of `wrong` and the others.
+// The names of ranks in two lists: those of the ranks in `wrong`, and the others.
 struct Parted {
   Parted(const std::vector<int>& ranks, const std::vector<int>& wrong_ranks, const std::vector<std::string>& names) {
     for (std::size_t i = 0; i < names.size(); ++i) (contains(wrong_ranks, ranks[i]) ? wrong : others).push_back(names[i]);

@@ -21,8 +21,8 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::peer: return "Another rank or the interconnect failed.";
     case ExitCode::unfit:
       return "`octet doctor --gate` found a fault of this host; `octet launch --supervise` goes on without the host, or ends with this "
-             "code if too few are left. Or a rank holds other bits than most ranks that must hold the same (health.replicas_every), or computes other "
-             "bits from the same data (health.sdc_every); then the supervisor starts the ranks again.";
+             "code if too few are left. Or a rank holds other bits than most ranks that must hold the same (health.replicas_every), or computes "
+             "other bits from the same data (health.sdc_every); then the supervisor starts the ranks again.";
     case ExitCode::stalled: return "No rank of a supervised run moved for comm.stall_s. `octet launch --supervise` starts the ranks again.";
     case ExitCode::interrupted: return "A second SIGINT ended the program at once, without saving.";
   }

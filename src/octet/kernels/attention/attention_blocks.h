@@ -58,8 +58,8 @@ class Mask {
     const std::int64_t begin = std::max<std::int64_t>(std::max(document, first_in_window(i)) - first, 0);
     return begin < end ? SeenKeys{begin, end} : SeenKeys{0, 0};
   }
-  // The beginning of the first tile of which one of the queries [begin, begin
-  // + rows) sees a key. A mask does not change the boundaries of tiles.
+  // Returns the first key of the first tile in which any of the queries [begin, begin + rows) sees a key. A mask does not
+  // change the boundaries of tiles.
   std::int64_t first_tile(std::int64_t begin, std::int64_t rows) const {
     const std::int64_t document =
         first_keys_ ? *std::min_element(first_keys_ + begin, first_keys_ + begin + rows) - keys_before_ : 0;

@@ -41,14 +41,14 @@ struct Gemm {
   Accumulation accumulation = Accumulation::precise;  // of FP8 on Hopper; the CPU always sums in FP32 (F64 for F64)
 };
 
-// On the CPU the result is deterministic for any number of threads. The CPU decodes BF16 and FP8 operands to FP32, a few MiB per
-// thread at a time, in `scratch`: codes for tensor and row tiles, code * scale_inv for block and MX tiles. It sums in FP32 (F64
-// for F64). A processor with matrix tiles multiplies operands that BF16 holds exactly as kernels/tiles/tile_kernel.h says. These are
-// all but F32, F64, and codes with block scales that are not powers of two. For tensor and row tiles it then computes (sum * a.scale_inv) * b.scale_inv. Finally it multiplies by the factor,
-// adds C and rounds once to D's dtype. On CUDA, some of cuBLASLt's algorithms also round the product to BF16 before they add a
-// BF16 C. F32 operands on CUDA require an F32 D; their products are computed in full FP32. Both tiles must be of one kind:
-// tensor, row, block or MX. Throws Error{internal} if shapes, dtypes or tiles do not match, and for 128x128 times 128x128, which
-// no device supports.
+// On the CPU the result is deterministic for any number of threads. The CPU decodes BF16 and FP8 operands to FP32, a few MiB
+// per thread at a time, in `scratch`: codes for tensor and row tiles, code * scale_inv for block and MX tiles. It sums in FP32
+// (F64 for F64). A processor with matrix tiles sums in the order of kernels/tiles/tile_kernel.h where BF16 holds the operands
+// exactly: all but F32, F64, and codes with block scales that are not powers of two. For tensor and row tiles the CPU then
+// computes (sum * a.scale_inv) * b.scale_inv. Finally it multiplies by the factor, adds C and rounds once to D's dtype. On
+// CUDA, some of cuBLASLt's algorithms also round the product to BF16 before they add a BF16 C. F32 operands on CUDA require an
+// F32 D; their products are computed in full FP32. Both tiles must be of one kind: tensor, row, block or MX. Throws
+// Error{internal} if shapes, dtypes or tiles do not match, and for 128x128 times 128x128, which no device supports.
 void gemm(Stream& stream, Arena& scratch, const Gemm& op);
 
 // The kernel family that OpenBLAS uses on this processor ("SkylakeX", "Haswell", ...), for `octet doctor`.
