@@ -12,6 +12,12 @@ namespace {
 
 constexpr int kDecodeThreads = 256;
 
+// The CPU's bits also of NaN, whose sign and payload a product on a GPU loses.
+__device__ BFloat16 decoded(Fp8Format format, std::uint8_t code, float factor) {
+  const float value = decode_fp8(format, code);
+  return BFloat16(isnan(value) ? value : value * factor);
+}
+
 // Each thread decodes kVector codes, with one access to either memory if both are aligned.
 __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const std::uint8_t* codes, const float* scale_inv,
                                                                 Fp8Format format, BFloat16* y, std::int64_t count, bool aligned) {
@@ -22,12 +28,12 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const std::uint8
     BFloat16 out[kVector];
     const uint2 loaded = *reinterpret_cast<const uint2*>(codes + begin);
     std::memcpy(in, &loaded, sizeof in);
-    for (int i = 0; i < kVector; ++i) out[i] = BFloat16(decode_fp8(format, in[i]) * factor);
+    for (int i = 0; i < kVector; ++i) out[i] = decoded(format, in[i], factor);
     Vector<BFloat16> stored;
     std::memcpy(&stored, out, sizeof out);
     store_vector_unsplit(y + begin, stored);
   } else {
-    for (std::int64_t i = begin; i < min(begin + kVector, count); ++i) y[i] = BFloat16(decode_fp8(format, codes[i]) * factor);
+    for (std::int64_t i = begin; i < min(begin + kVector, count); ++i) y[i] = decoded(format, codes[i], factor);
   }
 }
 
