@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "octet/base/rng.h"
+#include "octet/kernels/tiles/pack_tiles.h"
 #include "octet/kernels/tiles/tile_kernel.h"
 #include "octet/numerics/bfloat16.h"
 #include "octet/numerics/bounds.h"
@@ -20,7 +22,6 @@ namespace {
 
 using kernels::cpu::TileKernel;
 using kernels::cpu::TileOperand;
-using kernels::cpu::TileProduct;
 using testing::kEmulatedTiles;
 using Kind = TileOperand::Kind;
 using Packer = kernels::cpu::TilePacker<testing::EmulatedTiles>;
@@ -76,17 +77,21 @@ std::vector<float> product(const TileKernel& kernel, const Values& a, const Valu
   namespace cpu = kernels::cpu;
   const std::int64_t stride = cpu::whole_tiles(b.rows, cpu::kTileRows), lines = cpu::whole_tiles(a.rows, cpu::kTileRows);
   std::vector<float> sums(static_cast<std::size_t>(lines * stride), NAN);
-  const auto bytes = static_cast<std::size_t>(cpu::packed_bytes(a.rows, a.k) + cpu::packed_bytes(b.rows, b.k));
-  void* const memory = std::aligned_alloc(64, std::max<std::size_t>(bytes, 64));
+  const auto pack = [&](cpu::TileSide side, const Values& x, std::unique_ptr<std::uint16_t, decltype(&std::free)>& memory) {
+    memory.reset(
+        static_cast<std::uint16_t*>(std::aligned_alloc(64, static_cast<std::size_t>(2 * cpu::packed_elements(x.rows, x.k)))));
+    const cpu::TilePanel panel = cpu::TilePanel::packed(memory.get(), x.k);
+    kernel.pack(x.operand(), side, x.rows, x.k, memory.get(), panel.next);
+    return panel;
+  };
+  std::unique_ptr<std::uint16_t, decltype(&std::free)> a_memory(nullptr, &std::free), b_memory(nullptr, &std::free);
   kernel.multiply({.m = a.rows,
                    .n = b.rows,
                    .k = a.k,
-                   .a = a.operand(),
-                   .b = b.operand(),
+                   .a = pack(cpu::TileSide::a, a, a_memory),
+                   .b = pack(cpu::TileSide::b, b, b_memory),
                    .sums = sums.data(),
-                   .sums_stride = stride,
-                   .memory = memory});
-  std::free(memory);
+                   .sums_stride = stride});
   std::vector<float> result;
   for (std::int64_t i = 0; i < a.rows; ++i) {
     for (std::int64_t j = 0; j < b.rows; ++j) result.push_back(sums[static_cast<std::size_t>(i * stride + j)]);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "octet/kernels/tiles/pack_tiles.h"
 #include "octet/kernels/tiles/tile_product.h"
 #include "octet/numerics/bfloat16.h"
 
@@ -58,6 +59,10 @@ void add_product(float (&sums)[16][16], const Numbers& a, const Numbers& b, cons
   }
 }
 
+void pack_emulated(const kernels::cpu::TileOperand& x, kernels::cpu::TileSide side, std::int64_t rows, std::int64_t k,
+                   std::uint16_t* out, std::int64_t next) {
+  kernels::cpu::TilePacker<EmulatedTiles>::pack(x, side, rows, k, out, next);
+}
 void multiply_emulated(const kernels::cpu::TileProduct& product) {
   kernels::cpu::TileMultiplier<EmulatedTiles>::multiply(product);
 }
@@ -78,6 +83,6 @@ void EmulatedTiles::multiply(Tile& d, const Tile& a, const Tile& b) {
   std::memcpy(d, sums, sizeof sums);
 }
 
-extern const kernels::cpu::TileKernel kEmulatedTiles{.name = "emulated", .multiply = &multiply_emulated};
+extern const kernels::cpu::TileKernel kEmulatedTiles{.name = "emulated", .pack = &pack_emulated, .multiply = &multiply_emulated};
 
 }  // namespace octet::testing

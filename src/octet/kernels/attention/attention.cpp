@@ -121,12 +121,15 @@ void check_fp8_on_cuda(const AttentionForwardFp8& op, const AttentionPlan& plan)
          kRemedy);
 }
 
-AttentionScratch take_scratch(Arena& arena, DType dtype, std::int64_t tasks, std::int64_t lane_elements, std::int64_t partials) {
+AttentionScratch take_scratch(Arena& arena, const AttentionPlan& plan, DType dtype, std::int64_t tasks,
+                              std::int64_t lane_elements, std::int64_t partials, std::int64_t packed) {
   const std::int64_t size = dtype == DType::f64 ? 8 : 4;
   AttentionScratch scratch;
   scratch.lanes = cpu::lanes_for(tasks);
   scratch.lane = arena.allocate(static_cast<std::size_t>(scratch.lanes * lane_elements * size));
   if (partials > 0) scratch.partials = arena.allocate(static_cast<std::size_t>(partials * size));
+  if (dtype == DType::bf16)
+    scratch.packed = arena.allocate(static_cast<std::size_t>(packed * plan.batch * plan.kv_heads * plan.packed_head() * 2));
   return scratch;
 }
 
@@ -134,28 +137,25 @@ AttentionScratch take_scratch(Arena& arena, DType dtype, std::int64_t tasks, std
 
 std::int64_t AttentionPlan::q_blocks() const { return q_block > 0 ? ceil_div(sq, q_block) : 0; }
 
-std::int64_t AttentionPlan::row_length() const { return round_up(k_block, 16); }
+std::int64_t AttentionPlan::row_length() const { return round_up(k_block, cpu::kTileK); }
 std::int64_t AttentionPlan::q_rows() const { return converts ? cpu::whole_tiles(q_block, cpu::kTileRows) : q_block; }
 std::int64_t AttentionPlan::sums_stride() const { return converts ? cpu::whole_tiles(head_dim, cpu::kTileRows) : head_dim; }
 std::int64_t AttentionPlan::kv_sums() const { return (converts ? cpu::whole_tiles(sk, cpu::kTileRows) : sk) * sums_stride(); }
-std::int64_t AttentionPlan::tile_elements() const {
-  const auto packed = [](std::int64_t m, std::int64_t n, std::int64_t k) {
-    return (cpu::packed_bytes(m, k) + cpu::packed_bytes(n, k)) / 4;
-  };
-  // S and dP; o and gQ; gK and gV
-  const std::int64_t most =
-      std::max({packed(q_block, k_block, head_dim), packed(q_block, head_dim, k_block), packed(k_block, head_dim, q_block)});
-  return q_rows() * (sums_stride() + 3 * row_length() + 2) + most;
+std::int64_t AttentionPlan::packed_head() const { return round_up(sk, cpu::kTileK) * round_up(head_dim, cpu::kTileK); }
+std::int64_t AttentionPlan::tile_elements(std::int64_t panels) const {
+  const std::int64_t q_panel = round_up(q_block, cpu::kTileK) * round_up(head_dim, cpu::kTileK);
+  return q_rows() * (sums_stride() + 3 * row_length() + 2) + panels * q_panel / 2 + cpu::packed_elements(k_block, q_block) / 2 +
+         2 * head_dim;
 }
 std::int64_t AttentionPlan::forward_lane() const {
   const std::int64_t sums = q_block * (sums_stride() + row_length() + 2);
   if (!converts) return sums;
-  return round_up(std::max(sums + (q_block + 2 * k_block) * head_dim, tile_elements()), cpu::kTileRows);
+  return round_up(std::max(sums + (q_block + 2 * k_block) * head_dim, tile_elements(1)), cpu::kTileRows);
 }
 std::int64_t AttentionPlan::backward_lane() const {
   const std::int64_t accumulated = parts == 1 ? 2 * kv_sums() : 0, sums = q_block * (sums_stride() + 2 * row_length() + 1);
   if (!converts) return accumulated + sums;
-  return accumulated + round_up(std::max(sums + (2 * q_block + 2 * sk) * head_dim, tile_elements()), cpu::kTileRows);
+  return accumulated + round_up(std::max(sums + (2 * q_block + 2 * sk) * head_dim, tile_elements(4)), cpu::kTileRows);
 }
 std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : backward_tasks() * 2 * kv_sums(); }
 
@@ -175,7 +175,8 @@ void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& o
     scratch.allocate(attention_forward_scratch(op));
     return;
   }
-  const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
+  const AttentionScratch memory =
+      take_scratch(scratch, plan, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0, AttentionPlan::kForwardPacked);
   if (stream.kind() == DeviceKind::cpu) cpu::attention_forward(op, plan, memory);
 }
 
@@ -197,7 +198,7 @@ void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwar
     return;
   }
   const Tensor values = allocate(scratch, DType::bf16, o.shape);
-  const AttentionScratch memory = take_scratch(scratch, q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
+  const AttentionScratch memory = take_scratch(scratch, plan, q.dtype, plan.forward_tasks(), plan.forward_lane(), 0, 0);
   if (stream.kind() == DeviceKind::cpu) {
     const auto scale_inv = [](const Quantized& x) { return static_cast<double>(*x.rowwise_scale_inv.as<float>()); };
     cpu::attention_forward_fp8(
@@ -232,8 +233,8 @@ void run_backward(Stream& stream, Arena& scratch, const AttentionBackward& op) {
     scratch.allocate(attention_backward_scratch(op));
     return;
   }
-  const AttentionScratch memory =
-      take_scratch(scratch, op.q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials());
+  const AttentionScratch memory = take_scratch(scratch, plan, op.q.dtype, plan.backward_tasks(), plan.backward_lane(),
+                                               plan.backward_partials(), AttentionPlan::kBackwardPacked);
   if (stream.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 #include "octet/base/math.h"
@@ -118,14 +119,17 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, const 
 template <class T>
 void forward(const AttentionForward& op, const AttentionPlan& plan, const Factors<Real<T>>& factors,
              const AttentionScratch& scratch) {
-  [[maybe_unused]] const TileKernel* const kernel = tile_kernel();  // not for codes
+  [[maybe_unused]] std::optional<ForwardTiles> tiles;
+  if constexpr (kConverts<T> && !kIsFp8<T>) {
+    if (const TileKernel* const kernel = tile_kernel()) tiles.emplace(*kernel, op, plan, scratch.packed);
+  }
   for_each_task(scratch.lanes, plan.forward_tasks(), [&](std::int64_t lane, std::int64_t task) {
     // The last blocks of queries see the most keys. They come first, so that no thread is left with a long task at the end.
     const std::int64_t block = plan.q_blocks() - 1 - task % plan.q_blocks(), head = task / plan.q_blocks();
     const std::int64_t b = head / plan.heads, h = head % plan.heads;
     Real<T>* memory = static_cast<Real<T>*>(scratch.lane) + lane * plan.forward_lane();
     if constexpr (kConverts<T> && !kIsFp8<T>) {
-      if (kernel) return forward_block_with_tiles(*kernel, op, plan, b, h, block * plan.q_block, memory);
+      if (tiles) return forward_block_with_tiles(*tiles, op, plan, b, h, block * plan.q_block, memory);
     }
     forward_block<T>(op, plan, factors, b, h, block * plan.q_block, memory);
   });
@@ -208,7 +212,10 @@ void backward(const AttentionBackward& op, const AttentionPlan& plan, const Atte
   using R = Real<T>;
   const std::int64_t dim = plan.head_dim, kv_elements = plan.sk * dim, sums = plan.kv_sums();
   R* const partials = static_cast<R*>(scratch.partials);
-  const TileKernel* const kernel = tile_kernel();
+  std::optional<BackwardTiles> tiles;
+  if constexpr (kConverts<T>) {
+    if (const TileKernel* const kernel = tile_kernel()) tiles.emplace(*kernel, op, plan, scratch.packed);
+  }
   for_each_task(scratch.lanes, plan.backward_tasks(), [&](std::int64_t lane, std::int64_t task) {
     const std::int64_t part = task % plan.parts, g = task / plan.parts % plan.kv_heads, b = task / plan.parts / plan.kv_heads;
     const std::int64_t first_head = g * (plan.heads / plan.kv_heads) + part * plan.heads_per_part();
@@ -217,8 +224,8 @@ void backward(const AttentionBackward& op, const AttentionPlan& plan, const Atte
     memory.gk = partials ? partials + task * 2 * sums : pieces.take(2 * sums);
     memory.gv = memory.gk + sums;
     if constexpr (kConverts<T>) {
-      if (kernel) {
-        backward_part_with_tiles(*kernel, op, plan, b, first_head, memory.gk, memory.gv, pieces.take(0));
+      if (tiles) {
+        backward_part_with_tiles(*tiles, op, plan, b, first_head, memory.gk, memory.gv, pieces.take(0));
         if (!partials) store_kv<T>(op, plan, b, g, memory.gk, memory.gv);
         return;
       }

@@ -10,8 +10,8 @@ namespace octet::kernels {
 
 struct AttentionPlan {
   std::int64_t batch, heads, kv_heads, head_dim;
-  std::int64_t sq, sk;            // tokens of a sequence in q; in k and v
-  std::int64_t window;            // largest number of keys that a query sees; 0: no limit
+  std::int64_t sq, sk;  // tokens of a sequence in q; in k and v
+  std::int64_t window;  // largest number of keys that a query sees; 0: no limit
   Visible visible;
   std::int64_t q_block, k_block;  // S is computed in tiles [q_block, k_block]
   bool converts;                  // the storage type is not the type of arithmetic (BF16, E4M3)
@@ -21,7 +21,7 @@ struct AttentionPlan {
 
   std::int64_t offset() const { return visible == Visible::all ? sk : sk - sq; }  // query i sees keys up to i + offset
   std::int64_t q_blocks() const;
-  std::int64_t row_length() const;  // k_block, rounded up to whole vectors
+  std::int64_t row_length() const;  // k_block, rounded up to whole vectors and tiles
   // Sums of BF16 have room for whole tiles of kernels/tiles, which processors with and without them plan alike.
   std::int64_t q_rows() const;       // of q_block
   std::int64_t sums_stride() const;  // of head_dim
@@ -33,16 +33,20 @@ struct AttentionPlan {
   std::int64_t forward_lane() const;
   std::int64_t backward_lane() const;
   std::int64_t backward_partials() const;  // [batch, kv_heads, parts, 2, kv_sums]; 0 if there is one part
+  // Elements of BF16 of a key/value head's keys or values, packed for tiles either way.
+  std::int64_t packed_head() const;
+  static constexpr std::int64_t kForwardPacked = 2, kBackwardPacked = 3;  // packed tensors
 
  private:
-  std::int64_t tile_elements() const;  // of a lane that uses tiles, without gK and gV
+  std::int64_t tile_elements(std::int64_t panels) const;  // of a lane that uses tiles, without gK and gV
 };
 
-// `lane` has room for `lanes` times forward_lane() or backward_lane() elements.
+// `lane` has room for `lanes` times forward_lane() or backward_lane() elements, `packed` for packed_head() of each key/value head
+// of each packed tensor.
 struct AttentionScratch {
   void* lane = nullptr;
   std::int64_t lanes = 1;
-  void* partials = nullptr;
+  void *partials = nullptr, *packed = nullptr;
 };
 
 namespace cpu {

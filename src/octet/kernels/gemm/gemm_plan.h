@@ -20,7 +20,9 @@ struct GemmPlan {
   // Scratch for the computation of one tile, in elements of FP32 or F64: the sums, and a chunk of each operand. Both are rounded up
   // to whole tiles of kernels/tiles, so that the same memory serves processors with and without them.
   std::int64_t lane_elements() const { return sums_elements() + chunk_k * (rounded(tile_m) + rounded(tile_n)); }
-  std::int64_t sums_elements() const { return rounded(tile_m) * rounded(tile_n); }
+  std::int64_t sums_elements() const { return rounded(tile_m) * sums_stride(); }
+  // Rows of sums are no power of 2 apart; otherwise those of a tile would evict each other from the first-level cache.
+  std::int64_t sums_stride() const { return rounded(tile_n) + 16; }
 
  private:
   static constexpr std::int64_t rounded(std::int64_t rows) { return round_up(rows, 16); }
@@ -31,7 +33,7 @@ const char* name_of(ScaleTile tile);  // for messages
 
 namespace cpu {
 // Computes the tiles of all products, which have the same dtypes, in one parallel loop. `memory` has room for `lanes` times the
-// most lane_elements() of a plan.
+// most lane_elements() of a plan, and is aligned to 64 bytes.
 void gemms(std::span<const Gemm> ops, std::span<const GemmPlan> plans, std::int64_t lanes, void* memory);
 }  // namespace cpu
 

@@ -1,6 +1,7 @@
 // The tiles of Intel AMX. CMakeLists.txt compiles this file, and no other, for AVX-512.
 #include <immintrin.h>
 
+#include "octet/kernels/tiles/pack_tiles.h"
 #include "octet/kernels/tiles/tile_product.h"
 
 namespace octet::kernels::cpu {
@@ -51,11 +52,14 @@ class AmxTiles {
   }
 };
 
+void pack(const TileOperand& x, TileSide side, std::int64_t rows, std::int64_t k, std::uint16_t* out, std::int64_t next) {
+  TilePacker<AmxTiles>::pack(x, side, rows, k, out, next);
+}
 void multiply(const TileProduct& product) { TileMultiplier<AmxTiles>::multiply(product); }
 
 }  // namespace
 
 extern const TileKernel kAmxKernel;
-const TileKernel kAmxKernel{.name = "AMX-BF16", .multiply = &multiply};
+const TileKernel kAmxKernel{.name = "AMX-BF16", .pack = &pack, .multiply = &multiply};
 
 }  // namespace octet::kernels::cpu

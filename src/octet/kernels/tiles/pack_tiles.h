@@ -1,7 +1,10 @@
 // Packs operands into tiles of BF16. A tile is 16 vectors of 16 pairs of neighbouring k. In tiles of A a vector is a row; in
 // tiles of B it is a pair of k, and so holds one pair of each of 16 rows.
 //
-// Everything here is a template over the set of instructions, so that each file that includes this header has its own functions
+// `Tiles` has the instructions that g++'s vectors lack:
+//   Tiles::widen(codes, out)      32 bytes as 32 uint16
+//   Tiles::look_up(table, i, out) table[i % 32] for each of 32 uint16
+// Everything here is a template over this set of instructions, so that each file that includes this header has its own functions
 // for its own processor, and the linker never takes those of a newer processor for the whole program.
 #pragma once
 
@@ -176,45 +179,63 @@ struct TilePacker {
     }
   }
 
-  enum class Side : std::uint8_t { a, b };
-
-  // out [ceil(rows / 16), ceil(length / 32)] tiles
-  template <Kind kKind, Side kSide>
-  static void pack(const TileOperand& x, std::int64_t rows, std::int64_t length, std::uint16_t* out) {
-    constexpr bool kKFirst = kKind == Kind::bf16_k_first, kTransposes = (kSide == Side::a) == kKFirst;
+  // One tile, from row `row` and element `k` of K on.
+  template <Kind kKind, TileSide kSide>
+  [[gnu::always_inline]] static void pack_tile(const TileOperand& x, std::int64_t rows, std::int64_t length, std::int64_t row,
+                                               std::int64_t k, std::uint16_t* out) {
+    constexpr bool kKFirst = kKind == Kind::bf16_k_first, kTransposes = (kSide == TileSide::a) == kKFirst;
     constexpr std::int64_t kElementBytes = kKind == Kind::e4m3 || kKind == Kind::e5m2 ? 1 : 2;
+    const std::int64_t first = kKFirst ? k * x.stride + row : row * x.stride + k;
+    const void* const from = static_cast<const std::uint8_t*>(x.data) + first * kElementBytes;
     const std::int64_t scales_stride = (length + kTileK - 1) / kTileK;
-    for (std::int64_t row = 0; row < rows; row += kTileRows) {
-      for (std::int64_t k = 0; k < length; k += kTileK, out += kTileElements) {
-        const std::int64_t first = kKFirst ? k * x.stride + row : row * x.stride + k;
-        const void* const from = static_cast<const std::uint8_t*>(x.data) + first * kElementBytes;
-        const float* const scales = x.scales ? x.scales + row * scales_stride + k / kTileK : nullptr;
-        bool plain = rows - row >= kTileRows && length - k >= kTileK;
-        for (std::int64_t i = 0; scales && plain && i < kTileRows; ++i) plain = moves_exponent(scales[i * scales_stride]);
-        Pairs tile[16];
-        if (plain) {
-          load_tile<kKind>(from, x.stride, scales, scales_stride, tile);
-        } else {
-          load_edge<kKind>(from, x.stride, scales, scales_stride, rows - row, length - k, tile);
-        }
-        if constexpr (kTransposes) transpose(tile);
-        std::memcpy(out, tile, sizeof tile);
+    const float* const scales = x.scales ? x.scales + row * scales_stride + k / kTileK : nullptr;
+    bool plain = rows - row >= kTileRows && length - k >= kTileK;
+    for (std::int64_t i = 0; scales && plain && i < kTileRows; ++i) plain = moves_exponent(scales[i * scales_stride]);
+    Pairs tile[16];
+    if (plain) {
+      load_tile<kKind>(from, x.stride, scales, scales_stride, tile);
+    } else {
+      load_edge<kKind>(from, x.stride, scales, scales_stride, rows - row, length - k, tile);
+    }
+    if constexpr (kTransposes) transpose(tile);
+    std::memcpy(out, tile, sizeof tile);
+  }
+
+  // Writes a row of tiles for each 16 rows; such rows of tiles begin `next` elements apart. The inner loop follows the lines of
+  // memory, so that each is read once.
+  template <Kind kKind, TileSide kSide>
+  static void pack(const TileOperand& x, std::int64_t rows, std::int64_t length, std::uint16_t* out, std::int64_t next) {
+    const auto pack_at = [&](std::int64_t row, std::int64_t k) {
+      pack_tile<kKind, kSide>(x, rows, length, row, k, out + row / kTileRows * next + k / kTileK * kTileElements);
+    };
+    if constexpr (kKind == Kind::bf16_k_first) {
+      for (std::int64_t k = 0; k < length; k += kTileK) {
+        for (std::int64_t row = 0; row < rows; row += kTileRows) pack_at(row, k);
+      }
+    } else {
+      for (std::int64_t row = 0; row < rows; row += kTileRows) {
+        for (std::int64_t k = 0; k < length; k += kTileK) pack_at(row, k);
       }
     }
   }
 
-  template <Side kSide>
-  static void pack(const TileOperand& x, std::int64_t rows, std::int64_t length, std::uint16_t* out) {
+  template <TileSide kSide>
+  static void pack(const TileOperand& x, std::int64_t rows, std::int64_t length, std::uint16_t* out, std::int64_t next) {
     switch (x.kind) {
       case Kind::bf16_k_last:
-        return pack<Kind::bf16_k_last, kSide>(x, rows, length, out);
+        return pack<Kind::bf16_k_last, kSide>(x, rows, length, out, next);
       case Kind::bf16_k_first:
-        return pack<Kind::bf16_k_first, kSide>(x, rows, length, out);
+        return pack<Kind::bf16_k_first, kSide>(x, rows, length, out, next);
       case Kind::e4m3:
-        return pack<Kind::e4m3, kSide>(x, rows, length, out);
+        return pack<Kind::e4m3, kSide>(x, rows, length, out, next);
       case Kind::e5m2:
-        return pack<Kind::e5m2, kSide>(x, rows, length, out);
+        return pack<Kind::e5m2, kSide>(x, rows, length, out, next);
     }
+  }
+
+  static void pack(const TileOperand& x, TileSide side, std::int64_t rows, std::int64_t length, std::uint16_t* out,
+                   std::int64_t next) {
+    side == TileSide::a ? pack<TileSide::a>(x, rows, length, out, next) : pack<TileSide::b>(x, rows, length, out, next);
   }
 };
 

@@ -7,7 +7,6 @@
 // 2^-126 count as 0.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace octet::kernels::cpu {
@@ -25,24 +24,49 @@ struct TileOperand {
   const float* scales = nullptr;
 };
 
+enum class TileSide : std::uint8_t { a, b };
+
+constexpr std::int64_t whole_tiles(std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; }
+// Elements of a packed operand [rows, k].
+constexpr std::int64_t packed_elements(std::int64_t rows, std::int64_t k) {
+  return whole_tiles(rows, kTileRows) * whole_tiles(k, kTileK);
+}
+
+// Where the tiles of an operand lie, as distances in elements of BF16. The tiles of B, and those of A that were packed, have 64
+// bytes a row. A may also lie as a matrix with K last, if what its last tiles hold beyond K is 0.
+struct TilePanel {
+  const std::uint16_t* data = nullptr;
+  std::int64_t row = kTileK;               // from row to row of a tile
+  std::int64_t step = kTileRows * kTileK;  // from tile to tile along K
+  std::int64_t next = 0;                   // from a row of tiles to the next one
+
+  static TilePanel packed(const std::uint16_t* data, std::int64_t k) {
+    return {.data = data, .next = kTileRows * whole_tiles(k, kTileK)};
+  }
+  static TilePanel matrix(const void* data, std::int64_t stride) {
+    return {.data = static_cast<const std::uint16_t*>(data), .row = stride, .step = kTileK, .next = kTileRows * stride};
+  }
+  // The panel from a row and an element of K on, which are multiples of whole tiles.
+  TilePanel from(std::int64_t first_row, std::int64_t k) const {
+    return {.data = data + first_row / kTileRows * next + k / kTileK * step, .row = row, .step = step, .next = next};
+  }
+};
+
 struct TileProduct {
   std::int64_t m = 0, n = 0, k = 0;
-  TileOperand a, b;         // [m, k] and [n, k]
+  TilePanel a, b;           // [m, k] and [n, k]
   bool accumulate = false;  // adds to the sums, which otherwise are overwritten
   // sums[i * sums_stride + j] = sum over k of a[i, k] b[j, k]. There is room for m and n rounded up to whole tiles; what lies
   // beyond m and n is written, too.
   float* sums = nullptr;
   std::int64_t sums_stride = 0;
-  void* memory = nullptr;  // packed_bytes(m, k) + packed_bytes(n, k), aligned to 64 bytes
 };
-
-constexpr std::int64_t whole_tiles(std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; }
-constexpr std::int64_t packed_bytes(std::int64_t rows, std::int64_t k) {
-  return whole_tiles(rows, kTileRows) * whole_tiles(k, kTileK) * 2;
-}
 
 struct TileKernel {
   const char* name;
+  // Packs [rows, k] of an operand. `out` is where tiles of this side begin, aligned to 64 bytes; `next` is the distance in
+  // elements from a row of tiles to the next one. Elements beyond the rows and beyond k are 0.
+  void (*pack)(const TileOperand& x, TileSide side, std::int64_t rows, std::int64_t k, std::uint16_t* out, std::int64_t next);
   void (*multiply)(const TileProduct& product);
 };
 

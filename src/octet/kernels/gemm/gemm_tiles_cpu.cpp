@@ -1,9 +1,8 @@
-#include "octet/kernels/gemm/tile_sums.h"
-
 #include <algorithm>
 #include <bit>
 
 #include "octet/base/math.h"
+#include "octet/kernels/gemm/gemm_tiles.h"
 
 namespace octet::kernels::cpu {
 namespace {
@@ -68,25 +67,21 @@ float scale_of(const GemmOperand& x, std::int64_t row, std::int64_t block) {
 
 bool exact_in_tiles(const Gemm& op) { return exact_in_bf16(op.a) && exact_in_bf16(op.b); }
 
-void sum_with_tiles(const TileKernel& kernel, const Gemm& op, std::int64_t a_row, std::int64_t rows, std::int64_t b_row,
-                    std::int64_t columns, float* sums, float* memory) {
-  constexpr std::int64_t kChunk =
-      512;  // A multiple of the width of every scale; the packed chunks fit into the second-level cache.
-  const std::int64_t k = op.a.k(), stride = whole_tiles(columns, kTileRows);
-  for (std::int64_t first = 0; first < k; first += kChunk) {
-    const std::int64_t length = std::min(kChunk, k - first), steps = ceil_div(length, kTileK);
-    float* const a_scales = memory + (packed_bytes(rows, length) + packed_bytes(columns, length)) / 4;
-    float* const b_scales = a_scales + rows * steps;
-    kernel.multiply({.m = rows,
-                     .n = columns,
-                     .k = length,
-                     .a = tile_operand(op.a, {a_row, rows, first, length}, a_scales),
-                     .b = tile_operand(op.b, {b_row, columns, first, length}, b_scales),
-                     .accumulate = first > 0,
-                     .sums = sums,
-                     .sums_stride = stride,
-                     .memory = memory});
-  }
+bool PackedParts::holds(const Gemm& op, const Part& a, const float* memory) const {
+  return op_ == &op && memory_ == memory && part_ == a;
+}
+
+void PackedParts::pack(const TileKernel& kernel, const Gemm& op, const Part& a, const Part& b, float* memory) {
+  auto* const a_tiles = reinterpret_cast<std::uint16_t*>(memory);
+  std::uint16_t* const b_tiles = a_tiles + packed_elements(a.rows, a.length);
+  auto* const scales = reinterpret_cast<float*>(b_tiles + packed_elements(b.rows, b.length));
+  a_ = TilePanel::packed(a_tiles, a.length);
+  b_ = TilePanel::packed(b_tiles, b.length);
+  if (!holds(op, a, memory)) kernel.pack(tile_operand(op.a, a, scales), TileSide::a, a.rows, a.length, a_tiles, a_.next);
+  kernel.pack(tile_operand(op.b, b, scales), TileSide::b, b.rows, b.length, b_tiles, b_.next);
+  op_ = &op;
+  memory_ = memory;
+  part_ = a;
 }
 
 }  // namespace octet::kernels::cpu
