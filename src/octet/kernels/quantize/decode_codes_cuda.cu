@@ -1,4 +1,6 @@
-#include <cuda_runtime.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstring>
 
@@ -6,34 +8,45 @@
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/quantize/quantize_cuda.h"
 #include "octet/kernels/vector_cuda.cuh"
+#include "octet/numerics/float8.h"
 
 namespace octet::kernels::cuda {
 namespace {
 
 constexpr int kDecodeThreads = 256;
+constexpr int kGroup = 16;  // codes of a thread: one load of 16 bytes
 
-// The CPU's bits also of NaN, whose sign and payload a product on a GPU loses.
-__device__ BFloat16 decoded(Fp8Format format, std::uint8_t code, float factor) {
-  const float value = decode_fp8(format, code);
-  return BFloat16(isnan(value) ? value : value * factor);
+// Two codes as BF16 pairs, with the CPU's bits also of NaN, whose sign and payload conversions and products lose.
+template <Fp8Format kFormat>
+__device__ unsigned decode_pair(unsigned codes, float factor) {
+  constexpr __nv_fp8_interpretation_t kKind = kFormat == Fp8Format::e4m3 ? __NV_E4M3 : __NV_E5M2;
+  const auto pair = static_cast<__nv_fp8x2_storage_t>(codes);
+  const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, kKind)));  // exact
+  const __nv_bfloat162 rounded = __floats2bfloat162_rn(values.x * factor, values.y * factor);
+  unsigned bits;
+  std::memcpy(&bits, &rounded, sizeof bits);
+  if (isnan(values.x)) bits = (bits & 0xFFFF0000u) | 0x7FC0u | (codes & 0x80u) << 8;
+  if (isnan(values.y)) bits = (bits & 0x0000FFFFu) | 0x7FC00000u | (codes & 0x8000u) << 16;
+  return bits;
 }
 
-// Each thread decodes kVector codes, with one access to either memory if both are aligned.
-__global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const std::uint8_t* codes, const float* scale_inv,
-                                                                Fp8Format format, BFloat16* y, std::int64_t count, bool aligned) {
-  const std::int64_t begin = (std::int64_t{blockIdx.x} * kDecodeThreads + threadIdx.x) * kVector;
+template <Fp8Format kFormat>
+__global__ void __launch_bounds__(kDecodeThreads)
+    decode_kernel(const std::uint8_t* codes, const float* scale_inv, BFloat16* y, std::int64_t count, bool aligned) {
+  const std::int64_t begin = (std::int64_t{blockIdx.x} * kDecodeThreads + threadIdx.x) * kGroup;
   const float factor = *scale_inv;
-  if (aligned && begin + kVector <= count) {
-    std::uint8_t in[kVector];
-    BFloat16 out[kVector];
-    const uint2 loaded = *reinterpret_cast<const uint2*>(codes + begin);
-    std::memcpy(in, &loaded, sizeof in);
-    for (int i = 0; i < kVector; ++i) out[i] = decoded(format, in[i], factor);
-    Vector<BFloat16> stored;
-    std::memcpy(&stored, out, sizeof out);
-    store_vector_unsplit(y + begin, stored);
+  if (aligned && begin + kGroup <= count) {
+    const uint4 in = *reinterpret_cast<const uint4*>(codes + begin);
+    const auto four = [factor](unsigned word) {
+      return uint2{decode_pair<kFormat>(word & 0xFFFFu, factor), decode_pair<kFormat>(word >> 16, factor)};
+    };
+    const uint2 a = four(in.x), b = four(in.y), c = four(in.z), d = four(in.w);
+    auto* const out = reinterpret_cast<uint4*>(y + begin);
+    out[0] = {a.x, a.y, b.x, b.y};
+    out[1] = {c.x, c.y, d.x, d.y};
   } else {
-    for (std::int64_t i = begin; i < min(begin + kVector, count); ++i) y[i] = decoded(format, codes[i], factor);
+    for (std::int64_t i = begin; i < min(begin + kGroup, count); ++i)
+      y[i] = BFloat16::from_bits(static_cast<std::uint16_t>(decode_pair<kFormat>(codes[i], factor)));
   }
 }
 
@@ -44,9 +57,10 @@ void decode_codes(Stream& stream, const DecodeCodes& op) {
   if (count == 0) return;
   const std::uint8_t* const codes = op.q.rowwise.as_bytes();
   auto* const y = op.y.as<BFloat16>();
-  decode_kernel<<<static_cast<unsigned>(ceil_div(count, std::int64_t{kDecodeThreads} * kVector)), kDecodeThreads, 0,
-                  octet::cuda::native_stream(stream)>>>(codes, op.q.rowwise_scale_inv.as<float>(), op.q.format, y, count,
-                                                        on_multiple(codes, kVector) && are_aligned(y, y));
+  auto* const kernel = op.q.format == Fp8Format::e4m3 ? &decode_kernel<Fp8Format::e4m3> : &decode_kernel<Fp8Format::e5m2>;
+  kernel<<<static_cast<unsigned>(ceil_div(count, std::int64_t{kDecodeThreads} * kGroup)), kDecodeThreads, 0,
+           octet::cuda::native_stream(stream)>>>(codes, op.q.rowwise_scale_inv.as<float>(), y, count,
+                                                 on_multiple(codes, kGroup) && are_aligned(y, y));
   octet::cuda::check_launch("decode_codes");
 }
 
