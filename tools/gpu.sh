@@ -385,15 +385,10 @@ run_amx() {
 
 # What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
 work=(
-  "test:AttentionFp8* 1 60"
+  "test:AttentionFp8*:*MxScalesAtTheEnds*:*CalibratesAndEvaluates* 1 60"
   "row:8b-2k-attention 1 60"
+  "memcheck 1 300"
   "amx 1 240"
-  "replicas 2 300"
-  "snapshots 2 240"
-  "families 2 240"
-  "mesh:lora:$gpus 2 120"
-  "mesh:offload:$gpus 2 200"
-  "ranks 2 400"
 )
 work_off() {
   local ends=$((SECONDS + ${MINUTES:-8} * 60)) entry name needs seconds
