@@ -215,13 +215,21 @@ void transpose_16x16(const std::uint8_t* from, std::ptrdiff_t from_stride, std::
   for (int i = 0; i < 16; ++i) hn::StoreU(a[i], d, to + i * to_stride);
 }
 
-// Transposes 64 rows of 16 bytes to 16 columns of 64 bytes. Each column is written as
-// a whole cache line. If the stride is a power of two, the 16 lines share a set of the
-// first-level cache, and lines written in several steps would be evicted in between.
-void transpose_64x16(const std::uint8_t* from, std::ptrdiff_t from_stride, std::uint8_t* to, std::ptrdiff_t to_stride) {
-  alignas(64) std::uint8_t columns[16 * 64];
-  for (int r = 0; r < 64; r += 16) transpose_16x16(from + r * from_stride, from_stride, columns + r, 64);
-  for (int c = 0; c < 16; ++c) std::memcpy(to + c * to_stride, columns + c * 64, 64);
+constexpr std::size_t kLine = 64;        // bytes of a cache line
+constexpr std::size_t kMostLines = 256;  // that are transposed before they are written
+
+// Transposes 64 rows of `cols` bytes, a multiple of 16 up to kMostLines, to columns of a cache line each. The lines are far
+// apart, so writing them misses the caches. They are written together at the end: the processor finishes stores in order, and
+// reading back what was transposed in between would wait for each line. A line is written as a whole, because lines that are a
+// power of two apart evict each other from the first-level cache.
+void transpose_lines(const std::uint8_t* from, std::ptrdiff_t from_stride, std::size_t cols, std::uint8_t* to,
+                     std::ptrdiff_t to_stride) {
+  alignas(kLine) std::uint8_t lines[kMostLines * kLine];
+  for (std::size_t c = 0; c < cols; c += 16) {
+    for (std::ptrdiff_t r = 0; r < std::ptrdiff_t{kLine}; r += 16)
+      transpose_16x16(from + r * from_stride + c, from_stride, lines + c * kLine + r, kLine);
+  }
+  for (std::size_t c = 0; c < cols; ++c) std::memcpy(to + static_cast<std::ptrdiff_t>(c) * to_stride, lines + c * kLine, kLine);
 }
 
 }  // namespace
@@ -329,10 +337,13 @@ void transpose_bytes(const std::uint8_t* from, std::ptrdiff_t from_stride, std::
   const auto target = [&](std::size_t r, std::size_t c) {
     return to + static_cast<std::ptrdiff_t>(c) * to_stride + static_cast<std::ptrdiff_t>(r);
   };
-  for (std::size_t c = 0; c < whole_cols; c += 16) {
-    std::size_t r = 0;
-    for (; r + 64 <= rows; r += 64) transpose_64x16(source(r, c), from_stride, target(r, c), to_stride);
-    for (; r < whole_rows; r += 16) transpose_16x16(source(r, c), from_stride, target(r, c), to_stride);
+  const std::size_t lines = rows / kLine * kLine;
+  for (std::size_t c = 0; c < whole_cols; c += kMostLines) {
+    const std::size_t width = std::min(kMostLines, whole_cols - c);
+    for (std::size_t r = 0; r < lines; r += kLine) transpose_lines(source(r, c), from_stride, width, target(r, c), to_stride);
+  }
+  for (std::size_t r = lines; r < whole_rows; r += 16) {
+    for (std::size_t c = 0; c < whole_cols; c += 16) transpose_16x16(source(r, c), from_stride, target(r, c), to_stride);
   }
   for (std::size_t c = 0; c < cols; ++c) {
     for (std::size_t r = c < whole_cols ? whole_rows : 0; r < rows; ++r) *target(r, c) = *source(r, c);
