@@ -132,6 +132,24 @@ TEST_F(Supervise, GoesOnFromMemory) {
                    concat("resuming after step ", attempts[2]["from_step"], " from memory")));
 }
 
+// Somebody edits the mesh of a run. Ranks of the next attempt hold other slices than the snapshots in memory, so they read the
+// checkpoint on the disk.
+TEST_F(Supervise, AnEditedMeshGoesOnFromTheDisk) {
+  Process process(command("--checkpoint.interval=8 --checkpoint.memory_every=1 --training.steps=24 --training.global_batch_size=16 "),
+                  run_.path());
+  ASSERT_TRUE(process.read_to_step(13));
+  write_text(run_ / "run.toml", read_file(run_ / "run.toml") + "\n[parallel]\nreplicate = 2\n");
+  kill_rank(1);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_EQ(attempts[1]["from_step"], 8);
+  const std::string log = read_file(run_ / "out/logs/rank-00000.log");
+  EXPECT_TRUE(says(log, "changed since then: parallel.replicate: 1 -> 2")) << log;
+  EXPECT_FALSE(says(log, "from memory"));
+}
+
 // A rank is killed while its checkpoint of step 10 has no name yet. The run must not go on from a later snapshot, or that
 // checkpoint would be missing for ever. From the snapshot of step 10 it may.
 TEST_F(Supervise, ASnapshotReplacesNoCheckpoint) {
