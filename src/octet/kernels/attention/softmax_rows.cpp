@@ -25,7 +25,6 @@ constexpr DU du;
 VF exponential(VF x) {
   using C = octet::kernels::detail::ExpConstants<float>;
   const VF rounder = hn::Set(df, C::rounder);
-  // NaN is the second operand, which x86 returns.
   const VF clamped = hn::Min(hn::Set(df, C::highest), hn::Max(hn::Set(df, -88.0f), x));
   const VF shifted = hn::MulAdd(clamped, hn::Set(df, 1.44269504088896340736f), rounder);
   const VF n = hn::Sub(shifted, rounder);
@@ -34,7 +33,8 @@ VF exponential(VF x) {
   for (const float coefficient : {C::p[1], C::p[2], C::p[3], C::p[4], C::p[5]}) p = hn::MulAdd(p, r, hn::Set(df, coefficient));
   const VF mantissa = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(df, 1.0f));
   const auto exponent = hn::Add(hn::Sub(hn::BitCast(du, shifted), hn::BitCast(du, rounder)), hn::Set(du, std::uint32_t{C::bias}));
-  return hn::Mul(mantissa, hn::BitCast(df, hn::ShiftLeft<C::mantissa_bits>(exponent)));
+  const VF result = hn::Mul(mantissa, hn::BitCast(df, hn::ShiftLeft<C::mantissa_bits>(exponent)));
+  return hn::IfThenElse(hn::IsNaN(x), x, result);  // Min and Max lose NaN on some targets
 }
 
 // Rounds to nearest even. Keeps NaN.
@@ -50,9 +50,15 @@ void store_rounded(VF x, BFloat16* out) {
 }  // namespace
 
 float largest_score(const float* scores, std::int64_t n) {
-  VF largest = hn::Set(df, -std::numeric_limits<float>::infinity());
-  for (std::int64_t i = 0; i < n; i += kLanes) largest = hn::Max(hn::LoadU(df, scores + i), largest);
-  return hn::GetLane(hn::MaxOfLanes(df, largest));
+  VF largest[kVectors];
+  for (VF& part : largest) part = hn::Set(df, -std::numeric_limits<float>::infinity());
+  for (std::int64_t i = 0; i < n; i += kSumLanes) {
+    for (std::int64_t part = 0; part < kVectors; ++part)
+      largest[part] = hn::Max(hn::LoadU(df, scores + i + part * kLanes), largest[part]);
+  }
+  float lanes[kSumLanes];
+  for (std::int64_t part = 0; part < kVectors; ++part) hn::StoreU(largest[part], df, lanes + part * kLanes);
+  return max_row(lanes, kSumLanes);
 }
 
 float exponentials(const float* scores, std::int64_t n, float scale, float shift, BFloat16* p) {

@@ -1,6 +1,5 @@
 // The inner loops of attention by tiles: rows of scores to rows of P and dS, in BF16. Sums use 16 fixed lanes (vector_math.h), so
-// that results do not depend on the width of the processor's vectors. Lengths are multiples of 16, and rows are aligned to 64
-// bytes.
+// that results do not depend on the width of the processor's vectors. Lengths are multiples of 16.
 #pragma once
 
 #include <cstdint>
