@@ -90,6 +90,18 @@ struct Softmax {
   R largest = -std::numeric_limits<R>::infinity(), sum = 0;
 };
 
+// Enters terms whose sum is `added` and whose largest logit so far is `largest`, and scales the sums o [dim] so far if it has grown.
+template <class R>
+inline void enter_sum(Softmax<R>& softmax, R largest, R added, R* o, std::int64_t dim) {
+  if (largest > softmax.largest) {
+    const R correction = exp_of(softmax.largest - largest);
+    softmax.sum *= correction;
+    for (std::int64_t c = 0; c < dim; ++c) o[c] *= correction;
+    softmax.largest = largest;
+  }
+  softmax.sum += added;
+}
+
 // Turns the logits [width] of a query into e^(logit - largest), enters them into its softmax, and scales its sums o [dim] so far
 // if the largest logit has grown. What the query does not see becomes 0.
 template <class R>
@@ -100,13 +112,7 @@ inline void enter_logits(R* row, SeenKeys seen, std::int64_t width, Softmax<R>& 
   const R shift = max_row(row, padded, softmax.largest);
   // If all logits so far are -inf, any finite shift makes each term 0.
   const R added = exp_and_sum_row(row, padded, std::isinf(shift) && shift < 0 ? R(0) : shift);
-  if (shift > softmax.largest) {
-    const R correction = exp_of(softmax.largest - shift);
-    softmax.sum *= correction;
-    for (std::int64_t c = 0; c < dim; ++c) o[c] *= correction;
-    softmax.largest = shift;
-  }
-  softmax.sum += added;
+  enter_sum(softmax, shift, added, o, dim);
 }
 
 // Writes o / sum, and returns log sum exp.

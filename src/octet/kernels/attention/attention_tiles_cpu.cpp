@@ -70,13 +70,7 @@ void enter_scores(float* scores, float scale, SeenKeys seen, std::int64_t width,
   const float largest = std::max(softmax.largest, scale * largest_score(scores, padded));
   // If all logits so far are -inf, any finite shift makes each term 0.
   const float added = exponentials(scores, padded, scale, std::isinf(largest) && largest < 0 ? 0.0f : largest, p);
-  if (largest > softmax.largest) {
-    const float correction = exp_of(softmax.largest - largest);
-    softmax.sum *= correction;
-    scale_row(o, dim, correction);
-    softmax.largest = largest;
-  }
-  softmax.sum += added;
+  enter_sum(softmax, largest, added, o, dim);
 }
 
 // Like enter_gradients, for logits that are still to be scaled; P and dS, rounded, go to `p` and `ds`.
