@@ -60,7 +60,7 @@ void decode_codes(Stream& stream, const DecodeCodes& op) {
   auto* const kernel = op.q.format == Fp8Format::e4m3 ? &decode_kernel<Fp8Format::e4m3> : &decode_kernel<Fp8Format::e5m2>;
   kernel<<<static_cast<unsigned>(ceil_div(count, std::int64_t{kDecodeThreads} * kGroup)), kDecodeThreads, 0,
            octet::cuda::native_stream(stream)>>>(codes, op.q.rowwise_scale_inv.as<float>(), y, count,
-                                                 on_multiple(codes, kGroup) && are_aligned(y, y));
+                                                 on_multiple(codes, kGroup) && are_aligned(y));
   octet::cuda::check_launch("decode_codes");
 }
 
