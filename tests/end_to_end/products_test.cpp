@@ -1,7 +1,6 @@
 // A rank that computes wrong bits: `octet train` finds it by a micro-batch that all ranks compute, names it, and a supervised run
 // ends as if it had not happened.
 #include <algorithm>
-#include <future>
 #include <map>
 #include <regex>
 #include <string>
@@ -28,7 +27,7 @@ class Products : public ::testing::Test {
     EXPECT_EQ(run_.run(launch + "-- train run.toml --run.output_dir=reference " + options).code, 0);
     Process process(launch + "--supervise -- train run.toml " + options, run_.path());
     EXPECT_TRUE(process.read_to_step(5));
-    auto end = std::async(std::launch::async, [&process] { return process.wait(); });
+    PendingResult end(process);
     {
       const std::vector<float> table = kernels::rope_table(kHeadDim, 10000.0, std::nullopt, kSequence);
       const std::string_view bytes(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(float));

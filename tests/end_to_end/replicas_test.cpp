@@ -1,6 +1,5 @@
 // A bit that flips in the memory of a running rank: `octet train` finds it, names the rank, and a supervised run ends as if it
 // had not happened.
-#include <future>
 #include <string>
 #include <string_view>
 
@@ -24,7 +23,7 @@ class Replicas : public ::testing::Test {
     EXPECT_EQ(run_.run(launch + "-- train run.toml --run.output_dir=reference " + options).code, 0);
     Process process(launch + "--supervise -- train run.toml " + options, run_.path());
     EXPECT_TRUE(process.read_to_step(5));
-    auto end = std::async(std::launch::async, [&process] { return process.wait(); });
+    PendingResult end(process);
     for (int tries = 0; tries < 1000 && flipped_after_ < 0; ++tries) flip_bit();
     return end.get();
   }

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
-#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -42,10 +41,6 @@ class Supervise : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return false;
-  }
-  // Reads what the supervisor prints until it ends, so that it never waits for its reader.
-  static std::future<ProgramResult> end_of(Process& process) {
-    return std::async(std::launch::async, [&process] { return process.wait(); });
   }
   TinyRun run_;
 
@@ -364,7 +359,7 @@ TEST_F(Supervise, AFullDiskCostsNothingButTime) {
   ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
   write_text(full, "");
   Process process(command(options), run_.path(), "exec " + with_faults(rules));
-  auto end = end_of(process);
+  PendingResult end(process);
   EXPECT_TRUE(node_says("attempt 1 ended with code 1 "));
   std::filesystem::remove(full);
   const ProgramResult result = end.get();
@@ -384,7 +379,7 @@ TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
   ASSERT_EQ(run_.train("--training.steps=4 --metrics.tensorboard=false").code, 0);
   const std::string options = "--training.steps=8 --checkpoint.retry_s=0.2";
   Process process(command(options), run_.path(), "exec " + with_faults("read *step-00000004/rank-00000.safetensors 3+ EIO"));
-  auto end = end_of(process);
+  PendingResult end(process);
   EXPECT_TRUE(node_says("; restarts in 60 s"));
   process.send(SIGTERM);
   const ProgramResult result = end.get();
@@ -409,7 +404,7 @@ TEST_F(Supervise, ACorpusThatCannotBeReadGetsTimeToo) {
   Process process(command("--training.steps=100000 --checkpoint.interval=0 --lr_scheduler.decay=constant"), run_.path());
   ASSERT_TRUE(process.read_to_step(3));
   std::filesystem::resize_file(run_ / "corpus.idx", 0);
-  auto end = end_of(process);
+  PendingResult end(process);
   EXPECT_TRUE(node_says("; restarts in 60 s"));
   process.send(SIGTERM);
   const ProgramResult result = end.get();

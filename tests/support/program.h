@@ -5,8 +5,11 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +54,24 @@ class Process {
   pid_t pid_ = -1;
   int out_ = -1;
   ProgramResult result_;
+};
+
+// Reads what a process prints until it ends, so that the process never waits for its reader. If nobody has asked for the result,
+// the destructor kills the process, so that a failed assertion does not wait for a run without an end.
+class PendingResult {
+ public:
+  explicit PendingResult(Process& process)
+      : pid_(process.pid()), result_(std::async(std::launch::async, [&process] { return process.wait(); })) {}
+  ~PendingResult() {
+    if (result_.valid() && result_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) ::kill(pid_, SIGKILL);
+  }
+  PendingResult(const PendingResult&) = delete;
+  PendingResult& operator=(const PendingResult&) = delete;
+  ProgramResult get() { return result_.get(); }
+
+ private:
+  pid_t pid_;
+  std::future<ProgramResult> result_;
 };
 
 ProgramResult run_program(const std::string& arguments, const std::filesystem::path& folder = ".",
