@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::size_t kAttempts = 3;
 constexpr std::ptrdiff_t kFailures = 2;
-constexpr int kPeer = static_cast<int>(ExitCode::peer), kPreempted = static_cast<int>(ExitCode::preempted);
 
 bool contains(const std::vector<int>& nodes, int node) { return std::find(nodes.begin(), nodes.end(), node) != nodes.end(); }
 
@@ -64,11 +63,11 @@ void AttemptVerdict::weigh(int weight, int node, int code, std::string_view what
 void AttemptVerdict::rank_failed(int node, int code, std::string_view what, Cause cause) {
   if (code == 0) return;
   if (cause == Cause::storage) without_storage_.insert(node);
-  const bool by_itself = code != kPeer && code != kPreempted;
+  const bool by_itself = code != static_cast<int>(ExitCode::peer) && code != static_cast<int>(ExitCode::preempted);
   weigh(cause != Cause::unknown ? 4 : by_itself ? 3 : 1, by_itself ? node : -1, code, what, cause);
 }
 
-void AttemptVerdict::node_lost(int node, std::string_view what) { weigh(2, node, kPeer, what); }
+void AttemptVerdict::node_lost(int node, std::string_view what) { weigh(2, node, static_cast<int>(ExitCode::peer), what); }
 
 void AttemptVerdict::stalled(int node, std::string_view what) { weigh(5, node, static_cast<int>(ExitCode::stalled), what); }
 

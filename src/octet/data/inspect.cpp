@@ -226,7 +226,6 @@ std::string to_text(const CorpusReport& report, Marks marks) {
 }
 
 std::string to_json(const CorpusReport& report) {
-  using Json = nlohmann::ordered_json;
   Json json;
   json["prefix"] = report.prefix;
   json["documents"] = report.documents;

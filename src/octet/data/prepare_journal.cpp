@@ -10,8 +10,6 @@ namespace octet::data {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Increase this when the same inputs would give a different corpus.
 constexpr int kVersion = 3;
 

@@ -68,7 +68,6 @@ DecoderConfig read_config(const std::filesystem::path& directory) {
 }
 
 nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype) {
-  using Json = nlohmann::ordered_json;
   Json object = family_of(config.family, "config").write(config);
   object["torch_dtype"] = dtype == DType::f32 ? "float32" : "bfloat16";
   // Said even where they are not known: in place of a key that is not there others take ids of Llama 2.

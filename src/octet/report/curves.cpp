@@ -17,7 +17,7 @@ using telemetry::format_count;
 using telemetry::StepMetrics;
 
 constexpr std::size_t kMaxPoints = 900;
-constexpr int kColours = 8;
+constexpr int kCurveColours = 8;
 
 std::string preferred_colour(const std::string& recipe) {
   static const std::vector<std::string> kRecipes{"bf16",        "fp8_delayed", "fp8_current", "fp8_block",
@@ -72,8 +72,8 @@ std::vector<Shown> shown_runs(std::span<const Run> runs, const Comparison& compa
       });
       if (original != shown.end()) colour = original->colour;
     } else if (colour.empty() || used.count(colour) > 0) {
-      for (int tries = 0; tries < kColours; ++tries) {
-        colour = fmt::format("c{}", next++ % kColours);
+      for (int tries = 0; tries < kCurveColours; ++tries) {
+        colour = fmt::format("c{}", next++ % kCurveColours);
         if (taken.insert(colour).second) break;
       }
     }

@@ -32,7 +32,7 @@ double gib(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
 bool is_memory_bar(std::string_view begin) { return begin.starts_with(kFirstLine); }
 
 std::string draw(const MemoryBar& bar) {
-  constexpr int kColours = 9;
+  constexpr int kMemoryColours = 9;
   constexpr double kWidth = 720, kLeft = 20, kRight = 700, kBarHeight = 56, kRow = 26;
   const double bar_top = 74 + 19 * static_cast<double>(bar.lines.size()), first_row = bar_top + kBarHeight + 58;
   std::vector<MemoryPart> parts;
@@ -62,7 +62,7 @@ std::string draw(const MemoryBar& bar) {
     const std::size_t end = begin + parts[i].bytes;
     put(out,
         "<rect class=\"p{}\" x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\"><title>{}: {} bytes</title></rect>\n",
-        i % kColours, at(begin), bar_top, at(end) - at(begin), kBarHeight, escape(parts[i].name),
+        i % kMemoryColours, at(begin), bar_top, at(end) - at(begin), kBarHeight, escape(parts[i].name),
         telemetry::format_count(static_cast<std::int64_t>(parts[i].bytes)));
     begin = end;
   }
@@ -87,7 +87,7 @@ std::string draw(const MemoryBar& bar) {
         "<rect class=\"p{0}\" x=\"{1:.0f}\" y=\"{2:.0f}\" width=\"13\" height=\"13\"/><text x=\"{3:.0f}\" "
         "y=\"{4:.0f}\">{5}</text>"
         "<text class=\"fine\" x=\"190\" y=\"{4:.0f}\">{6}</text>",
-        i % kColours, kLeft, y - 12, kLeft + 22, y, escape(parts[i].name), escape(parts[i].note));
+        i % kMemoryColours, kLeft, y - 12, kLeft + 22, y, escape(parts[i].name), escape(parts[i].note));
     numbers(y, parts[i].bytes);
   }
   put(out, "<line class=\"rule\" x1=\"{0:.0f}\" x2=\"690\" y1=\"{1:.0f}\" y2=\"{1:.0f}\"/>", kLeft, sum_row - 17);

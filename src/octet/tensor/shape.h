@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -32,11 +33,7 @@ class Shape {
   // Compares only the dims within the rank. A defaulted operator would compare all four, but g++ 12 at -O2 does not always leave
   // the others 0: its SLP vectoriser sometimes turns Shape{n, n} into four copies of n.
   bool operator==(const Shape& other) const {
-    if (rank_ != other.rank_) return false;
-    for (int i = 0; i < rank_; ++i) {
-      if ((*this)[i] != other[i]) return false;
-    }
-    return true;
+    return rank_ == other.rank_ && std::equal(dims_.begin(), dims_.begin() + rank_, other.dims_.begin());
   }
   // "[2, 3]"
   std::string text() const {

@@ -13,8 +13,6 @@
 namespace octet::data {
 namespace {
 
-using Json = TokenizerJson::Json;
-
 class Reader : TokenizerJson {
  public:
   Reader(std::string_view json, const std::string& file) : TokenizerJson(json, file) { definition_.file = file; }

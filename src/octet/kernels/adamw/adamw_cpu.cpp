@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kElementsPerTask = 1 << 14;
 // Elements are processed in pieces that fit into the first-level cache, converted to R whatever their storage type.
-constexpr std::int64_t kPiece = 1024;
-static_assert(kElementsPerTask % kPiece == 0 && kPiece % kMomentGroup == 0);
+constexpr std::int64_t kAdamPiece = 1024;
+static_assert(kElementsPerTask % kAdamPiece == 0 && kAdamPiece % kMomentGroup == 0);
 
 template <class R>
 struct Factors {
@@ -102,7 +102,7 @@ void load_squares(const Tensor& codes, const Tensor& scales, std::int64_t begin,
 template <class Encode>
 void store_codes(const Tensor& codes, const Tensor& scales, std::int64_t begin, std::int64_t count, const float* values,
                  const AdamW& op, RngStream stream, const Encode& encode) {
-  float factors[kPiece / kMomentGroup];
+  float factors[kAdamPiece / kMomentGroup];
   for (std::int64_t first = 0; first < count; first += kMomentGroup) {
     float amax = 0.0f;
     for (std::int64_t i = first; i < std::min(count, first + kMomentGroup); ++i) amax = max_magnitude(amax, values[i]);
@@ -122,7 +122,7 @@ void store_codes(const Tensor& codes, const Tensor& scales, std::int64_t begin, 
 // Updates a piece with moments in FP8.
 void update_fp8(const AdamW& op, const Factors<float>& factors, std::int64_t first, std::int64_t count, const float* grad,
                 float* weight) {
-  float moment1[kPiece], moment2[kPiece];
+  float moment1[kAdamPiece], moment2[kAdamPiece];
   load_codes(op.moment1, op.moment1_scale, first, count, moment1);
   load_squares(op.moment2, op.moment2_scale, first, count, moment2);
   update(grad, weight, moment1, moment2, count, factors);
@@ -135,9 +135,9 @@ void update_fp8(const AdamW& op, const Factors<float>& factors, std::int64_t fir
 
 template <class R>
 void update_range(const AdamW& op, const Factors<R>& factors, std::int64_t begin, std::int64_t end) {
-  R grad_buffer[kPiece], weight_buffer[kPiece], moment1_buffer[kPiece], moment2_buffer[kPiece];
-  for (std::int64_t first = begin; first < end; first += kPiece) {
-    const std::int64_t count = std::min(kPiece, end - first);
+  R grad_buffer[kAdamPiece], weight_buffer[kAdamPiece], moment1_buffer[kAdamPiece], moment2_buffer[kAdamPiece];
+  for (std::int64_t first = begin; first < end; first += kAdamPiece) {
+    const std::int64_t count = std::min(kAdamPiece, end - first);
     const R* grad = load(op.grad, first, count, grad_buffer);
     R* weight = load(op.weight, first, count, weight_buffer);
     if (op.moment1.dtype == DType::f8_e4m3) {

@@ -62,13 +62,13 @@ BlasMatrix<R> from_row(BlasMatrix<R> x, std::int64_t row) {
 
 // S = scores * Q Kᵀ and O = values * P V / sum. In FP8 these contain the scales of the codes.
 template <class R>
-struct Factors {
+struct ScoreFactors {
   R scores, values = 1;
 };
 
 // Processes one block of queries of one head: goes over its keys from left to right with a running maximum (online softmax).
 template <class T>
-void forward_block(const AttentionForward& op, const AttentionPlan& plan, const Factors<Real<T>>& factors, std::int64_t b,
+void forward_block(const AttentionForward& op, const AttentionPlan& plan, const ScoreFactors<Real<T>>& factors, std::int64_t b,
                    std::int64_t h, std::int64_t begin, Real<T>* memory) {
   using R = Real<T>;
   const std::int64_t dim = plan.head_dim, stride = plan.sums_stride(), g = h / (plan.heads / plan.kv_heads);
@@ -117,7 +117,7 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, const 
 }
 
 template <class T>
-void forward(const AttentionForward& op, const AttentionPlan& plan, const Factors<Real<T>>& factors,
+void forward(const AttentionForward& op, const AttentionPlan& plan, const ScoreFactors<Real<T>>& factors,
              const AttentionScratch& scratch) {
   [[maybe_unused]] std::optional<ForwardTiles> tiles;
   if constexpr (kConverts<T> && !kIsFp8<T>) {

@@ -10,15 +10,15 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 8;
-constexpr std::int64_t kPiece = 512;
+constexpr std::int64_t kCrossEntropyRowsPerTask = 8;
+constexpr std::int64_t kLogitsPiece = 512;
 
-// Calls visit(first, values, count) for pieces of at most kPiece elements of the row, converted to R.
+// Calls visit(first, values, count) for pieces of at most kLogitsPiece elements of the row, converted to R.
 template <class T, class Visit>
 void for_pieces(const T* row, std::int64_t count, const Visit& visit) {
-  Real<T> buffer[kPiece];
-  for (std::int64_t first = 0; first < count; first += kPiece) {
-    const std::int64_t n = std::min(kPiece, count - first);
+  Real<T> buffer[kLogitsPiece];
+  for (std::int64_t first = 0; first < count; first += kLogitsPiece) {
+    const std::int64_t n = std::min(kLogitsPiece, count - first);
     load_row(buffer, row + first, n);
     visit(first, buffer, n);
   }
@@ -26,7 +26,7 @@ void for_pieces(const T* row, std::int64_t count, const Visit& visit) {
 
 // The statistics of some logits: `top`, the largest, ignores NaN; the sum of e^(x - top) is NaN if a logit is.
 template <class R>
-struct Softmax {
+struct RowSoftmax {
   R top = -std::numeric_limits<R>::infinity(), sum = 0;
 };
 
@@ -37,9 +37,9 @@ R shift_of(R top) {
 }
 
 template <class T>
-Softmax<Real<T>> softmax_of(const T* logits, std::int64_t count) {
+RowSoftmax<Real<T>> softmax_of(const T* logits, std::int64_t count) {
   using R = Real<T>;
-  Softmax<R> s;
+  RowSoftmax<R> s;
   for_pieces(logits, count, [&s](std::int64_t, const R* x, std::int64_t n) { s.top = max_row(x, n, s.top); });
   for_pieces(logits, count,
              [&s, shift = shift_of(s.top)](std::int64_t, const R* x, std::int64_t n) { s.sum += sum_exp_row(x, n, shift); });
@@ -48,7 +48,7 @@ Softmax<Real<T>> softmax_of(const T* logits, std::int64_t count) {
 
 // x = e^(x - top) / sum.
 template <class T>
-void to_probabilities(T* logits, std::int64_t count, const Softmax<Real<T>>& s) {
+void to_probabilities(T* logits, std::int64_t count, const RowSoftmax<Real<T>>& s) {
   using R = Real<T>;
   const R scale = R{1} / s.sum;
   for_pieces(logits, count, [=](std::int64_t first, R* x, std::int64_t n) {
@@ -70,7 +70,7 @@ Real<T> one_token(T* logits, std::int64_t count, std::int32_t target, bool write
     if (writes) to_zeros(logits, count);
     return 0;
   }
-  const Softmax<R> s = softmax_of(logits, count);
+  const RowSoftmax<R> s = softmax_of(logits, count);
   const R chosen = static_cast<R>(logits[target]) - s.top;
   if (writes) {
     to_probabilities(logits, count, s);
@@ -95,7 +95,7 @@ void cross_entropy(const CrossEntropy& op) {
   check_targets(op.targets, vocabulary);
   const bool writes = op.gradient == CrossEntropy::Gradient::in_place;
   visit_float(op.logits.dtype, [&]<class T>() {
-    parallel_ranges(op.logits.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(op.logits.rows(), kCrossEntropyRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         T* logits = op.logits.as<T>() + t * op.logits.row_stride;
         op.loss.as<Real<T>>()[t] = one_token<T>(logits, vocabulary, targets[t], writes);
@@ -111,12 +111,12 @@ void softmax_statistics(const SoftmaxStatistics& op) {
     using R = Real<T>;
     R* const top = op.statistics.as<R>();
     R *const sum = top + tokens, *const chosen = sum + tokens;
-    parallel_ranges(tokens, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(tokens, kCrossEntropyRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const T* logits = op.logits.as<T>() + t * op.logits.row_stride;
         const std::int64_t target = targets[t] - op.first;
         const bool counts = targets[t] != kIgnoredTarget, here = counts && 0 <= target && target < columns;
-        const Softmax<R> s = counts ? softmax_of(logits, columns) : Softmax<R>{0, 0};
+        const RowSoftmax<R> s = counts ? softmax_of(logits, columns) : RowSoftmax<R>{0, 0};
         top[t] = s.top;
         sum[t] = s.sum;
         chosen[t] = here ? static_cast<R>(logits[target]) : R{0};
@@ -141,7 +141,7 @@ void cross_entropy_of_part(const CrossEntropyOfPart& op) {
         if (writes) to_zeros(logits, columns);
         return R{0};
       }
-      Softmax<R> s;
+      RowSoftmax<R> s;
       for (std::int64_t part = 0; part < parts; ++part) s.top = std::max(s.top, statistic(part, 0, t));
       R chosen = 0;
       for (std::int64_t part = 0; part < parts; ++part) {
@@ -156,7 +156,7 @@ void cross_entropy_of_part(const CrossEntropyOfPart& op) {
       }
       return std::log(s.sum) - chosen;
     };
-    parallel_ranges(tokens, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(tokens, kCrossEntropyRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) op.loss.as<R>()[t] = one(t);
     });
   });

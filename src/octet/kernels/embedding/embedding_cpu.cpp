@@ -9,7 +9,7 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 64;
+constexpr std::int64_t kEmbeddingRowsPerTask = 64;
 constexpr std::int64_t kColumnsPerTask = 64;
 
 void check_tokens(const Tensor& tokens, std::int64_t vocabulary) {
@@ -47,7 +47,7 @@ void embedding_forward(const EmbeddingForward& op) {
   check_tokens(op.tokens, op.vocabulary > 0 ? op.vocabulary : op.table.rows());
   const std::int32_t* tokens = op.tokens.as<std::int32_t>();
   const std::size_t width = size_of(op.table.dtype);
-  parallel_ranges(op.tokens.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(op.tokens.rows(), kEmbeddingRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       std::uint8_t* const y = op.y.as_bytes() + static_cast<std::size_t>(t * op.y.row_stride) * width;
       const std::size_t bytes = static_cast<std::size_t>(op.table.cols()) * width;

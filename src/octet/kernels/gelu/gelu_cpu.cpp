@@ -9,7 +9,7 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 16;
+constexpr std::int64_t kGeluRowsPerTask = 16;
 
 // y = x p(x) and dy/dx = p + x dp/dx, where p rises from 0 to 1.
 struct Exact {
@@ -47,7 +47,7 @@ struct Tanh {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
 // out[i] = make(in[i], g[i]) for every row. `out` may be `in` or `g`.
 template <class T, class Make>
 void each(const Tensor& in, const Tensor& g, const Tensor& out, const Make& make) {
-  parallel_ranges(in.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(in.rows(), kGeluRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* x = in.as<T>() + row * in.row_stride;
       const T* gy = g.as<T>() + row * g.row_stride;

@@ -35,13 +35,13 @@ inline float decode_code(std::uint8_t code) {
 }
 
 template <Fp8Format kFormat>
-inline void decode_codes(float* out, const std::uint8_t* codes, std::int64_t n) {
+inline void decode_values(float* out, const std::uint8_t* codes, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = decode_code<kFormat>(codes[i]);
 }
 
 // out[i] = the value of codes[i] times `factor`, rounded once.
 template <Fp8Format kFormat>
-inline void decode_codes(float* out, const std::uint8_t* codes, std::int64_t n, float factor) {
+inline void decode_values(float* out, const std::uint8_t* codes, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = decode_code<kFormat>(codes[i]) * factor;
 }
 

@@ -23,11 +23,11 @@ void decode_fp8(const GemmOperand& x, const Part& part, float* out) {
     const std::uint8_t* codes = x.values.as_bytes() + row * x.values.row_stride + part.k;
     const std::int64_t width = tile_width(x.tile);
     if (width == 0) {
-      decode_codes<kFormat>(out, codes, part.length);
+      decode_values<kFormat>(out, codes, part.length);
       continue;
     }
     for (std::int64_t i = 0; i < part.length; i += width) {
-      decode_codes<kFormat>(out + i, codes + i, std::min(width, part.length - i), scale_of(x, row, (part.k + i) / width));
+      decode_values<kFormat>(out + i, codes + i, std::min(width, part.length - i), scale_of(x, row, (part.k + i) / width));
     }
   }
 }

@@ -9,7 +9,7 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 16;
+constexpr std::int64_t kHeadNormRowsPerTask = 16;
 
 template <class T>
 T* head_of(const Tensor& x, const HeadNorm& norm, std::int64_t row, std::int64_t head) {
@@ -28,7 +28,7 @@ void head_norm_forward(const HeadNormForward& op) {
   visit_float(op.x.dtype, [&]<class T>() {
     using R = Real<T>;
     const std::int64_t d = norm.head_dim;
-    parallel_ranges(op.x.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(op.x.rows(), kHeadNormRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         for (std::int64_t head = 0; head < norm.heads(); ++head) {
           T* __restrict y = head_of<T>(op.x, norm, row, head);

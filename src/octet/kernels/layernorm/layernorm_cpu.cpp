@@ -9,7 +9,7 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 16;
+constexpr std::int64_t kLayerNormRowsPerTask = 16;
 
 template <class T>
 T* row_of(const Tensor& tensor, std::int64_t row) {
@@ -52,7 +52,7 @@ void layernorm_forward(const LayerNormForward& op) {
     const R epsilon = static_cast<R>(op.epsilon);
     const T* __restrict weight = op.weight.as<T>();
     const T* __restrict bias = op.bias.as<T>();
-    parallel_ranges(op.x.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(op.x.rows(), kLayerNormRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* __restrict x = row_of<T>(op.x, row);
         T* __restrict y = row_of<T>(op.y, row);

@@ -9,7 +9,7 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 16;
+constexpr std::int64_t kRmsNormRowsPerTask = 16;
 
 template <class T>
 T* row_of(const Tensor& tensor, std::int64_t row) {
@@ -48,7 +48,7 @@ void rmsnorm_forward(const RmsNormForward& op) {
     const std::int64_t d = op.x.cols();
     const R epsilon = static_cast<R>(op.epsilon);
     const T* __restrict weight = op.weight.as<T>();
-    parallel_ranges(op.x.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(op.x.rows(), kRmsNormRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* __restrict x = row_of<T>(op.x, row);
         T* __restrict y = row_of<T>(op.y, row);

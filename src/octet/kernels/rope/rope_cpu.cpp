@@ -5,7 +5,7 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 32;
+constexpr std::int64_t kRopeRowsPerTask = 32;
 
 // Rotates one head. x0 and x1 are the two halves of the rotated dims.
 template <class T>
@@ -32,7 +32,7 @@ void rope(const Rope& op) {
   }
   visit_float(op.x.dtype, [&]<class T>() {
     const Real<T> sign = op.direction == Rope::Direction::forward ? 1 : -1;
-    parallel_ranges(op.x.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(op.x.rows(), kRopeRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const float* cos = table + positions[row] * op.table.row_stride;
         T* x = op.x.as<T>() + row * op.x.row_stride;

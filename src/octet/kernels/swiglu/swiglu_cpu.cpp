@@ -8,8 +8,8 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRowsPerTask = 16;
-constexpr std::int64_t kPiece = 256;
+constexpr std::int64_t kSwigluRowsPerTask = 16;
+constexpr std::int64_t kSwigluPiece = 256;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ void swiglu_forward(const SwigluForward& op) {
   visit_float(op.y.dtype, [&]<class T>() {
     using R = Real<T>;
     const std::int64_t f = op.y.cols();
-    parallel_ranges(op.y.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(op.y.rows(), kSwigluRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* __restrict gate = op.gate_up.as<T>() + row * op.gate_up.row_stride;
         const T* __restrict up = gate + f;
@@ -36,7 +36,7 @@ void swiglu_backward(const SwigluBackward& op) {
   visit_float(op.gy.dtype, [&]<class T>() {
     using R = Real<T>;
     const std::int64_t f = op.gy.cols();
-    parallel_ranges(op.gy.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(op.gy.rows(), kSwigluRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* gate = op.gate_up.as<T>() + row * op.gate_up.row_stride;
         const T* up = gate + f;
@@ -44,9 +44,9 @@ void swiglu_backward(const SwigluBackward& op) {
         T* ggate = op.ggate_up.as<T>() + row * op.ggate_up.row_stride;
         T* gup = ggate + f;
         // ggate may be gate, so each piece is read completely before it is written.
-        for (std::int64_t first = 0; first < f; first += kPiece) {
-          const std::int64_t count = std::min(kPiece, f - first);
-          R by_gate[kPiece], by_up[kPiece];
+        for (std::int64_t first = 0; first < f; first += kSwigluPiece) {
+          const std::int64_t count = std::min(kSwigluPiece, f - first);
+          R by_gate[kSwigluPiece], by_up[kSwigluPiece];
           for (std::int64_t i = 0; i < count; ++i) {
             const R z = static_cast<R>(gate[first + i]);
             const R g = static_cast<R>(gy[first + i]);

@@ -41,7 +41,7 @@ std::vector<bool> layers_that_see_all(const JsonReader& read, std::int64_t layer
   return result;
 }
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+DecoderConfig parse_gpt_neo(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   const auto named = [&](const char* key, const char* general) { return read.integer(read.has(general) ? general : key); };
   DecoderConfig c;
@@ -74,7 +74,7 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
+nlohmann::ordered_json write_gpt_neo(const DecoderConfig& c) {
   nlohmann::ordered_json object = {
       {"architectures", {"GPTNeoForCausalLM"}},
       {"model_type", "gpt_neo"},
@@ -110,8 +110,8 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 Family gpt_neo_family() {
   return {.model_type = "gpt_neo",
-          .parse = parse,
-          .write = write,
+          .parse = parse_gpt_neo,
+          .write = write_gpt_neo,
           .names = parameter_names,
           .modules = {.embedding = "transformer.wte",
                       .final_norm = "transformer.ln_f",

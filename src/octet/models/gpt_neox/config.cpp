@@ -7,7 +7,7 @@
 namespace octet::models {
 namespace {
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+DecoderConfig parse_gpt_neox(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c;
   c.family = "gpt_neox";
@@ -57,7 +57,7 @@ double share_of(std::int64_t dims, std::int64_t head_dim) {
   return share;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
+nlohmann::ordered_json write_gpt_neox(const DecoderConfig& c) {
   nlohmann::ordered_json object = {
       {"architectures", {"GPTNeoXForCausalLM"}},
       {"model_type", "gpt_neox"},
@@ -88,8 +88,8 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 Family gpt_neox_family() {
   return {.model_type = "gpt_neox",
-          .parse = parse,
-          .write = write,
+          .parse = parse_gpt_neox,
+          .write = write_gpt_neox,
           .names = gpt_neox_names,
           .modules = {.embedding = "gpt_neox.embed_in",
                       .final_norm = "gpt_neox.final_layer_norm",

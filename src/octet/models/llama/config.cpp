@@ -6,7 +6,7 @@
 namespace octet::models {
 namespace {
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+DecoderConfig parse_llama(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c = parse_decoder(read, "llama", {.max_position = 2048});
   c.qkv_bias = c.output_bias = read.boolean("attention_bias", false);
@@ -17,7 +17,7 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
+nlohmann::ordered_json write_llama(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "LlamaForCausalLM");
   object["attention_bias"] = c.qkv_bias;
   object["mlp_bias"] = c.mlp_bias;
@@ -26,8 +26,6 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 }  // namespace
 
-Family llama_family() {
-  return {.model_type = "llama", .parse = parse, .write = write, .names = parameter_names};
-}
+Family llama_family() { return {.model_type = "llama", .parse = parse_llama, .write = write_llama, .names = parameter_names}; }
 
 }  // namespace octet::models

@@ -6,7 +6,7 @@
 namespace octet::models {
 namespace {
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+DecoderConfig parse_mistral(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c = parse_decoder(read, "mistral", {.kv_heads = 8, .max_position = 131072});
   // Null is no window, and no word of it the one of version 0.1.
@@ -18,7 +18,7 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
+nlohmann::ordered_json write_mistral(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "MistralForCausalLM");
   object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
   return object;
@@ -27,7 +27,7 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 }  // namespace
 
 Family mistral_family() {
-  return {.model_type = "mistral", .parse = parse, .write = write, .names = parameter_names};
+  return {.model_type = "mistral", .parse = parse_mistral, .write = write_mistral, .names = parameter_names};
 }
 
 }  // namespace octet::models

@@ -6,7 +6,7 @@
 namespace octet::models {
 namespace {
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+DecoderConfig parse_mixtral(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c =
       parse_decoder(read, "mixtral", {.kv_heads = 8, .max_position = 131072, .rope_theta = 1e6, .norm_epsilon = 1e-5});
@@ -26,7 +26,7 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
+nlohmann::ordered_json write_mixtral(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "MixtralForCausalLM");
   object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
   object["num_local_experts"] = c.experts;
@@ -42,8 +42,8 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 Family mixtral_family() {
   return {.model_type = "mixtral",
-          .parse = parse,
-          .write = write,
+          .parse = parse_mixtral,
+          .write = write_mixtral,
           .names = parameter_names,
           .modules = {.feed_forward = "block_sparse_moe", .up = {"w1", "w3"}, .down = "w2"}};
 }

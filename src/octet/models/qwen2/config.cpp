@@ -42,7 +42,7 @@ void write_qwen_window_layers(const DecoderConfig& c, nlohmann::ordered_json& ob
 
 namespace {
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+DecoderConfig parse_qwen2(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c = parse_decoder(read, "qwen2", {.kv_heads = 32, .max_position = 32768});
   c.qkv_bias = true;
@@ -52,7 +52,7 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
+nlohmann::ordered_json write_qwen2(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "Qwen2ForCausalLM");
   write_qwen_window(c, object);
   write_qwen_window_layers(c, object);
@@ -61,6 +61,6 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 }  // namespace
 
-Family qwen2_family() { return {.model_type = "qwen2", .parse = parse, .write = write, .names = parameter_names}; }
+Family qwen2_family() { return {.model_type = "qwen2", .parse = parse_qwen2, .write = write_qwen2, .names = parameter_names}; }
 
 }  // namespace octet::models

@@ -21,7 +21,7 @@ nlohmann::ordered_json write_qwen3(const DecoderConfig& c, const std::string& ar
   return object;
 }
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+DecoderConfig parse_dense(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c = parse_qwen3(read, "qwen3", {.kv_heads = 32, .head_dim = 128, .max_position = 32768});
   parse_qwen_window_layers(read, c);
@@ -29,7 +29,7 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
+nlohmann::ordered_json write_dense(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_qwen3(c, "Qwen3ForCausalLM");
   write_qwen_window_layers(c, object);
   return object;
@@ -90,7 +90,7 @@ nlohmann::ordered_json write_moe(const DecoderConfig& c) {
 
 }  // namespace
 
-Family qwen3_family() { return {.model_type = "qwen3", .parse = parse, .write = write, .names = parameter_names}; }
+Family qwen3_family() { return {.model_type = "qwen3", .parse = parse_dense, .write = write_dense, .names = parameter_names}; }
 
 Family qwen3_moe_family() {
   return {.model_type = "qwen3_moe", .parse = parse_moe, .write = write_moe, .names = parameter_names};
