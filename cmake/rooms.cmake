@@ -5,7 +5,9 @@ target_include_directories(octet_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wno-missing-field-initializers
   -ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-ffp-contract=off>)
 # g++ 12 warns of an overlap in "text" + std::string that does not exist (GCC bug 105651).
-target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
+# It compiles large files a tenth faster if it collects no garbage below half a gigabyte.
+target_compile_options(octet_flags INTERFACE
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;--param=ggc-min-heapsize=500000>")
 if(OCTET_NATIVE)
   target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 elseif(OCTET_MARCH)
