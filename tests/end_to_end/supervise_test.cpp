@@ -337,7 +337,7 @@ TEST_F(Supervise, ADiskThatHangsIsFound) {
   ASSERT_EQ(run_.train("--metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
   Process process(command(options + "--comm.stall_s=1", 1), run_.path(), "exec " + with_faults(rule));
   ASSERT_TRUE(process.read_to_step(7));
-  ASSERT_TRUE(node_says("no rank has moved for 1 s"));
+  ASSERT_TRUE(node_says("no rank has moved for "));
   std::filesystem::remove(run_ / "hangs");
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
