@@ -16,7 +16,7 @@ class Stragglers : public ::testing::Test {
       "--metrics.tensorboard=false --metrics.log_freq=2 --training.steps=1000000 --checkpoint.interval=0 --health.straggler=0.4 "
       "--model.hidden_size=128 --model.intermediate_size=256 --evaluation.interval=0 ";
   bool comes_true(const std::function<bool()>& condition) const {
-    for (int tries = 0; tries < 4800; ++tries) {
+    for (int tries = 0; tries < 1200; ++tries) {
       if (condition()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }

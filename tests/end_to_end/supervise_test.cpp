@@ -1,6 +1,7 @@
 // `octet launch --supervise` and `octet status`: runs that faults do not end, and what people and scripts read about them.
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -341,7 +342,11 @@ TEST_F(Supervise, ADiskThatHangsIsFound) {
   std::filesystem::remove(run_ / "hangs");
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(status()["attempts"][0]["code"], 80) << result.err;
+  const Json attempt = status()["attempts"][0];
+  EXPECT_EQ(attempt["code"], 80) << result.err;
+  double silent_s = 0;
+  ASSERT_EQ(std::sscanf(attempt["what"].get<std::string>().c_str(), "no rank has moved for %lf s", &silent_s), 1) << attempt;
+  EXPECT_GE(silent_s, 1.0) << "comm.stall_s";
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
   EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), "octet::telemetry::"))
       << "the stack shows who writes\n" << read_file(run_ / "out/logs/rank-00000.log");

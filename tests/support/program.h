@@ -32,6 +32,7 @@ std::string without_times(const std::string& text);
 inline std::int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 // A running program. Tests can follow its output and send it signals. The destructor kills it if it still runs.
+// It also ends with the thread that started it.
 class Process {
  public:
   // A shell runs `how`, the program and `arguments` as one command line. `how` may limit the program, for example
