@@ -81,6 +81,13 @@ check() {
   [ "$bad" -eq 0 ]
 }
 
+# thread_sanitizer [CTEST_OPTION...]
+thread_sanitizer() {
+  build tsan threaded_tests || return
+  TSAN_OPTIONS="halt_on_error=1 suppressions='$PWD/tests/tsan.supp'" ARROW_DEFAULT_MEMORY_POOL=system \
+    check tsan -L 'threaded$' "${quick[@]}" "$@"
+}
+
 # image PROGRAM: prints a checksum of its code and data. It leaves out the commit (cmake/commit.cmake) and the linker's id, which covers
 # the commit. objcopy cannot write to a pipe.
 image() {
