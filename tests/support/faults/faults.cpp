@@ -213,10 +213,26 @@ bool fails_on(const char* call, int fd, bool* half = nullptr) {
   return fails(call, path, half);
 }
 
+template <std::size_t kSize>
+struct Literal {
+  char text[kSize];
+  consteval Literal(const char (&literal)[kSize]) {  // NOLINT: implicit
+    for (std::size_t i = 0; i < kSize; ++i) text[i] = literal[i];
+  }
+};
+
+// Looked up when this library is loaded, because dlsym() takes a lock: a signal handler that writes would wait for it for ever if
+// it interrupts a thread that is just taking it.
+template <Literal kName>
+struct Next {
+  static inline void* const function = ::dlsym(RTLD_NEXT, kName.text);
+};
+
 // Returns the function that the program would call without this library.
-template <class Function>
-Function next(const char* name, Function) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+template <Literal kName, class Function>
+Function next(Function) {
+  void* const known = Next<kName>::function;  // null in the constructors of other libraries, which may run earlier
+  return reinterpret_cast<Function>(known ? known : ::dlsym(RTLD_NEXT, kName.text));
 }
 
 mode_t mode_of(int flags, va_list list) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0; }
@@ -230,107 +246,107 @@ int open(const char* path, int flags, ...) {
   va_start(list, flags);
   const mode_t mode = mode_of(flags, list);
   va_end(list);
-  return fails_at("open", AT_FDCWD, path) ? -1 : next("open", &open)(path, flags, mode);
+  return fails_at("open", AT_FDCWD, path) ? -1 : next<"open">(&open)(path, flags, mode);
 }
 int open64(const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
   const mode_t mode = mode_of(flags, list);
   va_end(list);
-  return fails_at("open", AT_FDCWD, path) ? -1 : next("open64", &open64)(path, flags, mode);
+  return fails_at("open", AT_FDCWD, path) ? -1 : next<"open64">(&open64)(path, flags, mode);
 }
 int openat(int folder, const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
   const mode_t mode = mode_of(flags, list);
   va_end(list);
-  return fails_at("open", folder, path) ? -1 : next("openat", &openat)(folder, path, flags, mode);
+  return fails_at("open", folder, path) ? -1 : next<"openat">(&openat)(folder, path, flags, mode);
 }
 int openat64(int folder, const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
   const mode_t mode = mode_of(flags, list);
   va_end(list);
-  return fails_at("open", folder, path) ? -1 : next("openat64", &openat64)(folder, path, flags, mode);
+  return fails_at("open", folder, path) ? -1 : next<"openat64">(&openat64)(folder, path, flags, mode);
 }
-int creat(const char* path, mode_t mode) { return fails_at("open", AT_FDCWD, path) ? -1 : next("creat", &creat)(path, mode); }
+int creat(const char* path, mode_t mode) { return fails_at("open", AT_FDCWD, path) ? -1 : next<"creat">(&creat)(path, mode); }
 FILE* fopen(const char* path, const char* mode) {
-  return fails_at("open", AT_FDCWD, path) ? nullptr : next("fopen", &fopen)(path, mode);
+  return fails_at("open", AT_FDCWD, path) ? nullptr : next<"fopen">(&fopen)(path, mode);
 }
 FILE* fopen64(const char* path, const char* mode) {
-  return fails_at("open", AT_FDCWD, path) ? nullptr : next("fopen64", &fopen64)(path, mode);
+  return fails_at("open", AT_FDCWD, path) ? nullptr : next<"fopen64">(&fopen64)(path, mode);
 }
 
-DIR* opendir(const char* path) { return fails_at("opendir", AT_FDCWD, path) ? nullptr : next("opendir", &opendir)(path); }
-DIR* fdopendir(int fd) { return fails_on("opendir", fd) ? nullptr : next("fdopendir", &fdopendir)(fd); }
-dirent* readdir(DIR* folder) { return fails_on("readdir", ::dirfd(folder)) ? nullptr : next("readdir", &readdir)(folder); }
+DIR* opendir(const char* path) { return fails_at("opendir", AT_FDCWD, path) ? nullptr : next<"opendir">(&opendir)(path); }
+DIR* fdopendir(int fd) { return fails_on("opendir", fd) ? nullptr : next<"fdopendir">(&fdopendir)(fd); }
+dirent* readdir(DIR* folder) { return fails_on("readdir", ::dirfd(folder)) ? nullptr : next<"readdir">(&readdir)(folder); }
 dirent64* readdir64(DIR* folder) {
-  return fails_on("readdir", ::dirfd(folder)) ? nullptr : next("readdir64", &readdir64)(folder);
+  return fails_on("readdir", ::dirfd(folder)) ? nullptr : next<"readdir64">(&readdir64)(folder);
 }
 
 ssize_t read(int fd, void* to, size_t size) {
   bool half = false;
-  return fails_on("read", fd, &half) ? -1 : next("read", &read)(fd, to, half ? (size + 1) / 2 : size);
+  return fails_on("read", fd, &half) ? -1 : next<"read">(&read)(fd, to, half ? (size + 1) / 2 : size);
 }
 ssize_t pread(int fd, void* to, size_t size, off_t at) {
   bool half = false;
-  return fails_on("read", fd, &half) ? -1 : next("pread", &pread)(fd, to, half ? (size + 1) / 2 : size, at);
+  return fails_on("read", fd, &half) ? -1 : next<"pread">(&pread)(fd, to, half ? (size + 1) / 2 : size, at);
 }
 ssize_t pread64(int fd, void* to, size_t size, off64_t at) {
   bool half = false;
-  return fails_on("read", fd, &half) ? -1 : next("pread64", &pread64)(fd, to, half ? (size + 1) / 2 : size, at);
+  return fails_on("read", fd, &half) ? -1 : next<"pread64">(&pread64)(fd, to, half ? (size + 1) / 2 : size, at);
 }
 ssize_t write(int fd, const void* from, size_t size) {
   bool half = false;
-  return fails_on("write", fd, &half) ? -1 : next("write", &write)(fd, from, half ? (size + 1) / 2 : size);
+  return fails_on("write", fd, &half) ? -1 : next<"write">(&write)(fd, from, half ? (size + 1) / 2 : size);
 }
 ssize_t pwrite(int fd, const void* from, size_t size, off_t at) {
   bool half = false;
-  return fails_on("write", fd, &half) ? -1 : next("pwrite", &pwrite)(fd, from, half ? (size + 1) / 2 : size, at);
+  return fails_on("write", fd, &half) ? -1 : next<"pwrite">(&pwrite)(fd, from, half ? (size + 1) / 2 : size, at);
 }
 ssize_t pwrite64(int fd, const void* from, size_t size, off64_t at) {
   bool half = false;
-  return fails_on("write", fd, &half) ? -1 : next("pwrite64", &pwrite64)(fd, from, half ? (size + 1) / 2 : size, at);
+  return fails_on("write", fd, &half) ? -1 : next<"pwrite64">(&pwrite64)(fd, from, half ? (size + 1) / 2 : size, at);
 }
-int fsync(int fd) { return fails_on("fsync", fd) ? -1 : next("fsync", &fsync)(fd); }
-int fdatasync(int fd) { return fails_on("fsync", fd) ? -1 : next("fdatasync", &fdatasync)(fd); }
+int fsync(int fd) { return fails_on("fsync", fd) ? -1 : next<"fsync">(&fsync)(fd); }
+int fdatasync(int fd) { return fails_on("fsync", fd) ? -1 : next<"fdatasync">(&fdatasync)(fd); }
 int close(int fd) {
   const bool failed = fails_on("close", fd);
   const int error = errno;
-  const int result = next("close", &close)(fd);
+  const int result = next<"close">(&close)(fd);
   if (!failed) return result;
   errno = error;
   return -1;
 }
-int ftruncate(int fd, off_t size) { return fails_on("truncate", fd) ? -1 : next("ftruncate", &ftruncate)(fd, size); }
-int ftruncate64(int fd, off64_t size) { return fails_on("truncate", fd) ? -1 : next("ftruncate64", &ftruncate64)(fd, size); }
+int ftruncate(int fd, off_t size) { return fails_on("truncate", fd) ? -1 : next<"ftruncate">(&ftruncate)(fd, size); }
+int ftruncate64(int fd, off64_t size) { return fails_on("truncate", fd) ? -1 : next<"ftruncate64">(&ftruncate64)(fd, size); }
 int truncate(const char* path, off_t size) {
-  return fails_at("truncate", AT_FDCWD, path) ? -1 : next("truncate", &truncate)(path, size);
+  return fails_at("truncate", AT_FDCWD, path) ? -1 : next<"truncate">(&truncate)(path, size);
 }
 
-int rename(const char* from, const char* to) { return fails_at("rename", AT_FDCWD, to) ? -1 : next("rename", &rename)(from, to); }
+int rename(const char* from, const char* to) { return fails_at("rename", AT_FDCWD, to) ? -1 : next<"rename">(&rename)(from, to); }
 int renameat(int from_folder, const char* from, int to_folder, const char* to) {
-  return fails_at("rename", to_folder, to) ? -1 : next("renameat", &renameat)(from_folder, from, to_folder, to);
+  return fails_at("rename", to_folder, to) ? -1 : next<"renameat">(&renameat)(from_folder, from, to_folder, to);
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
-  return fails_at("rename", to_folder, to) ? -1 : next("renameat2", &renameat2)(from_folder, from, to_folder, to, flags);
+  return fails_at("rename", to_folder, to) ? -1 : next<"renameat2">(&renameat2)(from_folder, from, to_folder, to, flags);
 }
-int unlink(const char* path) { return fails_at("unlink", AT_FDCWD, path) ? -1 : next("unlink", &unlink)(path); }
+int unlink(const char* path) { return fails_at("unlink", AT_FDCWD, path) ? -1 : next<"unlink">(&unlink)(path); }
 int unlinkat(int folder, const char* path, int flags) {
   return fails_at((flags & AT_REMOVEDIR) != 0 ? "rmdir" : "unlink", folder, path)
              ? -1
-             : next("unlinkat", &unlinkat)(folder, path, flags);
+             : next<"unlinkat">(&unlinkat)(folder, path, flags);
 }
-int mkdir(const char* path, mode_t mode) { return fails_at("mkdir", AT_FDCWD, path) ? -1 : next("mkdir", &mkdir)(path, mode); }
-int rmdir(const char* path) { return fails_at("rmdir", AT_FDCWD, path) ? -1 : next("rmdir", &rmdir)(path); }
+int mkdir(const char* path, mode_t mode) { return fails_at("mkdir", AT_FDCWD, path) ? -1 : next<"mkdir">(&mkdir)(path, mode); }
+int rmdir(const char* path) { return fails_at("rmdir", AT_FDCWD, path) ? -1 : next<"rmdir">(&rmdir)(path); }
 
-int stat(const char* path, struct stat* info) { return fails_at("stat", AT_FDCWD, path) ? -1 : next("stat", &stat)(path, info); }
+int stat(const char* path, struct stat* info) { return fails_at("stat", AT_FDCWD, path) ? -1 : next<"stat">(&stat)(path, info); }
 int lstat(const char* path, struct stat* info) {
-  return fails_at("stat", AT_FDCWD, path) ? -1 : next("lstat", &lstat)(path, info);
+  return fails_at("stat", AT_FDCWD, path) ? -1 : next<"lstat">(&lstat)(path, info);
 }
-int fstat(int fd, struct stat* info) { return fails_on("stat", fd) ? -1 : next("fstat", &fstat)(fd, info); }
-int access(const char* path, int mode) { return fails_at("stat", AT_FDCWD, path) ? -1 : next("access", &access)(path, mode); }
+int fstat(int fd, struct stat* info) { return fails_on("stat", fd) ? -1 : next<"fstat">(&fstat)(fd, info); }
+int access(const char* path, int mode) { return fails_at("stat", AT_FDCWD, path) ? -1 : next<"access">(&access)(path, mode); }
 
-int pipe2(int ends[2], int flags) { return fails("pipe", "pipe") ? -1 : next("pipe2", &pipe2)(ends, flags); }
+int pipe2(int ends[2], int flags) { return fails("pipe", "pipe") ? -1 : next<"pipe2">(&pipe2)(ends, flags); }
 
 }  // extern "C"
