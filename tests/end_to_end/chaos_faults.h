@@ -91,6 +91,9 @@ class ChaosHosts : public SupervisedHosts {
       start_on(hosts, host);
     }
   }
+  void wait_s(double seconds) {
+    for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds; sleep_s(0.02)) watch();
+  }
   bool moves_on(const Hosts& hosts, std::int64_t from) {
     return comes_true(60, [&] {
       keep_supervisors(hosts);
@@ -231,9 +234,6 @@ class ChaosHosts : public SupervisedHosts {
  private:
   void kill_supervisor_of(int host) { ::kill(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()), SIGKILL); }
 
-  void wait_s(double seconds) {
-    for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds; sleep_s(0.02)) watch();
-  }
   void watch() {
     if (struck_ == 0 || recovered_s_) return;
     if (!lost_step_) {
@@ -272,21 +272,22 @@ class ChaosHosts : public SupervisedHosts {
   }
 
   // Flips a bit in the newest snapshot of a rank and kills the rank, if the run would go on from it: no checkpoint is newer or
-  // being written, and the rank's host will run it again.
+  // being written, the rank that holds the same state has no newer snapshot, and the rank's host will run it again.
   void damage_newest_snapshot(Fault& fault) {
     const std::set<std::string> blamed = blamed_lately();
     fault.rank = fault.host % kRanks;
     while (blamed.contains(fault.attempt["nodes"][static_cast<std::size_t>(fault.rank)].get<std::string>()))
       fault.rank = (fault.rank + 1) % kRanks;
     const bool damaged = comes_true(20, [&] {
-      const pid_t pid = run_.pid_of_rank(fault.rank);
-      if (pid <= 1) return false;
+      const pid_t pid = run_.pid_of_rank(fault.rank), twin = run_.pid_of_rank((fault.rank + kRanks / 2) % kRanks);
+      if (pid <= 1 || twin <= 1) return false;
       const Stopped stopped(pid);
       wait_s(0.3);  // the others finish what they write
-      const std::vector<HeldSnapshot> held = snapshots_of(pid);
+      const std::vector<HeldSnapshot> held = snapshots_of(pid), of_twin = snapshots_of(twin);
       const std::int64_t on_disk = checkpoint_step();
       if (held.empty() || held[0].step < on_disk || (held[0].saved_step > on_disk && held[0].saved_step != held[0].step))
         return false;
+      if (of_twin.empty() || of_twin[0].step > held[0].step) return false;
       flip_bit(held[0].data, std::filesystem::file_size(held[0].data) / 2, 2);
       fault.step = held[0].step;
       ::kill(pid, SIGKILL);
