@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "octet/telemetry/attempts.h"
 #include "support/errors.h"
 #include "support/folder.h"
 
@@ -73,6 +76,24 @@ TEST(History, OfAnOlderCheckpointOnlyWhatComesAfterIsMoved) {
   }
   EXPECT_TRUE(fs::exists(to / "model/config.json"));
   EXPECT_FALSE(fs::exists(folder / "model"));
+}
+
+TEST(History, TakesTheAttemptsOfOtherJobsAlong) {
+  const TemporaryFolder folder;
+  write_run(folder);
+  const telemetry::Attempts attempts(folder.path());
+  for (const char* job : {"before", "before", "now"}) {
+    telemetry::Attempt attempt{.job = job};
+    attempts.begin(attempt);
+  }
+  ::setenv("OCTET_ATTEMPT", "now:3", 1);
+  const fs::path to = set_aside(folder.path(), history_of(folder.path(), 0));
+  EXPECT_EQ(names_in(to / "attempts"), (std::vector<std::string>{"00000001.json", "00000002.json"}));
+  EXPECT_EQ(names_in(folder / "attempts"), std::vector<std::string>{"00000003.json"});
+
+  ::unsetenv("OCTET_ATTEMPT");  // a run without a supervisor
+  EXPECT_EQ(names_in(set_aside(folder.path(), {}) / "attempts"), std::vector<std::string>{"00000003.json"});
+  EXPECT_TRUE(attempts.read().empty());
 }
 
 }  // namespace

@@ -54,10 +54,9 @@ class Attempts {
   // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning. Throws SystemError
   // if the folder or a file cannot be read; a folder that does not exist has no attempts.
   std::vector<Attempt> read() const;
-
- private:
   std::filesystem::path path_of(std::int64_t number) const;
 
+ private:
   std::filesystem::path folder_;
 };
 

@@ -10,6 +10,7 @@
 #include "octet/base/retry.h"
 #include "octet/base/utc.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
 
 namespace octet::train {
@@ -37,6 +38,17 @@ void copy_to(const fs::path& folder, const fs::path& from) {
   if (error) {
     throw SystemError(ExitCode::internal, concat(from.string(), ": cannot be copied to ", folder.string(), ": ", error.message()),
                       error.value());
+  }
+}
+
+// The attempts of this job go on.
+void move_earlier_attempts(const fs::path& to, const fs::path& folder) {
+  const telemetry::Attempts attempts(folder);
+  const std::string job = telemetry::own_attempt().job;
+  for (const telemetry::Attempt& attempt : attempts.read()) {
+    if (!job.empty() && attempt.job == job) continue;
+    make_folders(to / "attempts");
+    move_to(to / "attempts", attempts.path_of(attempt.number));
   }
 }
 
@@ -91,6 +103,7 @@ fs::path set_aside(const fs::path& folder, const History& history, std::optional
     copy_to(to, folder / kRunInfo);
   } else {
     for (const std::string_view name : kLines) move_to(to, folder / name);
+    move_earlier_attempts(to, folder);
     move_to(to, folder / kCheckpoints);
     move_to(to, folder / kRunInfo);
   }

@@ -24,10 +24,11 @@ struct History {
 History history_of(const std::filesystem::path& folder, double retry_s);
 
 // Moves the history in `folder` to folder/history/<UTC time>-step-N/ and returns the new folder: run.json, metrics, health
-// samples, TensorBoard events, checkpoints, the model and the report. The new folder is a run folder, which `octet report` reads.
+// samples, TensorBoard events, checkpoints, the model, the report, and the attempts of other jobs than this one. The new folder is
+// a run folder, which `octet report` reads.
 //
-// With `kept_step` the run goes on after the checkpoint of that step: checkpoints up to it stay, and files of lines, which are
-// cut at that step, are copied instead of moved. Throws Error{internal} or Error{data}; a second call moves the rest.
+// With `kept_step` the run goes on after the checkpoint of that step: checkpoints up to it and attempts stay, and files of lines,
+// which are cut at that step, are copied instead of moved. Throws Error{internal} or Error{data}; a second call moves the rest.
 std::filesystem::path set_aside(const std::filesystem::path& folder, const History& history,
                                 std::optional<std::int64_t> kept_step = std::nullopt);
 
