@@ -11,11 +11,6 @@
 #include "octet/base/require.h"
 #include "octet/base/visible.h"
 
-template class nlohmann::basic_json<>;
-template class nlohmann::basic_json<nlohmann::ordered_map>;
-template class nlohmann::detail::serializer<nlohmann::json>;
-template class nlohmann::detail::serializer<nlohmann::ordered_json>;
-
 namespace octet {
 
 namespace {

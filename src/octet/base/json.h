@@ -14,7 +14,7 @@
 
 #include "octet/base/toml.h"
 
-// json.cpp instantiates these templates once for the whole program.
+// json_templates.cpp instantiates these templates once for the whole program.
 extern template class nlohmann::basic_json<>;
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
 extern template class nlohmann::detail::serializer<nlohmann::json>;
