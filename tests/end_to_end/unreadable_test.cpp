@@ -1,5 +1,5 @@
 // A history that cannot be read is never taken for none: errors that may pass are tried again, others end the run, and nothing is
-// touched.
+// touched. The same holds for a corpus.
 #include "octet/checkpoint/steps.h"
 #include "support/faults.h"
 #include "support/tiny_run.h"
@@ -54,7 +54,8 @@ TEST_F(Unreadable, WhatPassesCostsNothing) {
        {"opendir */out/checkpoints 1 EIO", "readdir */out/checkpoints 2 ESTALE", "stat */out/checkpoints 1-2 ETIMEDOUT",
         "open *step-00000008/manifest.json 1 EINTR", "read *step-00000008/manifest.json 1 EIO",
         "open *step-00000008/rank-00000.safetensors 1 ESTALE", "read *step-00000008/rank-00000.safetensors 5-6 EIO",
-        "read *step-00000008/rank-00000.safetensors 70+ short"}) {
+        "read *step-00000008/rank-00000.safetensors 70+ short", "open */corpus.idx 1 ESTALE", "open */corpus.bin 1 EIO",
+        "read */corpus.json 1 EIO", "read */corpus.bin 3-4 EIO"}) {
     SCOPED_TRACE(rule);
     fs::remove_all(run_ / "again");
     fs::copy(run_ / "out", run_ / "again", fs::copy_options::recursive);
@@ -87,6 +88,7 @@ TEST_F(Unreadable, WhatDoesNotPassEndsTheRunAndTouchesNothing) {
            {"opendir */out/checkpoints 1 EACCES", "out/checkpoints: cannot list: Permission denied"},
            {"open *step-00000008/manifest.json 1 EACCES", "step-00000008/manifest.json: Permission denied"},
            {"open *step-00000008/rank-00000.safetensors 1 EMFILE", "rank-00000.safetensors: Too many open files"},
+           {"open */corpus.bin 1 EACCES", "corpus.bin: Permission denied"},
            {"stat */out/metrics.jsonl 1+ EIO", "out/metrics.jsonl: Input/output error"},
            {"read */out/metrics.jsonl 1+ EIO", "out/metrics.jsonl: cannot read: Input/output error"},
        }) {
@@ -97,6 +99,13 @@ TEST_F(Unreadable, WhatDoesNotPassEndsTheRunAndTouchesNothing) {
     EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
     untouched();
   }
+}
+
+TEST_F(Unreadable, ACorpusEndsTheRunBetweenTwoSteps) {
+  const ProgramResult result = go_on("read */corpus.bin 3+ EIO", "--checkpoint.retry_s=0.2");
+  EXPECT_EQ(result.code, 76);
+  EXPECT_NE(result.err.find("octet: corpus.bin: cannot read: Input/output error, also after 0.2 s"), std::string::npos) << result.err;
+  EXPECT_EQ(run_.train(kOptions + "--training.steps=12").code, 0);
 }
 
 // A file system that is not mounted looks like an empty folder. run.json knows better.

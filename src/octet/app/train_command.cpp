@@ -13,6 +13,7 @@
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/base/print_stack.h"
+#include "octet/base/retry.h"
 #include "octet/comm/environment.h"
 #include "octet/data/corpus.h"
 #include "octet/plan/memory_table.h"
@@ -90,7 +91,8 @@ int run_train(const TrainArgs& args) {
   if (where.rank > 0) return train_beside(args, config, where);
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   if (!args.dry_run) {
-    for (const train::SourceConfig& source : config.data.source) data::demand_corpus(source.path);
+    for (const train::SourceConfig& source : config.data.source)
+      retry(config.checkpoint.retry_s, [&] { data::demand_corpus(source.path); });
   }
   {
     models::Decoder model(options.model, options.recipe, {}, {}, {}, 0, options.adapters);

@@ -170,13 +170,14 @@ void demand_corpus(const std::filesystem::path& prefix) {
   const FileReader bin(paths.bin);
 }
 
-Corpus::Corpus(const std::filesystem::path& prefix, Mask mask)
+Corpus::Corpus(const std::filesystem::path& prefix, Mask mask, double retry_s)
     : paths_(prefix),
-      idx_(open_index(paths_)),
-      bin_(paths_.bin),
+      retry_s_(retry_s),
+      idx_(retry(retry_s, [&] { return open_index(paths_); })),
+      bin_(retry(retry_s, [&] { return FileReader(paths_.bin); })),
       index_(idx_.bytes(), bin_.size(), paths_.idx.string(), paths_.bin.string()),
-      info_(open_info(paths_)),
-      loss_(open_loss_mask(mask)) {
+      info_(retry(retry_s, [&] { return open_info(paths_); })),
+      loss_(retry(retry_s, [&] { return open_loss_mask(mask); })) {
   if (!info_) return;
   const auto check = [&](const char* what, auto said, auto found) {
     demand(said == found, ExitCode::data, paths_.json.string(), ": says ", said, " ", what, ", but ", paths_.idx.string(),
@@ -206,7 +207,7 @@ void Corpus::read_loss_mask(std::int64_t first, std::span<std::uint8_t> out) con
   const auto count = static_cast<std::int64_t>(out.size());
   require(loss_ && first >= 0 && count <= tokens() && first <= tokens() - count, "corpus: mask of tokens ", first, " to ",
           first + count, " of ", tokens());
-  loss_->bin.read_at(static_cast<std::size_t>(first), std::as_writable_bytes(out));
+  retry(retry_s_, [&] { loss_->bin.read_at(static_cast<std::size_t>(first), std::as_writable_bytes(out)); });
   const auto wrong = std::find_if(out.begin(), out.end(), [](std::uint8_t value) { return value > 1; });
   demand(wrong == out.end(), ExitCode::data, paths_.loss_bin.string(), ": ", wrong == out.end() ? 0 : int{*wrong},
          " at position ", first + (wrong - out.begin()), " is neither 0 nor 1");
@@ -218,7 +219,7 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
           tokens());
   const auto width = static_cast<std::size_t>(token_type_bytes(type()));
   std::vector<std::byte> packed(out.size() * width);
-  bin_.read_at(static_cast<std::size_t>(first) * width, packed);
+  retry(retry_s_, [&] { bin_.read_at(static_cast<std::size_t>(first) * width, packed); });
   const std::byte* const from = packed.data();
   switch (type()) {
     case TokenType::u8:
@@ -286,13 +287,14 @@ bool Corpus::verify() const {
     demand(sum == expected, ExitCode::data, path.string(), ": damaged: its XXH3 is ", sum, ", but ", paths_.json.string(),
            " says ", expected);
   };
-  check(paths_.bin, checksum_of(bin_), info_->bin_xxh3);
+  const auto sum_of = [&](const FileReader& file) { return retry(retry_s_, [&] { return checksum_of(file); }); };
+  check(paths_.bin, sum_of(bin_), info_->bin_xxh3);
   RunningChecksum idx;
   idx.update(idx_.bytes());
   check(paths_.idx, idx.hex(), info_->idx_xxh3);
   if (loss_ && info_->loss) {
-    check(paths_.loss_bin, checksum_of(loss_->bin), info_->loss->bin_xxh3);
-    check(paths_.loss_idx, checksum_of(FileReader(paths_.loss_idx)), info_->loss->idx_xxh3);
+    check(paths_.loss_bin, sum_of(loss_->bin), info_->loss->bin_xxh3);
+    check(paths_.loss_idx, sum_of(FileReader(paths_.loss_idx)), info_->loss->idx_xxh3);
   }
   return true;
 }

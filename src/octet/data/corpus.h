@@ -16,6 +16,7 @@
 #include <string>
 
 #include "octet/base/file.h"
+#include "octet/base/retry.h"
 #include "octet/data/corpus_index.h"
 
 namespace octet::data {
@@ -69,13 +70,14 @@ struct CorpusPaths {
 void demand_corpus(const std::filesystem::path& prefix);
 
 // Read-only. The index is mapped; tokens are read from the file, so that a .bin that is cut short meanwhile is an error and not
-// zeros. Every function may be called from many threads at once.
+// zeros. Errors that may pass are retried for `retry_s` seconds, except those of the mapped index, which end the process. Every
+// function may be called from many threads at once.
 class Corpus {
  public:
   // Checks the whole index against the size of the .bin, and the counts and the token type of PREFIX.json against the index. Does
   // not read the tokens. Throws Error{data} "FILE: reason". `ignored` leaves a loss mask unread: the corpus then has none.
   enum class Mask { read, ignored };
-  explicit Corpus(const std::filesystem::path& prefix, Mask mask = Mask::read);
+  explicit Corpus(const std::filesystem::path& prefix, Mask mask = Mask::read, double retry_s = kRetryS);
 
   const CorpusPaths& paths() const { return paths_; }
   const std::optional<CorpusInfo>& info() const { return info_; }
@@ -113,6 +115,7 @@ class Corpus {
   std::optional<LossMask> open_loss_mask(Mask mask) const;
 
   CorpusPaths paths_;
+  double retry_s_;
   MappedFile idx_;
   FileReader bin_;
   CorpusIndex index_;

@@ -45,7 +45,7 @@ Dataset::Dataset(DatasetOptions options) : options_(std::move(options)) {
   std::vector<std::int64_t> train, held_out;
   for (const Source& source : options_.sources) {
     const auto number = static_cast<std::int64_t>(sources_.size());
-    auto corpus = std::make_unique<Corpus>(source.path, options_.mask);
+    auto corpus = std::make_unique<Corpus>(source.path, options_.mask, options_.retry_s);
     const std::array<double, 2> fractions = fractions_of(source, options_);
     Split split(*corpus, options_.seq_len, fractions, options_.split_by, options_.packing);
     if (options_.split_by == SplitBy::documents && fractions[0] > 0 && fractions[1] > 0 && !split.by_documents()) {

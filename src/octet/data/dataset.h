@@ -34,6 +34,7 @@ struct DatasetOptions {
   std::int64_t vocab_size = 0;  // of the model; reading a token outside it throws Error{data}
   Corpus::Mask mask = Corpus::Mask::read;
   Packing packing = Packing::stream;
+  double retry_s = kRetryS;  // how long reading is tried again after an error that may pass
 };
 
 // Samples that a run has used in another order: with another seq_len, or with another seed.

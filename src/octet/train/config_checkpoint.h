@@ -50,7 +50,7 @@ void visit_fields(C& c, auto&& visit) {
               .help = "This many failed saves in a row end the run with code 1.", .value = "saves", .range = kAtLeastOne},
         c.max_failed_saves);
   visit(Field{.name = "retry_s",
-              .help = "How long reading checkpoints is tried again after an error that may pass, such as EIO.",
+              .help = "How long reading checkpoints and corpora is tried again after an error that may pass, such as EIO.",
               .value = "seconds", .range = kNotNegative},
         c.retry_s);
   visit(Field{.name = "memory_every",

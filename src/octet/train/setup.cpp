@@ -191,6 +191,7 @@ data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   options.split_by = config.data.split_by == "windows" ? data::SplitBy::windows : data::SplitBy::documents;
   options.vocab_size = vocab;
   options.packing = config.data.packing == "documents" ? data::Packing::documents : data::Packing::stream;
+  options.retry_s = config.checkpoint.retry_s;
   options.mask = config.training.mask ? data::Corpus::Mask::read : data::Corpus::Mask::ignored;
   return options;
 }
