@@ -8,6 +8,7 @@
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
 #include "octet/kernels/quantize/cast_rows.h"
+#include "octet/kernels/vector_math.h"
 #include "octet/numerics/scale.h"
 
 namespace octet::kernels::cpu {
@@ -139,16 +140,14 @@ void expert_combine(const ExpertCombine& op) {
     for_tokens(op.y.rows(), [&](std::int64_t t) {
       std::vector<R> sums(static_cast<std::size_t>(d));
       if (op.residual) {
-        const T* const residual = op.residual.as<T>() + t * op.residual.row_stride;
-        for (std::int64_t c = 0; c < d; ++c) sums[static_cast<std::size_t>(c)] = static_cast<R>(residual[c]);
+        load_row(sums.data(), op.residual.as<T>() + t * op.residual.row_stride, d);
       }
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
         const T* const x = op.x.as<T>() + op.rows.as<std::int32_t>()[i] * op.x.row_stride;
         const R weight = op.weights ? op.weights.as<R>()[i] : R{1};
         for (std::int64_t c = 0; c < d; ++c) sums[static_cast<std::size_t>(c)] += weight * static_cast<R>(x[c]);
       }
-      T* const y = op.y.as<T>() + t * op.y.row_stride;
-      for (std::int64_t c = 0; c < d; ++c) y[c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
+      store_row(op.y.as<T>() + t * op.y.row_stride, sums.data(), d);
     });
   });
 }
@@ -162,9 +161,7 @@ void expert_dot(const ExpertDot& op) {
       const T* const gy = op.gy.as<T>() + t * op.gy.row_stride;
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
         const T* const x = op.x.as<T>() + op.rows.as<std::int32_t>()[i] * op.x.row_stride;
-        R sum = 0;
-        for (std::int64_t c = 0; c < d; ++c) sum += static_cast<R>(gy[c]) * static_cast<R>(x[c]);
-        op.gweights.as<R>()[i] = sum;
+        op.gweights.as<R>()[i] = lane_sum<R>(d, [=](std::int64_t c) { return static_cast<R>(gy[c]) * static_cast<R>(x[c]); });
       }
     });
   });

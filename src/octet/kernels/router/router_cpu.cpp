@@ -5,31 +5,35 @@
 #include <vector>
 
 #include "octet/base/threads.h"
+#include "octet/kernels/vector_math.h"
 
 namespace octet::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kTokensPerTask = 256;
 
-// Chooses the k largest scores, each once; among equal scores, the first.
+// Chooses the k largest scores, the largest first; among equal scores, the first.
 template <class R>
 void choose(const R* scores, std::int64_t count, std::int32_t* experts, std::int64_t k) {
-  for (std::int64_t s = 0; s < k; ++s) {
-    std::int32_t best = -1;
-    for (std::int32_t e = 0; e < count; ++e) {
-      const bool taken = std::find(experts, experts + s, e) != experts + s;
-      if (!taken && (best < 0 || scores[e] > scores[best])) best = e;
-    }
-    experts[s] = best;
+  std::int64_t chosen = 0;
+  for (std::int32_t e = 0; e < count; ++e) {
+    if (chosen == k && !(scores[e] > scores[experts[k - 1]])) continue;
+    std::int64_t place = chosen < k ? chosen++ : k - 1;
+    for (; place > 0 && scores[e] > scores[experts[place - 1]]; --place) experts[place] = experts[place - 1];
+    experts[place] = e;
   }
+}
+
+// e^(logit - shift)
+template <class R>
+double exp_from(R logit, double shift) {
+  return exp_of(static_cast<double>(logit) - shift);
 }
 
 template <class R>
 double log_sum_exp(const R* logits, std::int64_t count) {
-  double largest = static_cast<double>(logits[0]), sum = 0;
-  for (std::int64_t e = 1; e < count; ++e) largest = std::max(largest, static_cast<double>(logits[e]));
-  for (std::int64_t e = 0; e < count; ++e) sum += std::exp(static_cast<double>(logits[e]) - largest);
-  return largest + std::log(sum);
+  const auto largest = static_cast<double>(max_row(logits, count));
+  return largest + std::log(lane_sum<double>(count, [=](std::int64_t e) { return exp_from(logits[e], largest); }));
 }
 
 template <class R>
@@ -40,7 +44,7 @@ void count_sequence(const RouterForward& op, const double* lse, std::int64_t seq
     const R* const logits = op.logits.as<R>() + t * count;
     for (std::int64_t s = 0; s < k; ++s) ++sums[static_cast<std::size_t>(op.experts.as<std::int32_t>()[t * k + s])];
     for (std::int64_t e = 0; e < count; ++e)
-      sums[static_cast<std::size_t>(count + e)] += std::exp(static_cast<double>(logits[e]) - lse[t]);
+      sums[static_cast<std::size_t>(count + e)] += exp_from(logits[e], lse[t]);
     sums.back() += lse[t] * lse[t];
   }
   std::copy(sums.begin(), sums.end(), op.statistics.as<R>() + sequence * op.statistics.cols());
@@ -61,7 +65,7 @@ void router_forward(const RouterForward& op, double* lse) {
         if (op.bias) {
           for (std::int64_t e = 0; e < count; ++e) {
             scores[static_cast<std::size_t>(e)] =
-                static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse[t])) + static_cast<R>(op.bias.as<float>()[e]);
+                static_cast<R>(exp_from(logits[e], lse[t])) + static_cast<R>(op.bias.as<float>()[e]);
           }
         }
         choose(op.bias ? scores.data() : logits, count, experts, k);
@@ -125,7 +129,7 @@ void router_backward(const RouterBackward& op) {
           const double lse = log_sum_exp(logits, count);
           R mean = 0;
           for (std::int64_t e = 0; e < count; ++e)
-            mean += (glogits[e] = static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse))) * assigned[e];
+            mean += (glogits[e] = static_cast<R>(exp_from(logits[e], lse))) * assigned[e];
           const R by_z = static_cast<R>(2 * op.z * lse);
           for (std::int64_t e = 0; e < count; ++e) glogits[e] *= balance * (assigned[e] - mean) + by_z;
         }
@@ -139,7 +143,7 @@ void router_backward(const RouterBackward& op) {
         } else {  // a weight then depends on the logits of all experts
           const double lse = log_sum_exp(logits, count);
           for (std::int64_t e = 0; e < count; ++e)
-            glogits[e] -= static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse)) * mean;
+            glogits[e] -= static_cast<R>(exp_from(logits[e], lse)) * mean;
           for (std::int64_t s = 0; s < k; ++s) glogits[experts[s]] += w[s] * gw[s];
         }
       }
