@@ -127,10 +127,13 @@ TEST(NodeMessages, AreWhatTheyWere) {
   EXPECT_EQ(back.ranks.first, 4);
   EXPECT_EQ(back.command, order.command);
   const NodeEnd end = end_of(
-      text_of(NodeEnd{.attempt = 3, .code = 137, .what = "rank 1 \"died\"\n", .cause = Cause::memory, .all = true, .port = 5}));
+      text_of(NodeEnd{.attempt = 3, .code = 137, .what = "rank 1 \"died\"\n", .cause = Cause::memory, .unreachable = {4, 7},
+                      .all = true, .port = 5}));
   EXPECT_EQ(end.cause, Cause::memory);
   EXPECT_EQ(end.what, "rank 1 \"died\"\n");
+  EXPECT_EQ(end.unreachable, (std::vector<int>{4, 7}));
   EXPECT_TRUE(end.all);
+  EXPECT_THROW(end_of(text_of(NodeEnd{.unreachable = {-1}})), Error);
   EXPECT_THROW(order_of("{}"), Error);
   EXPECT_THROW(order_of(R"({"attempt":1,"job":"","first":5,"count":9,"all":8,"host":"","port":1,"command":[]})"), Error);
   EXPECT_THROW(end_of("no JSON"), Error);

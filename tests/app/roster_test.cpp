@@ -60,6 +60,8 @@ TEST(AttemptVerdict, TheWeightiestReportCounts) {
   EXPECT_FALSE(verdict.any());
   verdict.rank_failed(0, 78, "rank 0 misses rank 1");
   EXPECT_EQ(verdict.node(), -1);
+  verdict.link_broken(3, 1, "node3 and node1 cannot reach each other");
+  EXPECT_EQ(verdict.what(), "node3 and node1 cannot reach each other");
   verdict.node_lost(2, "node2 is silent");
   EXPECT_EQ(verdict.code(), 78);
   EXPECT_EQ(verdict.node(), 2);
@@ -79,6 +81,18 @@ TEST(AttemptVerdict, TheWeightiestReportCounts) {
   verdict.rank_failed(2, 137, "rank 2 was killed");
   EXPECT_EQ(verdict.code(), 80) << "after a stall all ranks are killed";
   EXPECT_EQ(verdict.node(), 2);
+}
+
+// Which end is at fault cannot be seen from one link.
+TEST(AttemptVerdict, OfABrokenLinkTheSameEndIsBlamedAgain) {
+  AttemptVerdict one, other;
+  one.link_broken(1, 3, "");
+  other.link_broken(3, 1, "");
+  EXPECT_EQ(one.node(), 3);
+  EXPECT_EQ(other.node(), 3);
+  one.link_broken(3, 1, "");
+  one.link_broken(2, 1, "");
+  EXPECT_EQ(one.node(), 1) << "it has two broken links";
 }
 
 TEST(Shrunk, GivesUpReplicasFirstThenShards) {

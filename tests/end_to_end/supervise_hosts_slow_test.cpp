@@ -129,6 +129,30 @@ TEST_F(SuperviseHosts, ASpareTakesThePlaceOfALostHost) {
   EXPECT_TRUE(says(first.err, "attempt 2 trains from step ")) << first.err;
 }
 
+// Both hosts are well, and the coordinator reaches both. Neither of the first two attempts gets as far as a step.
+TEST_F(SuperviseHosts, ASpareTakesThePlaceOfOneEndOfABrokenLink) {
+  const std::string options = kRun + "--parallel.shard=3 --training.global_batch_size=6 ";
+  make_reference(3, options);
+  const Hosts hosts(4);
+  hosts.cut(1, 2);
+  hosts.cut(2, 1);
+  start(hosts, 1, "--spares 1", options);
+  for (int host = 0; host < 4; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(is_reference());
+  ASSERT_EQ(attempts().size(), 3u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(attempts()[i]["nodes"], Json({"host0", "host1", "host2"}));
+    EXPECT_EQ(attempts()[i]["code"], 78);
+    EXPECT_TRUE(says(attempts()[i]["what"], " (host1)") && says(attempts()[i]["what"], " (host2)") &&
+                says(attempts()[i]["what"], " cannot reach each other"))
+        << attempts()[i]["what"];
+  }
+  EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host1", "host3"}));
+}
+
 // A host computes slowly, until a spare is to take its place. All ranks save before that, so that no step is done twice.
 TEST_F(SuperviseHosts, ASpareTakesThePlaceOfASlowHost) {
   const std::string options = kRun + "--training.steps=150 --parallel.shard=2 --metrics.log_freq=2 --health.straggler=0.4 ";

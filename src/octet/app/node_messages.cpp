@@ -101,6 +101,7 @@ std::string text_of(const NodeEnd& end) {
                {"code", end.code},
                {"what", end.what},
                {"cause", static_cast<int>(end.cause)},
+               {"unreachable", end.unreachable},
                {"asked", end.asked},
                {"all", end.all},
                {"port", end.port}});
@@ -110,10 +111,13 @@ NodeEnd end_of(const std::string& text) {
   return read_message(topic::kEnded, text, [](const Value& json) {
     const int cause = json.at("cause").get<int>();
     demand(cause >= 0 && cause < kCauses, ExitCode::peer, "sent the cause ", cause);
+    const auto unreachable = json.at("unreachable").get<std::vector<int>>();
+    for (const int rank : unreachable) demand(rank >= 0, ExitCode::peer, "cannot reach rank ", rank);
     return NodeEnd{.attempt = json.at("attempt").get<std::int64_t>(),
                    .code = json.at("code").get<int>(),
                    .what = json.at("what").get<std::string>(),
                    .cause = static_cast<Cause>(cause),
+                   .unreachable = unreachable,
                    .asked = json.at("asked").get<bool>(),
                    .all = json.at("all").get<bool>(),
                    .port = json.at("port").get<int>()};

@@ -60,6 +60,7 @@ struct NodeEnd {
   int code = 0;
   std::string what;    // which rank failed, and how
   Cause cause = Cause::unknown;
+  std::vector<int> unreachable;  // ranks of other nodes that a rank of this one cannot connect to, with code 78
   bool asked = false;  // by a signal to this node's supervisor
   bool all = false;    // all ranks of the node have ended
   int port = 0;        // free, for rank 0 of the next attempt

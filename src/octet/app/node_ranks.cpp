@@ -141,6 +141,16 @@ Cause NodeRanks::cause() const {
   return Cause::unknown;
 }
 
+std::vector<int> NodeRanks::unreachable() const {
+  std::vector<int> ranks;
+  if (group_->code() != static_cast<int>(ExitCode::peer)) return ranks;
+  for (int i = 0; i < order_.ranks.count; ++i) {
+    const std::int64_t rank = pages_.page(order_.ranks.first + i).unreachable - 1;
+    if (rank >= 0) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 std::optional<NodeEnd> NodeRanks::news() {
   if (gate_end_) return std::exchange(gate_end_, std::nullopt);
   if (!group_ || told_end_) return std::nullopt;
@@ -151,11 +161,13 @@ std::optional<NodeEnd> NodeRanks::news() {
     end.code = group_->code();
     end.what = what_;
     end.cause = cause();
+    end.unreachable = unreachable();
     return end;
   }
   end.code = group_->conclude();
   end.what = what_;
   end.cause = cause();
+  end.unreachable = unreachable();
   end.asked = group_->asked_to_end();
   if (end.cause == Cause::wrong_bits) has_passed_ = false;  // a full gate is to find out why
   end.all = told_end_ = true;

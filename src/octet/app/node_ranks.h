@@ -69,6 +69,7 @@ class NodeRanks {
   void start_ranks();
   void end_gate();
   Cause cause() const;
+  std::vector<int> unreachable() const;
   bool is_out_of_memory() const;
 
   NodeRanksOptions options_;

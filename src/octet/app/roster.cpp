@@ -1,6 +1,7 @@
 #include "octet/app/roster.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "octet/base/require.h"
@@ -51,7 +52,7 @@ std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<
   return places;
 }
 
-void AttemptVerdict::weigh(int weight, int node, int code, std::string_view what, Cause cause) {
+void AttemptVerdict::weigh(Weight weight, int node, int code, std::string_view what, Cause cause) {
   if (weight <= weight_) return;
   weight_ = weight;
   node_ = node;
@@ -64,12 +65,35 @@ void AttemptVerdict::rank_failed(int node, int code, std::string_view what, Caus
   if (code == 0) return;
   if (cause == Cause::storage) without_storage_.insert(node);
   const bool by_itself = code != static_cast<int>(ExitCode::peer) && code != static_cast<int>(ExitCode::preempted);
-  weigh(cause != Cause::unknown ? 4 : by_itself ? 3 : 1, by_itself ? node : -1, code, what, cause);
+  const Weight weight = cause != Cause::unknown ? Weight::failed_for_a_cause : by_itself ? Weight::failed : Weight::misses_peer;
+  weigh(weight, by_itself ? node : -1, code, what, cause);
 }
 
-void AttemptVerdict::node_lost(int node, std::string_view what) { weigh(2, node, static_cast<int>(ExitCode::peer), what); }
+void AttemptVerdict::node_lost(int node, std::string_view what) {
+  weigh(Weight::lost_node, node, static_cast<int>(ExitCode::peer), what);
+}
 
-void AttemptVerdict::stalled(int node, std::string_view what) { weigh(5, node, static_cast<int>(ExitCode::stalled), what); }
+void AttemptVerdict::link_broken(int node, int other, std::string_view what) {
+  broken_links_.insert(std::minmax(node, other));
+  weigh(Weight::broken_link, -1, static_cast<int>(ExitCode::peer), what);
+}
+
+int AttemptVerdict::node() const {
+  if (cause_ == Cause::storage && without_storage_.size() > 1) return -1;
+  if (weight_ != Weight::broken_link) return node_;
+  std::map<int, int> links;
+  for (const auto& [node, other] : broken_links_) {
+    ++links[node];
+    ++links[other];
+  }
+  return std::max_element(links.begin(), links.end(), [](const auto& a, const auto& b) {
+           return std::pair(a.second, a.first) < std::pair(b.second, b.first);
+         })->first;
+}
+
+void AttemptVerdict::stalled(int node, std::string_view what) {
+  weigh(Weight::stalled, node, static_cast<int>(ExitCode::stalled), what);
+}
 
 std::optional<DataMesh> shrunk(const DataMesh& mesh, int ranks) {
   for (int data = std::min(mesh.replicate * mesh.shard, ranks / mesh.rest); data >= 1; --data) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "octet/app/restart_budget.h"
@@ -37,27 +38,33 @@ class Roster {
 
 // What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a
 // stall, after which all ranks are killed, then a rank that failed for a known cause, then a rank that failed by itself, then a
-// node that was lost, then ranks that missed a peer or were asked to end. Of equals the first counts.
+// node that was lost, then two nodes that cannot reach each other, then ranks that missed a peer or were asked to end. Of equals
+// the first counts.
 class AttemptVerdict {
  public:
   void rank_failed(int node, int code, std::string_view what, Cause cause = Cause::unknown);
   void node_lost(int node, std::string_view what);
+  void link_broken(int node, int other, std::string_view what);
   void stalled(int node, std::string_view what);  // -1: no node is to blame
 
-  bool any() const { return weight_ > 0; }
+  bool any() const { return weight_ != Weight::none; }
   int code() const { return code_; }
   const std::string& what() const { return what_; }
-  // -1 if no node is to blame, as when several nodes cannot read the storage.
-  int node() const { return cause_ == Cause::storage && without_storage_.size() > 1 ? -1 : node_; }
+  // -1 if no node is to blame, as when several nodes cannot read the storage. Of the two ends of a broken link it is the one with
+  // more broken links, or the later one, so that the same end is blamed again and the first node keeps its ranks.
+  int node() const;
   Cause cause() const { return cause_; }
 
  private:
-  void weigh(int weight, int node, int code, std::string_view what, Cause cause = Cause::unknown);
-
-  int weight_ = 0, code_ = 0, node_ = -1;
+  enum class Weight : std::uint8_t { none, misses_peer, broken_link, lost_node, failed, failed_for_a_cause, stalled };
+  Weight weight_ = Weight::none;
+  int code_ = 0, node_ = -1;
   Cause cause_ = Cause::unknown;
   std::string what_;
-  std::set<int> without_storage_;  // the nodes that could not read
+  std::set<int> without_storage_;             // the nodes that could not read
+  std::set<std::pair<int, int>> broken_links_;  // the lower node first
+
+  void weigh(Weight weight, int node, int code, std::string_view what, Cause cause = Cause::unknown);
 };
 
 // The mesh of a run, as far as the number of ranks can change it.

@@ -31,6 +31,11 @@ void Supervisor::handle_end(int node, const NodeEnd& end) {
   if (end.code == 0) return;
   if (!fault_) fault_ = node == me() && ranks_.failed_at() ? *ranks_.failed_at() : Clock::now();
   verdict_.rank_failed(node, end.code, end.what, end.cause);
+  for (const int rank : end.unreachable) {
+    if (rank / options_.ranks >= static_cast<int>(chosen_.size())) continue;
+    const int other = node_of(rank);
+    if (other != node) verdict_.link_broken(node, other, concat(name_of(node), " and ", name_of(other), " cannot reach each other"));
+  }
   stop_others(options_.grace_s);
 }
 

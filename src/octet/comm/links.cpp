@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -30,11 +31,11 @@ Links::Links(Rendezvous& rendezvous, const std::string& address)
   rendezvous_.set(key_of(rendezvous.rank()), concat(port_of(listener_), " ", address, " ", host));
 }
 
-std::string Links::broken(const std::vector<int>& ranks) const {
+Links::Broken Links::broken(const std::vector<int>& ranks) const {
   while (accept_from(listener_).open()) {  // those who have tried to reach this rank
   }
   std::mutex mutex;
-  std::vector<std::string> ends;
+  std::map<int, std::string> ends;
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> unknown = false;  // the rendezvous is gone, or a rank has not said where it listens: that is no broken link
   const auto try_some = [&](int) {
@@ -51,18 +52,22 @@ std::string Links::broken(const std::vector<int>& ranks) const {
       }
       if (answers(address, port, Clock::now() + seconds(kAnswerS))) continue;
       const std::lock_guard lock(mutex);
-      ends.push_back(describe(ranks[i], host, address));
+      ends.emplace(ranks[i], describe(ranks[i], host, address));
     }
   };
   std::vector<std::thread> threads =
       start_threads("the search for broken links", static_cast<int>(std::min(kMostThreads, ranks.size())), try_some,
                     [&] { next = ranks.size(); });
   for (std::thread& thread : threads) thread.join();
-  if (ends.empty() || unknown) return "";
-  std::sort(ends.begin(), ends.end());
+  if (ends.empty() || unknown) return {};
+  Broken result;
   std::string all;
-  for (const std::string& end : ends) all += concat(all.empty() ? "" : ", ", end);
-  return concat(self_, " and ", all, " cannot reach each other; a firewall or a switch between them?");
+  for (const auto& [rank, end] : ends) {
+    result.ranks.push_back(rank);
+    all += concat(all.empty() ? "" : ", ", end);
+  }
+  result.text = concat(self_, " and ", all, " cannot reach each other; a firewall or a switch between them?");
+  return result;
 }
 
 }  // namespace octet::comm

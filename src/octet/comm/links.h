@@ -16,9 +16,13 @@ class Links {
   // Listens at this machine's `address`, where others try to reach it, and tells them where. The rendezvous outlives the object.
   Links(Rendezvous& rendezvous, const std::string& address);
 
-  // Tries to connect to each of these ranks, 16 at a time. Returns a sentence that names both ends of each link that gives no
-  // answer within kAnswerS, or "". A rank that has ended refuses, which is no broken link. Returns "" if the rendezvous is gone.
-  std::string broken(const std::vector<int>& ranks) const;
+  struct Broken {
+    std::vector<int> ranks;  // at the other ends, in order
+    std::string text;        // a sentence that names both ends of each link; "": no link is broken
+  };
+  // Tries to connect to each of these ranks, 16 at a time, and returns the links that give no answer within kAnswerS. A rank that
+  // has ended refuses, which is no broken link. None is known to be broken if the rendezvous is gone.
+  Broken broken(const std::vector<int>& ranks) const;
   static constexpr double kAnswerS = 2;
 
  private:

@@ -87,7 +87,7 @@ void RankPage::reset() {
   phase.store(Phase::starting, kRelaxed);
   for (std::atomic<std::int64_t>* const number :
        {&step, &start_step, &saved_step, &changed_ns, &first_step_ns, &saved_ns, &tokens, &alive_ns, &marks, &snapshot_step,
-        &snapshot_ns, &own_step, &slow_since, &slow_intervals})
+        &snapshot_ns, &own_step, &slow_since, &slow_intervals, &unreachable})
     number->store(0, kRelaxed);
   for (std::atomic<std::int64_t>& ns : entered_ns) ns.store(0, kRelaxed);
   for (std::atomic<double>* const number : {&loss, &step_s, &own_s, &slower}) number->store(0, kRelaxed);

@@ -87,6 +87,7 @@ struct RankPage {
   std::atomic<std::int64_t> slow_since = 0;         // the first step since which the rank is a straggler; 0: it is none
   std::atomic<std::int64_t> slow_intervals = 0;     // since then, in which it was slow
   std::atomic<double> slower = 0;                   // by this share of the median's speed
+  std::atomic<std::int64_t> unreachable = 0;        // 1 + the first rank that this one cannot connect to; 0: none
 
   // Empties the page for a process that starts anew. Others may read meanwhile.
   void reset();

@@ -99,7 +99,7 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
   const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
   const auto blame = [this](const std::vector<int>& ranks) {
     std::string cause = rendezvous_->lost_text();
-    if (cause.empty()) cause = links_->broken(ranks);
+    if (cause.empty()) cause = broken_links(ranks);
     if (cause.empty()) cause = rendezvous_->lost_text(kNewsS);
     return concat("step ", step_ + 1, cause.empty() ? "" : ": ", cause);
   };
@@ -119,8 +119,14 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
                                        .get = get,
                                        .blame = [blame, ranks] { return blame(ranks); },
                                        .lost = lost,
-                                       .broken_links = [this, ranks] { return links_->broken(ranks); }});
+                                       .broken_links = [this, ranks] { return broken_links(ranks); }});
   });
+}
+
+std::string World::broken_links(const std::vector<int>& ranks) const {
+  const comm::Links::Broken broken = links_->broken(ranks);
+  telemetry::own_page().unreachable = broken.ranks.empty() ? 0 : broken.ranks.front() + 1;
+  return broken.text;
 }
 
 checkpoint::Ranks World::checkpoint_ranks() {

@@ -60,6 +60,9 @@ class World {
   void at_step(std::int64_t step) { step_ = step; }
 
  private:
+  // Links::broken() as a sentence. The rank's page tells a supervisor of the first one.
+  std::string broken_links(const std::vector<int>& ranks) const;
+
   int rank_ = 0;
   parallel::Mesh mesh_;
   std::string name_;
