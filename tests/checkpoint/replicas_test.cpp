@@ -51,7 +51,7 @@ class ReplicasTest : public ::testing::Test {
   std::unique_ptr<ReplicaClient> client(int rank, std::vector<int> same = {}) const {
     if (same.empty()) same = {rank};
     return std::make_unique<ReplicaClient>(
-        ReplicaClient::Options{.places = {.to = place(rank + 1), .from = {place(rank + 1), place(rank + 2)}},
+        ReplicaClient::Options{.places = {.to = place(rank + keeper_), .from = {place(rank + 1), place(rank + 2)}},
                                .token = token_,
                                .claim = {static_cast<std::uint64_t>(rank), kSnapshotRanks, kVersion},
                                .ranks = std::move(same)});
@@ -100,6 +100,7 @@ class ReplicasTest : public ::testing::Test {
                                      .timeout_s = 5}));
   }
 
+  int keeper_ = 1;  // the host of rank r + keeper_ keeps the replicas of rank r
   comm::Token token_ = comm::Token::random();
   std::array<Host, kSnapshotRanks> hosts_;
   std::shared_ptr<SnapshotMemory> scratch_ = std::make_shared<SnapshotMemory>(1);
@@ -206,6 +207,28 @@ TEST_F(ReplicasTest, RollbacksAndWrongBitsLeaveNoReplica) {
 }
 
 // Ranks 0 and 2 hold the same state on two hosts. Neither sends it, and each finds that of the other.
+// The hosts were put in another order, as when a spare takes the place of one.
+TEST_F(ReplicasTest, WhatNoStateNeedsIsGivenBackWhenAnotherHostKeepsIt) {
+  const auto kept_at = [&](int host) {
+    std::vector<std::int64_t> steps;
+    for (const Replica& replica : client(0)->find("a", false, [](std::string_view) {})) {
+      if (replica.place == place(host)) steps.push_back(replica.manifest.step);
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  };
+  run({1, 2});
+  EXPECT_EQ(kept_at(1), (std::vector<std::int64_t>{1, 2}));
+  keeper_ = 2;
+  run({3}, "a", 2);
+  EXPECT_EQ(kept_at(1), (std::vector<std::int64_t>{1, 2})) << "all ranks still have step 2";
+  run({4}, "a", 3);
+  EXPECT_EQ(kept_at(1), std::vector<std::int64_t>());
+  EXPECT_EQ(kept_at(2), (std::vector<std::int64_t>{3, 4}));
+  start(0);
+  EXPECT_EQ(newest(), 4);
+}
+
 TEST_F(ReplicasTest, AnotherRankWithTheSameStateIsAReplica) {
   const std::vector<std::vector<int>> same = {{0, 2}, {1}, {0, 2}};
   const std::vector<int> states = {0, 1, 0};

@@ -168,6 +168,7 @@ void ReplicaServer::handle(int rank, ReplicaStream& stream, const ReplicaMessage
 
 void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest) {
   std::shared_ptr<Kept> kept;
+  std::size_t oldest = 0;
   {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Kept>& entry = kept_[rank];
@@ -176,19 +177,41 @@ void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Man
       for (const SnapshotSlot& slot : entry->memory.slots(0)) entry->slots.emplace_back(slot);
     }
     kept = entry;
+    const auto timeline = manifest.meta.at("timeline").get<std::string>();
+    if (kept->timeline != timeline) kept->steps.assign(kept->slots.size(), -1);
+    kept->timeline = timeline;
+    oldest = static_cast<std::size_t>(std::min_element(kept->steps.begin(), kept->steps.end()) - kept->steps.begin());
+    kept->steps[oldest] = -1;
+    kept->receives = true;
   }
-  const auto age = [&](const SlotWriter& slot) {
-    const std::optional<Manifest> found = manifest_in(slot.slot());
-    return found && found->meta.at("timeline") == manifest.meta.at("timeline") ? found->step : -1;
+  const auto end = [&](std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    kept->steps[oldest] = step;
+    kept->receives = false;
+    give_back_older_than(*kept);
   };
-  SlotWriter& slot = *std::min_element(kept->slots.begin(), kept->slots.end(),
-                                       [&](const SlotWriter& a, const SlotWriter& b) { return age(a) < age(b); });
-  slot.empty();
-  std::byte* const memory = slot.make_room(bytes);
-  stream.send(topic::kReady, nlohmann::json::object());
-  stream.receive_bytes({memory, bytes});
-  slot.publish(manifest);
+  try {
+    SlotWriter& slot = kept->slots[oldest];
+    slot.empty();
+    std::byte* const memory = slot.make_room(bytes);
+    stream.send(topic::kReady, nlohmann::json::object());
+    stream.receive_bytes({memory, bytes});
+    slot.publish(manifest);
+  } catch (...) {
+    end(-1);
+    throw;
+  }
+  end(manifest.step);
   stream.send(topic::kDone, nlohmann::json::object());
+}
+
+void ReplicaServer::give_back_older_than(const Kept& kept) {
+  const std::int64_t oldest = *std::min_element(kept.steps.begin(), kept.steps.end());
+  std::erase_if(kept_, [&](const auto& entry) {
+    const Kept& other = *entry.second;
+    return !other.receives && other.timeline == kept.timeline &&
+           *std::max_element(other.steps.begin(), other.steps.end()) < oldest;
+  });
 }
 
 void ReplicaServer::forget(int rank) {
@@ -196,6 +219,7 @@ void ReplicaServer::forget(int rank) {
   const auto kept = kept_.find(rank);
   if (kept == kept_.end()) return;
   for (SlotWriter& slot : kept->second->slots) slot.empty();
+  kept->second->steps.assign(kept->second->slots.size(), -1);
 }
 
 std::vector<ReplicaServer::Found> ReplicaServer::all() const {

@@ -41,6 +41,9 @@ class ReplicaServer {
   struct Kept {
     SnapshotMemory memory{1};
     std::vector<SlotWriter> slots;
+    std::vector<std::int64_t> steps;  // what each slot holds; -1: nothing
+    std::string timeline;             // of these steps
+    bool receives = false;
   };
   struct Session {
     explicit Session(comm::Connection connection) : stream(std::move(connection)) {}
@@ -60,6 +63,9 @@ class ReplicaServer {
   void handle(int rank, ReplicaStream& stream, const ReplicaMessage& message);
   void keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest);
   void forget(int rank);
+  // Gives back what no state can need any more: replicas of other ranks that are older than both of these, whose rank has given
+  // up the older steps, too. They lie here since the ranks changed their hosts.
+  void give_back_older_than(const Kept& kept);
   std::vector<Found> all() const;
 
   const Options options_;
@@ -69,7 +75,7 @@ class ReplicaServer {
   mutable std::mutex mutex_;
   bool stop_ = false;
   std::shared_ptr<const SnapshotMemory> own_;
-  std::map<int, std::shared_ptr<Kept>> kept_;         // by rank
+  std::map<int, std::shared_ptr<Kept>> kept_;         // by rank; their steps change under the mutex
   std::map<int, std::unique_ptr<Session>> sessions_;  // by rank; the thread of run() alone changes the map
   std::thread thread_;
 };
