@@ -63,8 +63,9 @@ class ReplicaServer {
   void handle(int rank, ReplicaStream& stream, const ReplicaMessage& message);
   void keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest);
   void forget(int rank);
-  // Gives back what no state can need any more: replicas of other ranks that are older than both of these, whose rank has given
-  // up the older steps, too. They lie here since the ranks changed their hosts.
+  // Drops replicas of other ranks whose steps are all older than those of `kept`. A rank keeps its two newest snapshots, so the
+  // rank of `kept` no longer has such an old step, and no state of that step is complete. Such replicas are left from ranks that
+  // now send to another host. The caller holds the mutex.
   void give_back_older_than(const Kept& kept);
   std::vector<Found> all() const;
 
