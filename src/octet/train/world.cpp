@@ -121,6 +121,7 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
                                        .lost = lost,
                                        .broken_links = [this, ranks] { return broken_links(ranks); }});
   });
+  telemetry::own_page().unreachable = 0;  // a link that was only slow has nothing to do with a later failure
 }
 
 std::string World::broken_links(const std::vector<int>& ranks) const {
