@@ -50,6 +50,9 @@ void move_earlier_attempts(const fs::path& to, const fs::path& folder) {
     make_folders(to / "attempts");
     move_to(to / "attempts", attempts.path_of(attempt.number));
   }
+  for (const fs::path& changed : {to / "attempts", folder / "attempts"}) {
+    if (path_exists(changed)) sync_directory(changed);
+  }
 }
 
 // A name that is not taken yet.
