@@ -55,7 +55,7 @@ TEST_F(Unreadable, WhatPassesCostsNothing) {
         "open *step-00000008/manifest.json 1 EINTR", "read *step-00000008/manifest.json 1 EIO",
         "open *step-00000008/rank-00000.safetensors 1 ESTALE", "read *step-00000008/rank-00000.safetensors 5-6 EIO",
         "read *step-00000008/rank-00000.safetensors 70+ short", "open */corpus.idx 1 ESTALE", "open */corpus.bin 1 EIO",
-        "read */corpus.json 1 EIO", "read */corpus.bin 3-4 EIO"}) {
+        "read */corpus.json 1 EIO", "read */corpus.bin 3-4 EIO", "read */corpus.checked 1 EIO"}) {
     SCOPED_TRACE(rule);
     fs::remove_all(run_ / "again");
     fs::copy(run_ / "out", run_ / "again", fs::copy_options::recursive);

@@ -256,18 +256,23 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
 bool Corpus::verify_once() const {
   if (!info_) return false;
   namespace fs = std::filesystem;
-  std::string now;
   std::vector<std::pair<fs::path, std::string>> files = {{paths_.bin, info_->bin_xxh3}, {paths_.idx, info_->idx_xxh3}};
   if (loss_ && info_->loss)
     files.insert(files.end(), {{paths_.loss_bin, info_->loss->bin_xxh3}, {paths_.loss_idx, info_->loss->idx_xxh3}});
-  for (const auto& [path, sum] : files) {
-    std::error_code error;
-    const auto time = fs::last_write_time(path, error);
-    now +=
-        concat(path.filename().string(), " ", fs::file_size(path, error), " ", time.time_since_epoch().count(), " ", sum, "\n");
-    demand(!error, ExitCode::data, path.string(), ": ", error.message());
-  }
-  if (path_exists(paths_.checked) && read_file(paths_.checked) == now) return true;
+  const auto describe = [&] {
+    std::string text;
+    for (const auto& [path, sum] : files) {
+      std::error_code no_time, no_size;
+      const auto time = fs::last_write_time(path, no_time);
+      const auto size = fs::file_size(path, no_size);
+      if (const std::error_code error = no_time ? no_time : no_size)
+        throw SystemError(ExitCode::data, concat(path.string(), ": ", error.message()), error.value());
+      text += concat(path.filename().string(), " ", size, " ", time.time_since_epoch().count(), " ", sum, "\n");
+    }
+    return text;
+  };
+  const std::string now = retry(retry_s_, describe);
+  if (retry(retry_s_, [&] { return path_exists(paths_.checked) && read_file(paths_.checked) == now; })) return true;
   constexpr std::int64_t kLong = std::int64_t{4} << 30;  // a few seconds
   if (bin_bytes() > kLong)
     log_info(concat(paths_.bin.string(), ": verifying the checksum of ",
