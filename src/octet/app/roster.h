@@ -51,20 +51,20 @@ class AttemptVerdict {
   int code() const { return code_; }
   const std::string& what() const { return what_; }
   // -1 if no node is to blame, as when several nodes cannot read the storage. Of the two ends of a broken link it is the one with
-  // more broken links, or the later one, so that the same end is blamed again and the first node keeps its ranks.
+  // more broken links. If both have as many it is the node with the higher number, so that the same end is blamed again.
   int node() const;
   Cause cause() const { return cause_; }
 
  private:
   enum class Weight : std::uint8_t { none, misses_peer, broken_link, lost_node, failed, failed_for_a_cause, stalled };
+  void weigh(Weight weight, int node, int code, std::string_view what, Cause cause = Cause::unknown);
+
   Weight weight_ = Weight::none;
   int code_ = 0, node_ = -1;
   Cause cause_ = Cause::unknown;
   std::string what_;
-  std::set<int> without_storage_;             // the nodes that could not read
+  std::set<int> without_storage_;               // the nodes that could not read
   std::set<std::pair<int, int>> broken_links_;  // the lower node first
-
-  void weigh(Weight weight, int node, int code, std::string_view what, Cause cause = Cause::unknown);
 };
 
 // The mesh of a run, as far as the number of ranks can change it.
