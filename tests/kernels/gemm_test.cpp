@@ -80,8 +80,9 @@ class GemmTest : public ::testing::TestWithParam<const kernels::cpu::TileKernel*
     return {.values = random(dtype, layout == Layout::k_last ? Shape{rows, k} : Shape{k, rows}, subject), .layout = layout};
   }
 
-  GemmOperand fp8_operand(Fp8Format format, ScaleTile tile, std::int64_t rows, std::int64_t k, std::uint32_t subject) {
-    GemmOperand x = operand(dtype_of(format), rows, k, Layout::k_last, subject);
+  GemmOperand fp8_operand(Fp8Format format, ScaleTile tile, std::int64_t rows, std::int64_t k, std::uint32_t subject,
+                          Layout layout = Layout::k_last) {
+    GemmOperand x = operand(dtype_of(format), rows, k, layout, subject);
     x.tile = tile;
     x.scale_inv = random(scale_dtype(tile), scale_shape(tile, rows, k), subject + 100);
     if (tile != ScaleTile::mx_1x32) {
@@ -276,6 +277,22 @@ TEST_P(GemmTest, EveryScaleTile) {
           EXPECT_TRUE(agrees(op, expected, k))
               << "tiles " << static_cast<int>(tiles.a) << " " << static_cast<int>(tiles.b) << " " << name_of(result);
         }
+      }
+    }
+  }
+}
+
+// Codes with one scale may have K first, in either operand and both formats.
+TEST_P(GemmTest, CodesWithKFirst) {
+  const std::int64_t m = 140, n = 133, k = 560;  // two chunks of K; every last tile is not full
+  for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+    for (const Layout la : {Layout::k_last, Layout::k_first}) {
+      for (const Layout lb : {Layout::k_last, Layout::k_first}) {
+        Gemm op{.a = fp8_operand(format, ScaleTile::tensor, m, k, 5, la),
+                .b = fp8_operand(Fp8Format::e4m3, ScaleTile::tensor, n, k, 6, lb),
+                .d = zeros(DType::f32, {m, n})};
+        gemm(stream(), scratch(), op);
+        EXPECT_TRUE(agrees(op, reference(op), k)) << "layouts " << static_cast<int>(la) << static_cast<int>(lb);
       }
     }
   }
@@ -558,9 +575,20 @@ TEST_P(GemmTest, RefusesWhatNoDeviceMultiplies) {
           "differ in K");
   refuses({.a = operand(DType::f32, 64, 128, Layout::k_last, 29), .b = operand(DType::f32, 128, 128, Layout::k_last, 29), .d = d},
           "[64, 128]");
-  GemmOperand first = fp8(ScaleTile::tensor);
+  GemmOperand first = fp8(ScaleTile::row);
   first.layout = Layout::k_first;
-  refuses({.a = first, .b = fp8(ScaleTile::tensor), .d = d}, "K last");
+  refuses({.a = first, .b = fp8(ScaleTile::row), .d = d}, "K last");
+}
+
+TEST(GemmMeta, RefusesCodesWithKFirstForAGpu) {
+  const auto device = make_meta_device(DeviceKind::cuda);
+  const auto stream = device->make_stream();
+  Arena scratch(*device, MemoryCategory::workspace, 0);
+  const GemmOperand a{.values = {nullptr, DType::f8_e4m3, {128, 128}}, .scale_inv = {nullptr, DType::f32, {1}}};
+  GemmOperand b = a;
+  b.layout = Layout::k_first;
+  const Gemm op{.a = a, .b = b, .d = {nullptr, DType::f32, {128, 128}}};
+  EXPECT_TRUE(testing::contains(testing::error_of(ExitCode::internal, [&] { gemm(*stream, scratch, op); }), "K last on cuda"));
 }
 
 }  // namespace

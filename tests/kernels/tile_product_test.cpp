@@ -26,10 +26,14 @@ using testing::kEmulatedTiles;
 using Kind = TileOperand::Kind;
 using Packer = kernels::cpu::TilePacker<testing::EmulatedTiles>;
 
-constexpr Kind kKinds[] = {Kind::bf16_k_last, Kind::bf16_k_first, Kind::e4m3, Kind::e5m2};
+constexpr Kind kKinds[] = {Kind::bf16_k_last, Kind::bf16_k_first, Kind::e4m3, Kind::e4m3_k_first, Kind::e5m2, Kind::e5m2_k_first};
 
-bool is_code(Kind kind) { return kind == Kind::e4m3 || kind == Kind::e5m2; }
-Fp8Format format_of(Kind kind) { return kind == Kind::e4m3 ? Fp8Format::e4m3 : Fp8Format::e5m2; }
+bool is_code(Kind kind) { return kind != Kind::bf16_k_last && kind != Kind::bf16_k_first; }
+bool is_k_first(Kind kind) { return kind == Kind::bf16_k_first || kind == Kind::e4m3_k_first || kind == Kind::e5m2_k_first; }
+bool has_scales(Kind kind) { return kind == Kind::e4m3 || kind == Kind::e5m2; }
+Fp8Format format_of(Kind kind) {
+  return kind == Kind::e4m3 || kind == Kind::e4m3_k_first ? Fp8Format::e4m3 : Fp8Format::e5m2;
+}
 
 // An operand whose memory ends where its last element ends, so that AddressSanitizer sees a read beyond it.
 struct Values {
@@ -43,11 +47,11 @@ struct Values {
   TileOperand operand() const {
     return {.kind = kind,
             .data = is_code(kind) ? static_cast<const void*>(codes.data()) : halves.data(),
-            .stride = kind == Kind::bf16_k_first ? rows : k,
+            .stride = is_k_first(kind) ? rows : k,
             .scales = scales.empty() ? nullptr : scales.data()};
   }
   double at(std::int64_t row, std::int64_t i) const {
-    const auto index = static_cast<std::size_t>(kind == Kind::bf16_k_first ? i * rows + row : row * k + i);
+    const auto index = static_cast<std::size_t>(is_k_first(kind) ? i * rows + row : row * k + i);
     if (!is_code(kind)) return static_cast<float>(BFloat16::from_bits(halves[index]));
     const double scale = scales.empty() ? 1.0 : scales[static_cast<std::size_t>(row * steps() + i / 32)];
     return decode_fp8(format_of(kind), codes[index]) * scale;
@@ -61,7 +65,7 @@ Values random_values(Kind kind, std::int64_t rows, std::int64_t k, std::uint32_t
   for (std::int64_t i = 0; i < rows * k; ++i) {
     const std::uint64_t word = rng.word64(static_cast<std::uint64_t>(i));
     if (is_code(kind)) {
-      x.codes.push_back(static_cast<std::uint8_t>(word % (kind == Kind::e4m3 ? 0x7F : 0x7C) | ((word >> 32) & 0x80)));
+      x.codes.push_back(static_cast<std::uint8_t>(word % (format_of(kind) == Fp8Format::e4m3 ? 0x7F : 0x7C) | ((word >> 32) & 0x80)));
     } else {
       const double value = (static_cast<double>(word >> 11) * 0x1p-52 - 1) * std::exp2(static_cast<double>(word % 16) - 8);
       x.halves.push_back(BFloat16(static_cast<float>(value)).bits);
@@ -99,15 +103,22 @@ std::vector<float> product(const TileKernel& kernel, const Values& a, const Valu
   return result;
 }
 
+// The 32 codes from `first` on.
+Packer::Halves decoded(Kind kind, int first) {
+  Packer::Halves codes;
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint16_t>(first + i);
+  auto pairs = reinterpret_cast<Packer::Pairs>(codes);
+  kind == Kind::e4m3 ? Packer::decode<Kind::e4m3>(pairs) : Packer::decode<Kind::e5m2>(pairs);
+  return reinterpret_cast<Packer::Halves>(pairs);
+}
+
 TEST(TilePacking, DecodesEveryCodeExactly) {
   for (const Kind kind : {Kind::e4m3, Kind::e5m2}) {
     for (int first = 0; first < 256; first += 32) {
-      Packer::Codes codes;
-      for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>(first + i);
-      Packer::Halves bits;
-      kind == Kind::e4m3 ? Packer::decode<Kind::e4m3>(codes, bits) : Packer::decode<Kind::e5m2>(codes, bits);
+      const Packer::Halves bits = decoded(kind, first);
       for (int i = 0; i < 32; ++i) {
-        const float value = static_cast<float>(BFloat16::from_bits(bits[i])), expected = decode_fp8(format_of(kind), codes[i]);
+        const float value = static_cast<float>(BFloat16::from_bits(bits[i]));
+        const float expected = decode_fp8(format_of(kind), static_cast<std::uint8_t>(first + i));
         EXPECT_TRUE(std::isnan(expected) ? std::isnan(value)
                                          : std::bit_cast<std::uint32_t>(value) == std::bit_cast<std::uint32_t>(expected))
             << "code " << first + i << " of format " << static_cast<int>(kind) << ": " << value << ", not " << expected;
@@ -122,13 +133,10 @@ TEST(TilePacking, AppliesEveryScaleExactly) {
     const float scale = decode_e8m0(static_cast<std::uint8_t>(code));
     for (const Kind kind : {Kind::e4m3, Kind::e5m2}) {
       for (int first = 0; first < 256; first += 32) {
-        Packer::Codes codes;
-        for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>(first + i);
-        Packer::Halves bits;
-        kind == Kind::e4m3 ? Packer::decode<Kind::e4m3>(codes, bits) : Packer::decode<Kind::e5m2>(codes, bits);
+        const Packer::Halves bits = decoded(kind, first);
         const auto check = [&](const Packer::Halves& scaled, const char* way) {
           for (int i = 0; i < 32; ++i) {
-            const float expected = decode_fp8(format_of(kind), codes[i]) * scale;
+            const float expected = decode_fp8(format_of(kind), static_cast<std::uint8_t>(first + i)) * scale;
             const float value = static_cast<float>(BFloat16::from_bits(scaled[i]));
             const bool tiny = std::abs(expected) < 0x1p-126f && std::abs(value) < 0x1p-126f;
             ASSERT_TRUE(tiny || value == expected || (std::isnan(value) && std::isnan(expected)))
@@ -159,8 +167,8 @@ TEST(TileProduct, AgreesWithF64) {
     for (const Kind kind_a : kKinds) {
       for (const Kind kind_b : kKinds) {
         subject += 2;
-        const Values a = random_values(kind_a, size.m, size.k, subject, is_code(kind_a) && subject % 4 == 0);
-        const Values b = random_values(kind_b, size.n, size.k, subject + 1, is_code(kind_b) && subject % 3 == 0);
+        const Values a = random_values(kind_a, size.m, size.k, subject, has_scales(kind_a) && subject % 4 == 0);
+        const Values b = random_values(kind_b, size.n, size.k, subject + 1, has_scales(kind_b) && subject % 3 == 0);
         const std::vector<float> sums = product(kEmulatedTiles, a, b);
         for (std::int64_t i = 0; i < size.m; ++i) {
           for (std::int64_t j = 0; j < size.n; ++j) {
@@ -220,7 +228,7 @@ TEST(TileProduct, HardwareEqualsEmulation) {
     for (const Kind kind_b : kKinds) {
       for (const std::int64_t k : {1, 32, 77, 512}) {
         subject += 2;
-        compare(random_values(kind_a, 50, k, subject, is_code(kind_a)), random_values(kind_b, 37, k, subject + 1));
+        compare(random_values(kind_a, 50, k, subject, has_scales(kind_a)), random_values(kind_b, 37, k, subject + 1));
       }
     }
   }

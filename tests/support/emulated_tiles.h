@@ -12,6 +12,10 @@ namespace octet::testing {
 
 class EmulatedTiles {
  public:
+  template <class Codes>
+  static void interleave(const std::uint8_t* a, const std::uint8_t* b, Codes& out) {
+    for (int i = 0; i < 32; ++i) out[i] = i % 2 == 0 ? a[i / 2] : b[i / 2];
+  }
   template <class Codes, class Halves>
   static void widen(const Codes& codes, Halves& out) {
     for (int i = 0; i < 32; ++i) out[i] = codes[i];

@@ -21,10 +21,11 @@ bool may_multiply(ScaleTile a, ScaleTile b) {
   return a == b;
 }
 
-void check_operand(const char* name, const GemmOperand& x) {
+void check_operand(const char* name, const GemmOperand& x, DeviceKind target) {
   require(x.values.shape.rank() == 2, "gemm: ", name, " has shape ", x.values.shape, ", not two dims");
   if (!is_fp8(x.values.dtype)) return;
-  require(x.layout == GemmOperand::Layout::k_last, "gemm: FP8 operand ", name, " must have K last");
+  require(reads(target, x), "gemm: FP8 operand ", name, " with tile ", name_of(x.tile), " must have K last on ",
+          octet::name_of(target));
   const Shape expected = scale_shape(x.tile, x.rows(), x.k());
   require(x.scale_inv.elements() == expected.elements() && x.scale_inv.contiguous(), "gemm: ", name, " ", x.values.shape,
           " has scales of shape ", x.scale_inv.shape, ", not ", expected);
@@ -32,9 +33,9 @@ void check_operand(const char* name, const GemmOperand& x) {
           " for tile ", name_of(x.tile));
 }
 
-void check(const Gemm& op) {
-  check_operand("a", op.a);
-  check_operand("b", op.b);
+void check(const Gemm& op, DeviceKind target) {
+  check_operand("a", op.a, target);
+  check_operand("b", op.b, target);
   const DType a = op.a.values.dtype, b = op.b.values.dtype, d = op.d.dtype;
   require(a == b || (is_fp8(a) && is_fp8(b)), "gemm: operands of ", octet::name_of(a), " and ", octet::name_of(b));
   require(is_fp8(a) || a == DType::bf16 || a == DType::f32 || a == DType::f64, "gemm: operands of ", octet::name_of(a));
@@ -147,7 +148,7 @@ GemmPlan plan_gemm(const Gemm& op) {
 }
 
 void gemm(Stream& stream, Arena& scratch, const Gemm& op) {
-  check(op);
+  check(op, stream.target());
   const GemmPlan plan = plan_gemm(op);
   stream.count(profile_name(op), work_of(op, plan));
   if (plan.tiles() == 0) return;

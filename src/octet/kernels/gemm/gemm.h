@@ -14,7 +14,7 @@ namespace octet::kernels {
 struct GemmOperand {
   Tensor values;  // [rows, K] FP8 codes, BF16, F32 or F64; [K, rows] if `layout` is k_first
   enum class Layout : std::uint8_t { k_last, k_first };
-  Layout layout = Layout::k_last;  // FP8 requires k_last, because Hopper's FP8 GEMMs do
+  Layout layout = Layout::k_last;  // of FP8 codes: see reads()
   Tensor scale_inv = {};           // FP8 only: scales for `tile`, see tensor/quantized.h
   ScaleTile tile = ScaleTile::tensor;
 
@@ -24,12 +24,22 @@ struct GemmOperand {
 
 // An operand that is the transpose of a tensor of values. Nothing is copied.
 inline GemmOperand transposed_values(const Tensor& x) { return {.values = x, .layout = GemmOperand::Layout::k_first}; }
-// The rowwise (scaled along columns) or transposed (scaled along rows) part of a quantised tensor as an operand.
+// The rowwise (scaled along columns) or columnwise (scaled along rows) codes of a quantised tensor as an operand.
 inline GemmOperand row_operand(const Quantized& q) {
   return {.values = q.rowwise, .scale_inv = q.rowwise_scale_inv, .tile = q.tile};
 }
 inline GemmOperand transposed_operand(const Quantized& q) {
+  if (q.rowwise_serves_both())
+    return {.values = q.rowwise, .layout = GemmOperand::Layout::k_first, .scale_inv = q.rowwise_scale_inv, .tile = q.tile};
   return {.values = q.columnwise, .scale_inv = q.columnwise_scale_inv, .tile = q.tile};
+}
+
+// Whether a device's GEMMs read codes with K first if these have one scale, so that nobody has to transpose them. Hopper's do not.
+constexpr bool reads_codes_k_first(DeviceKind target) { return target == DeviceKind::cpu; }
+// Whether a device's GEMMs read an operand in its layout.
+constexpr bool reads(DeviceKind target, const GemmOperand& x) {
+  const bool any_layout = size_of(x.values.dtype) > 1 || (x.tile == ScaleTile::tensor && reads_codes_k_first(target));
+  return any_layout || x.layout == GemmOperand::Layout::k_last;
 }
 
 struct Gemm {

@@ -16,9 +16,15 @@ namespace {
 
 using Layout = GemmOperand::Layout;
 
-// Decodes a part of an FP8 operand to FP32 [rows, length]. For tensor and row tiles, scales are not applied.
+// Decodes a part of an FP8 operand to FP32, [rows, length], or [length, rows] if K is first. For tensor and row tiles, scales are
+// not applied.
 template <Fp8Format kFormat>
 void decode_fp8(const GemmOperand& x, const Part& part, float* out) {
+  if (x.layout == Layout::k_first) {
+    for (std::int64_t k = part.k; k < part.k + part.length; ++k, out += part.rows)
+      decode_values<kFormat>(out, x.values.as_bytes() + k * x.values.row_stride + part.row, part.rows);
+    return;
+  }
   for (std::int64_t row = part.row; row < part.row + part.rows; ++row, out += part.length) {
     const std::uint8_t* codes = x.values.as_bytes() + row * x.values.row_stride + part.k;
     const std::int64_t width = tile_width(x.tile);

@@ -32,10 +32,10 @@ TileOperand tile_operand(const GemmOperand& x, const Part& part, float* memory) 
                      .stride = x.values.row_stride};
   switch (x.values.dtype) {
     case DType::f8_e4m3:
-      result.kind = TileOperand::Kind::e4m3;
+      result.kind = k_last ? TileOperand::Kind::e4m3 : TileOperand::Kind::e4m3_k_first;
       break;
     case DType::f8_e5m2:
-      result.kind = TileOperand::Kind::e5m2;
+      result.kind = k_last ? TileOperand::Kind::e5m2 : TileOperand::Kind::e5m2_k_first;
       break;
     default:
       result.kind = k_last ? TileOperand::Kind::bf16_k_last : TileOperand::Kind::bf16_k_first;

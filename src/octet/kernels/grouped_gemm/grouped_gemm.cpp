@@ -1,5 +1,7 @@
 #include "octet/kernels/grouped_gemm/grouped_gemm.h"
 
+#include <utility>
+
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/gemm/gemm_plan.h"
 #include "octet/kernels/gemm/gemm_scratch.h"
@@ -20,14 +22,15 @@ void check_groups(const RowGroups& groups) {
     require(x->dtype == DType::i32, "grouped_gemm: groups are I32, got ", octet::name_of(x->dtype));
 }
 
-void check_scales(const char* name, const GemmOperand& x, const Shape& expected) {
+void check_codes(const char* name, const GemmOperand& x, const Shape& expected, DeviceKind target) {
   if (!is_fp8(x)) return;
-  require(x.layout == GemmOperand::Layout::k_last, "grouped_gemm: FP8 operand ", name, " must have K last");
+  require(reads(target, x), "grouped_gemm: FP8 operand ", name, " with tile ", name_of(x.tile), " must have K last on ",
+          octet::name_of(target));
   require(x.scale_inv.dtype == scale_dtype(x.tile) && x.scale_inv.elements() == expected.elements(), "grouped_gemm: ", name, " ",
           x.values.shape, " has scales ", x.scale_inv.shape, ", not ", expected);
 }
 
-void check(const GroupedGemmM& op) {
+void check(const GroupedGemmM& op, DeviceKind target) {
   check_groups(op.groups);
   require(static_cast<std::int64_t>(op.b.size()) == op.groups.size(), "grouped_gemm: ", op.b.size(), " operands b of ",
           op.groups.size(), " groups");
@@ -36,24 +39,24 @@ void check(const GroupedGemmM& op) {
           op.a.values.shape, ", not [", rows, ", ", k, "] with K last");
   require(op.d.shape == Shape({rows, n}), "grouped_gemm: d ", op.d.shape, ", not [", rows, ", ", n, "]");
   require(op.factor == 1.0f || !is_fp8(op.a), "grouped_gemm: FP8 operands have scales, and no factor");
-  check_scales("a", op.a, rowwise_scale_shape(op.a.tile, rows, k, op.groups.size()));
+  check_codes("a", op.a, rowwise_scale_shape(op.a.tile, rows, k, op.groups.size()), target);
   for (const GemmOperand& b : op.b) {
     require(b.values.shape == op.b.front().values.shape && b.layout == op.b.front().layout && b.tile == op.b.front().tile &&
                 b.values.dtype == op.b.front().values.dtype,
             "grouped_gemm: operands b differ");
-    check_scales("b", b, scale_shape(b.tile, n, k));
+    check_codes("b", b, scale_shape(b.tile, n, k), target);
   }
 }
 
-void check(const GroupedGemmK& op) {
+void check(const GroupedGemmK& op, DeviceKind target) {
   check_groups(op.groups);
   const std::int64_t rows = op.groups.rows();
   require(static_cast<std::int64_t>(op.d.size()) == op.groups.size(), "grouped_gemm: ", op.d.size(), " results of ",
           op.groups.size(), " groups");
   require(op.a.k() == rows && op.b.k() == rows, "grouped_gemm: a ", op.a.values.shape, " and b ", op.b.values.shape, " along ",
           rows, " rows");
-  check_scales("a", op.a, columnwise_scale_shape(op.a.tile, rows, op.a.rows(), op.groups.size()));
-  check_scales("b", op.b, columnwise_scale_shape(op.b.tile, rows, op.b.rows(), op.groups.size()));
+  check_codes("a", op.a, columnwise_scale_shape(op.a.tile, rows, op.a.rows(), op.groups.size()), target);
+  check_codes("b", op.b, columnwise_scale_shape(op.b.tile, rows, op.b.rows(), op.groups.size()), target);
   const Shape expected{op.a.rows(), op.b.rows()};
   for (const Tensor& d : op.d) {
     require(d.shape == expected && d.row_stride == op.d.front().row_stride && d.dtype == op.d.front().dtype, "grouped_gemm: d ",
@@ -108,7 +111,7 @@ ScaleTile tile_of_b(const GroupedGemmK& op) { return op.b.tile; }
 
 template <class Op>
 void run(Stream& stream, Arena& scratch, const Op& op, std::size_t scales) {
-  check(op);
+  check(op, stream.target());
   stream.count(profile_name(op.a, tile_of_b(op), op.accumulation), work_of(op));
   const ArenaScope scope(scratch);
   const Gemm largest = product_of(op, whole(op.groups), op.groups.rows());
@@ -129,8 +132,13 @@ void run(Stream& stream, Arena& scratch, const Op& op, std::size_t scales) {
 Tensor rows_of(const Tensor& x, const GroupPart& part, std::int64_t rows) { return x.slice_rows(part.first, part.first + rows); }
 
 GemmOperand part_along_k(const GemmOperand& x, const GroupPart& part, std::int64_t rows) {
-  if (x.layout == GemmOperand::Layout::k_first) return transposed_values(rows_of(x.values, part, rows));
-  return transposed_operand(group_of({.tile = x.tile, .columnwise = x.values, .columnwise_scale_inv = x.scale_inv}, part, rows));
+  if (!is_fp8(x)) return transposed_values(rows_of(x.values, part, rows));
+  Quantized codes{.tile = x.tile, .columnwise = x.values, .columnwise_scale_inv = x.scale_inv};
+  if (x.layout == GemmOperand::Layout::k_first) {
+    std::swap(codes.rowwise, codes.columnwise);
+    codes.rowwise_scale_inv = x.scale_inv;
+  }
+  return transposed_operand(group_of(codes, part, rows));
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmM& op);
 // A group without rows has the product 0.
 struct GroupedGemmK {
   RowGroups groups;
-  GemmOperand a, b;  // [M, R] and [N, R]: columnwise codes, or values [R, M] and [R, N] with K first. Scales: the tensor tile
-                     // has [G], the row tile [G, M] and [G, N], finer tiles those of columnwise codes of all R rows
+  GemmOperand a, b;  // [M, R] and [N, R]: columnwise codes, or values or codes [R, M] and [R, N] with K first. Scales: the
+                     // tensor tile has [G], the row tile [G, M] and [G, N], finer tiles those of columnwise codes of all R rows
   std::vector<Tensor> d;    // [M, N] of each group, BF16, F32 or F64
   bool accumulate = false;  // adds to D, which otherwise is overwritten
   Accumulation accumulation = Accumulation::precise;

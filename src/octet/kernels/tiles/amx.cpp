@@ -24,6 +24,12 @@ class AmxTiles {
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
 
+  template <class Codes>
+  [[gnu::always_inline]] static void interleave(const std::uint8_t* a, const std::uint8_t* b, Codes& out) {
+    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
+    const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
+    out = reinterpret_cast<Codes>(_mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high)));
+  }
   template <class Codes, class Halves>
   [[gnu::always_inline]] static void widen(const Codes& codes, Halves& out) {
     out = reinterpret_cast<Halves>(_mm512_cvtepu8_epi16(reinterpret_cast<__m256i>(codes)));

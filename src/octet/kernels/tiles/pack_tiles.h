@@ -2,6 +2,7 @@
 // tiles of B it is a pair of k, and so holds one pair of each of 16 rows.
 //
 // `Tiles` has the instructions that g++'s vectors lack:
+//   Tiles::interleave(a, b, out)  a[0], b[0], a[1], b[1], ... of 16 bytes each
 //   Tiles::widen(codes, out)      32 bytes as 32 uint16
 //   Tiles::look_up(table, i, out) table[i % 32] for each of 32 uint16
 // Everything here is a template over this set of instructions, so that each file that includes this header has its own functions
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "octet/kernels/tiles/tile_kernel.h"
 
@@ -20,7 +22,7 @@ struct TilePacker {
   using Kind = TileOperand::Kind;
   typedef std::uint8_t Codes __attribute__((vector_size(32)));
   typedef std::uint16_t Halves __attribute__((vector_size(64)));  // 32 BF16
-  typedef std::uint16_t HalfRow __attribute__((vector_size(32)));
+  typedef std::uint16_t HalfLine __attribute__((vector_size(32)));
   typedef std::uint32_t Pairs __attribute__((vector_size(64)));  // 16 pairs of BF16, the lower k in the lower half
 
   static constexpr std::int64_t kTileElements = kTileRows * kTileK;
@@ -31,10 +33,18 @@ struct TilePacker {
     std::memcpy(&out, from, sizeof out);
   }
 
-  // Magnitudes up to 31, among them all subnormals, as bits of BF16. Larger magnitudes are normal numbers.
+  static constexpr bool k_first(Kind kind) {
+    return kind == Kind::bf16_k_first || kind == Kind::e4m3_k_first || kind == Kind::e5m2_k_first;
+  }
+  static constexpr bool is_bf16(Kind kind) { return kind == Kind::bf16_k_last || kind == Kind::bf16_k_first; }
+  static constexpr bool is_e4m3(Kind kind) { return kind == Kind::e4m3 || kind == Kind::e4m3_k_first; }
   template <Kind kKind>
-  static constexpr auto kSmall = [] {
-    constexpr int kBias = kKind == Kind::e4m3 ? 7 : 15, kMantissaBits = kKind == Kind::e4m3 ? 3 : 2;
+  using Element = std::conditional_t<is_bf16(kKind), std::uint16_t, std::uint8_t>;
+
+  // Magnitudes up to 31, among them all subnormals, as bits of BF16. Larger magnitudes are normal numbers.
+  template <bool kE4m3>
+  static constexpr auto small_magnitudes() {
+    constexpr int kBias = kE4m3 ? 7 : 15, kMantissaBits = kE4m3 ? 3 : 2;
     struct {
       std::uint16_t bits[32];
     } result{};
@@ -50,24 +60,25 @@ struct TilePacker {
       result.bits[magnitude] = static_cast<std::uint16_t>((exponent - kBias + 127) << 7 | mantissa << (7 - kMantissaBits));
     }
     return result;
-  }();
+  }
 
-  // The bits of a BF16 of each code, exactly.
+  // Replaces each code, one in each half, by the bits of a BF16, exactly.
   template <Kind kKind>
-  [[gnu::always_inline]] static void decode(const Codes& codes, Halves& out) {
-    constexpr bool kE4m3 = kKind == Kind::e4m3;
+  [[gnu::always_inline]] static void decode(Pairs& x) {
+    constexpr bool kE4m3 = is_e4m3(kKind);
     constexpr std::uint16_t kShift = kE4m3 ? 4 : 5, kRebias = (127 - (kE4m3 ? 7 : 15)) << 7, kLargest = kE4m3 ? 0x7E : 0x7B;
-    Halves all{}, table, small{};
-    Tiles::widen(codes, all);
+    static constexpr auto kSmall = small_magnitudes<kE4m3>();
+    const Halves all = reinterpret_cast<Halves>(x);
+    Halves table, small{};
     const Halves magnitude = all & 0x7F;
-    load(&kSmall<kKind>, table);
+    load(&kSmall, table);
     Tiles::look_up(table, magnitude, small);
     const Halves large = (magnitude << kShift) + kRebias;
     const Halves is_large = reinterpret_cast<Halves>(magnitude > std::uint16_t{31});
     const Halves bits = (large & is_large) | (small & ~is_large);
     // Infinity has no mantissa, and NaN keeps that of its code, which is not 0.
     const Halves special = reinterpret_cast<Halves>(magnitude > kLargest) & std::uint16_t{0x7F80};
-    out = bits | special | ((all & 0x80) << 8);
+    x = reinterpret_cast<Pairs>(bits | special | ((all & 0x80) << 8));
   }
 
   // Finite codes lie between 2^-16 and 2^16, so these factors lead to normal numbers.
@@ -120,62 +131,57 @@ struct TilePacker {
     exchange<8>(rows);
   }
 
-  template <class Vector>
-  static void load_some(const void* from, std::int64_t bytes, Vector& out) {
-    out = Vector{};
-    const auto all = static_cast<std::int64_t>(sizeof out);
-    if (bytes > 0) std::memcpy(&out, from, static_cast<std::size_t>(bytes < all ? bytes : all));
-  }
-
   // The 16 vectors of a tile that lies within the operand: rows, or pairs of k if K is first. `from` is its first element.
   template <Kind kKind>
-  [[gnu::always_inline]] static void load_tile(const void* from, std::int64_t stride, const float* scales,
-                                               std::int64_t scales_stride, Pairs* out) {
+  [[gnu::always_inline]] static void load_tile(const Element<kKind>* from, std::int64_t stride, Pairs* out) {
     for (std::int64_t i = 0; i < 16; ++i) {
-      if constexpr (kKind == Kind::bf16_k_first) {
-        const std::uint16_t* const line = static_cast<const std::uint16_t*>(from) + 2 * i * stride;
-        HalfRow low, high;
+      const Element<kKind>* const line = from + (k_first(kKind) ? 2 * i : i) * stride;
+      if constexpr (kKind == Kind::bf16_k_last) {
+        load(line, out[i]);
+      } else if constexpr (kKind == Kind::bf16_k_first) {
+        HalfLine low, high;
         load(line, low);
         load(line + stride, high);
         out[i] = __builtin_convertvector(low, Pairs) | (__builtin_convertvector(high, Pairs) << 16);
-      } else if constexpr (kKind == Kind::bf16_k_last) {
-        load(static_cast<const std::uint16_t*>(from) + i * stride, out[i]);
       } else {
-        Codes codes;
-        Halves values;
-        load(static_cast<const std::uint8_t*>(from) + i * stride, codes);
-        decode<kKind>(codes, values);
-        if (scales) times(values, scales[i * scales_stride]);
-        out[i] = reinterpret_cast<Pairs>(values);
+        Codes codes{};
+        if constexpr (k_first(kKind)) {
+          Tiles::interleave(line, line + stride, codes);
+        } else {
+          load(line, codes);
+        }
+        Halves all{};
+        Tiles::widen(codes, all);
+        out[i] = reinterpret_cast<Pairs>(all);
+        decode<kKind>(out[i]);
       }
     }
   }
 
-  // The same for a tile that reaches beyond the operand, where it is 0, or that has a scale for which moves_exponent does not
-  // hold.
+  // The same for a tile that reaches beyond the operand, where it is 0.
   template <Kind kKind>
-  [[gnu::noinline]] static void load_edge(const void* from, std::int64_t stride, const float* scales, std::int64_t scales_stride,
-                                          std::int64_t rows, std::int64_t length, Pairs* out) {
-    for (std::int64_t i = 0; i < 16; ++i) {
-      out[i] = Pairs{};
-      if constexpr (kKind == Kind::bf16_k_first) {
-        const std::uint16_t* const line = static_cast<const std::uint16_t*>(from) + 2 * i * stride;
-        HalfRow low{}, high{};
-        if (2 * i < length) load_some(line, rows * 2, low);
-        if (2 * i + 1 < length) load_some(line + stride, rows * 2, high);
-        out[i] = __builtin_convertvector(low, Pairs) | (__builtin_convertvector(high, Pairs) << 16);
-      } else if (i < rows) {
-        if constexpr (kKind == Kind::bf16_k_last) {
-          load_some(static_cast<const std::uint16_t*>(from) + i * stride, length * 2, out[i]);
-        } else {
-          Codes codes;
-          Halves values;
-          load_some(static_cast<const std::uint8_t*>(from) + i * stride, length, codes);
-          decode<kKind>(codes, values);
-          if (scales) times_any(values, scales[i * scales_stride]);
-          out[i] = reinterpret_cast<Pairs>(values);
-        }
+  [[gnu::noinline]] static void load_edge(const Element<kKind>* from, std::int64_t stride, std::int64_t rows, std::int64_t length,
+                                          Pairs* out) {
+    constexpr std::int64_t kLines = k_first(kKind) ? kTileK : kTileRows, kWidth = k_first(kKind) ? kTileRows : kTileK;
+    const std::int64_t lines = k_first(kKind) ? length : rows, width = k_first(kKind) ? rows : length;
+    Element<kKind> whole[kLines * kWidth] = {};
+    const auto bytes = static_cast<std::size_t>(width < kWidth ? width : kWidth) * sizeof *from;
+    for (std::int64_t line = 0; line < lines && line < kLines; ++line)
+      std::memcpy(whole + line * kWidth, from + line * stride, bytes);
+    load_tile<kKind>(whole, kWidth, out);
+  }
+
+  // Multiplies the first rows of a tile by a scale each.
+  static void apply_scales(const float* scales, std::int64_t stride, std::int64_t rows, Pairs* tile) {
+    for (std::int64_t i = 0; i < kTileRows && i < rows; ++i) {
+      const float scale = scales[i * stride];
+      Halves values = reinterpret_cast<Halves>(tile[i]);
+      if (moves_exponent(scale)) {
+        times(values, scale);
+      } else {
+        times_any(values, scale);
       }
+      tile[i] = reinterpret_cast<Pairs>(values);
     }
   }
 
@@ -183,19 +189,17 @@ struct TilePacker {
   template <Kind kKind, TileSide kSide>
   [[gnu::always_inline]] static void pack_tile(const TileOperand& x, std::int64_t rows, std::int64_t length, std::int64_t row,
                                                std::int64_t k, std::uint16_t* out) {
-    constexpr bool kKFirst = kKind == Kind::bf16_k_first, kTransposes = (kSide == TileSide::a) == kKFirst;
-    constexpr std::int64_t kElementBytes = kKind == Kind::e4m3 || kKind == Kind::e5m2 ? 1 : 2;
-    const std::int64_t first = kKFirst ? k * x.stride + row : row * x.stride + k;
-    const void* const from = static_cast<const std::uint8_t*>(x.data) + first * kElementBytes;
-    const std::int64_t scales_stride = (length + kTileK - 1) / kTileK;
-    const float* const scales = x.scales ? x.scales + row * scales_stride + k / kTileK : nullptr;
-    bool plain = rows - row >= kTileRows && length - k >= kTileK;
-    for (std::int64_t i = 0; scales && plain && i < kTileRows; ++i) plain = moves_exponent(scales[i * scales_stride]);
+    constexpr bool kKFirst = k_first(kKind), kTransposes = (kSide == TileSide::a) == kKFirst;
+    const auto* const from = static_cast<const Element<kKind>*>(x.data) + (kKFirst ? k * x.stride + row : row * x.stride + k);
     Pairs tile[16];
-    if (plain) {
-      load_tile<kKind>(from, x.stride, scales, scales_stride, tile);
+    if (rows - row >= kTileRows && length - k >= kTileK) {
+      load_tile<kKind>(from, x.stride, tile);
     } else {
-      load_edge<kKind>(from, x.stride, scales, scales_stride, rows - row, length - k, tile);
+      load_edge<kKind>(from, x.stride, rows - row, length - k, tile);
+    }
+    if (x.scales) {
+      const std::int64_t steps = (length + kTileK - 1) / kTileK;
+      apply_scales(x.scales + row * steps + k / kTileK, steps, rows - row, tile);
     }
     if constexpr (kTransposes) transpose(tile);
     std::memcpy(out, tile, sizeof tile);
@@ -208,7 +212,7 @@ struct TilePacker {
     const auto pack_at = [&](std::int64_t row, std::int64_t k) {
       pack_tile<kKind, kSide>(x, rows, length, row, k, out + row / kTileRows * next + k / kTileK * kTileElements);
     };
-    if constexpr (kKind == Kind::bf16_k_first) {
+    if constexpr (k_first(kKind)) {
       for (std::int64_t k = 0; k < length; k += kTileK) {
         for (std::int64_t row = 0; row < rows; row += kTileRows) pack_at(row, k);
       }
@@ -228,8 +232,12 @@ struct TilePacker {
         return pack<Kind::bf16_k_first, kSide>(x, rows, length, out, next);
       case Kind::e4m3:
         return pack<Kind::e4m3, kSide>(x, rows, length, out, next);
+      case Kind::e4m3_k_first:
+        return pack<Kind::e4m3_k_first, kSide>(x, rows, length, out, next);
       case Kind::e5m2:
         return pack<Kind::e5m2, kSide>(x, rows, length, out, next);
+      case Kind::e5m2_k_first:
+        return pack<Kind::e5m2_k_first, kSide>(x, rows, length, out, next);
     }
   }
 

@@ -14,13 +14,13 @@ namespace octet::kernels::cpu {
 // A tile has 16 rows of 32 BF16 along K, and a sum of 16x16 FP32.
 inline constexpr std::int64_t kTileRows = 16, kTileK = 32;
 
-// [rows, k] of an operand. `stride` is the distance in elements from row to row, for bf16_k_first from k to k.
+// [rows, k] of an operand. `stride` is the distance in elements from row to row; with K first, from k to k.
 struct TileOperand {
-  enum class Kind : std::uint8_t { bf16_k_last, bf16_k_first, e4m3, e5m2 };  // FP8 has K last
+  enum class Kind : std::uint8_t { bf16_k_last, bf16_k_first, e4m3, e4m3_k_first, e5m2, e5m2_k_first };
   Kind kind = Kind::bf16_k_last;
   const void* data = nullptr;
   std::int64_t stride = 0;
-  // FP8 only, optional: a power of two, or NaN, for each row and each 32 codes of K: [rows, ceil(k / 32)]
+  // FP8 with K last only, optional: a power of two, or NaN, for each row and each 32 codes of K: [rows, ceil(k / 32)]
   const float* scales = nullptr;
 };
 
