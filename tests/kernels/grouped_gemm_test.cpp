@@ -250,8 +250,8 @@ TEST_P(GroupedGemm, MultipliesCodes) {
     Quantized first_x = qx, first_g = qg;  // with one scale, rowwise codes may serve both directions
     first_x.columnwise = first_g.columnwise = {};
     check_along_k(
-        {.groups = groups_, .a = kernels::transposed_operand(first_g), .b = kernels::transposed_operand(first_x)}, DType::f32, kOut,
-        kIn, [&](auto e, auto r, auto m) { return columnwise(qg, e, r, m); },
+        {.groups = groups_, .a = kernels::transposed_operand(first_g), .b = kernels::transposed_operand(first_x)}, DType::f32,
+        kOut, kIn, [&](auto e, auto r, auto m) { return columnwise(qg, e, r, m); },
         [&](auto e, auto r, auto n) { return columnwise(qx, e, r, n); }, what + " wgrad of rowwise codes");
   }
 }

@@ -163,7 +163,7 @@ TEST_F(Fingerprint, NamesWhereAWrongBitBegins) {
   EXPECT_EQ(first_difference(context_options("fp8_delayed"), three, 2, codes, down), "the output of layer 1");
   EXPECT_EQ(first_difference(context_options("bf16"), three, 1, value, "model.norm.weight"), "the gradient of model.norm.weight");
   // Only dgrad reads the transposed codes, so the gradient of the products before it is the first that is wrong.
-  const std::string gradient = first_difference(context_options("fp8_delayed"), three, 2, transposed, down);
+  const std::string gradient = first_difference(context_options("fp8_block"), three, 2, transposed, down);
   EXPECT_TRUE(gradient.starts_with("the gradient of model.layers.1.")) << gradient;
 }
 

@@ -178,9 +178,9 @@ TEST(FrozenModel, TakesTheMemoryOfItsCodesAndAdapters) {
       if (!p.spec.frozen) trained += rounded(4 * elements);
       if (!p.spec.quant) continue;
       EXPECT_FALSE(p.value) << p.spec.name;
-      weights += 2 * rounded(elements);
       const Quantized& q = p.codes;
-      weights += rounded(q.rowwise_scale_inv.bytes());
+      const std::size_t directions = q.tile == ScaleTile::tensor ? 1 : 2;
+      weights += directions * rounded(elements) + rounded(q.rowwise_scale_inv.bytes());
       if (q.tile != ScaleTile::tensor) weights += rounded(q.columnwise_scale_inv.bytes());
     }
     const MemoryMeter& use = engine->device().memory();

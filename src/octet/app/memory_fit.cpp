@@ -6,6 +6,7 @@
 #include "octet/app/plan.h"
 #include "octet/base/control_group.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/gemm/gemm.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -57,8 +58,9 @@ struct Needed {
     advice += ", a larger activation_checkpoint.layers";
   }
   const ScaleTile of_weights = options.recipe.w.tile;
-  if (options.recipe.is_fp8() && options.recipe.weight_transpose_cache &&
-      (of_weights == ScaleTile::tensor || of_weights == ScaleTile::block_128x128)) {
+  const bool transposes =
+      of_weights == ScaleTile::block_128x128 || (of_weights == ScaleTile::tensor && !kernels::reads_codes_k_first(device));
+  if (options.recipe.is_fp8() && options.recipe.weight_transpose_cache && transposes) {
     advice += ", precision.weight_transpose_cache = false";
   }
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";

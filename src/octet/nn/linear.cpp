@@ -145,11 +145,11 @@ kernels::GemmOperand Linear::dgrad_weight(const Scope& scope) const {
   return is_fp8() ? kernels::transposed_operand(weight_columnwise(scope)) : kernels::transposed_values(weight_->value);
 }
 
-// Makes columnwise codes in the scratch if the parameter does not keep them.
+// Makes columnwise codes in the scratch if the parameter has none and the rowwise ones do not stand for them.
 Quantized Linear::weight_columnwise(const Scope& scope) const {
   const std::int64_t out = weight_->spec.shape[0], in = weight_->spec.shape[1];
   Quantized q = weight_->codes;
-  if (q.columnwise) return q;
+  if (q.columnwise || q.rowwise_serves_both()) return q;
   q.columnwise = allocate(scope.scratch, q.rowwise.dtype, {in, out});
   if (weight_->column_codes) {  // codes scaled along columns, in the order of rows; their scales are there
     q.rowwise = weight_->column_codes;

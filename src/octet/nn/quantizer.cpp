@@ -45,13 +45,17 @@ kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantize
   return to;
 }
 
+bool Quantizer::wgrad_reads_rowwise(const Scope& scope) const {
+  return !keeps_values() && spec(scope).tile == ScaleTile::tensor && kernels::reads_codes_k_first(scope.stream.target());
+}
+
 // One scale per tensor serves both directions, and is kept with the columnwise codes if there are any.
-void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q, const Tensor& memory) const {
-  q.rowwise = memory ? memory : octet::allocate(scope.scratch, dtype_of(q.format), {rows, options_.cols});
+void Quantizer::add_rowwise(Arena& arena, std::int64_t rows, Quantized& q, const Tensor& memory) const {
+  q.rowwise = memory ? memory : octet::allocate(arena, dtype_of(q.format), {rows, options_.cols});
   q.rowwise_scale_inv =
       q.columnwise && q.tile == ScaleTile::tensor
           ? q.columnwise_scale_inv
-          : octet::allocate(scope.scratch, scale_dtype(q.tile), rowwise_scale_shape(q.tile, rows, options_.cols, group_count()));
+          : octet::allocate(arena, scale_dtype(q.tile), rowwise_scale_shape(q.tile, rows, options_.cols, group_count()));
 }
 
 // The columnwise codes come first. They may lie in scope.scratch like the rowwise ones, which are released earlier and must lie
@@ -64,6 +68,11 @@ Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads
               .rowwise_scale_inv = {},
               .columnwise = {},
               .columnwise_scale_inv = {}};
+  if (reads != Reads::fprop && wgrad_reads_rowwise(scope)) {
+    add_rowwise(kept(scope), rows, q);
+    q.columnwise_scale_inv = q.rowwise_scale_inv;
+    return q;
+  }
   if (reads != Reads::fprop && !keeps_values()) {
     // The rows are the K of wgrad, so they are padded (tensor/quantized.h).
     const std::int64_t padded = padded_k(rows, q.tile);
@@ -71,7 +80,7 @@ Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads
     q.columnwise_scale_inv =
         octet::allocate(kept(scope), scale_dtype(q.tile), columnwise_scale_shape(q.tile, padded, options_.cols, group_count()));
   }
-  if (reads != Reads::wgrad || arrived) add_rowwise(scope, rows, q, arrived);
+  if (reads != Reads::wgrad || arrived) add_rowwise(scope.scratch, rows, q, arrived);
   return q;
 }
 
@@ -121,7 +130,7 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, 
   if (!options_.fp8 || (shared && writes_values)) return x;
   const std::int64_t all = shared ? scope.tensor.size() * rows : rows;
   x.codes = codes ? *codes : allocate_codes(scope, all, reads);
-  if (shared && !x.codes.rowwise) add_rowwise(scope, all, x.codes);  // in which ranks gather
+  if (shared && !x.codes.rowwise) add_rowwise(scope.scratch, all, x.codes);  // in which ranks gather
   // An adapter needs no more values than the residual stream, so the producer may write codes beside them.
   const bool writes_codes = !writes_values || (options_.of_residual && options_.reads_values);
   if (writes_codes) x.epilogue = epilogue(scope, shared ? own_rows(scope, x.codes) : x.codes);
@@ -141,11 +150,15 @@ Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads as
   }
   const std::int64_t all = tokens(scope, x);
   const bool arrived = !x.values && !x.epilogue;
-  if (arrived || (!x.codes.rowwise && !x.codes.columnwise)) x.codes = allocate_codes(scope, all, reads, x.codes.rowwise);
+  if (arrived || (!x.codes.rowwise && !x.codes.columnwise)) {
+    const Tensor sent = x.codes.rowwise;
+    x.codes = allocate_codes(scope, all, reads, sent);
+    if (sent && x.codes.rowwise.data != sent.data) scope.stream.copy(x.codes.rowwise.data, sent.data, sent.bytes());
+  }
   // Only wgrad's columnwise codes outlive this call if X is made again.
   const std::size_t used = scope.scratch.used();
   if (shared && gathers_codes(scope)) {
-    if (!x.codes.rowwise) add_rowwise(scope, all, x.codes);
+    if (!x.codes.rowwise) add_rowwise(scope.scratch, all, x.codes);
     gather_codes(scope, x);
   } else {
     if (shared) gather_values();
@@ -204,7 +217,7 @@ Operand Quantizer::for_wgrad(const Operand& x) const {
   if (!is_kept()) return {};
   if (keeps_values()) return {.values = x.values, .low_rank = x.low_rank};
   Operand kept{.values = {}, .codes = x.codes};
-  kept.codes.rowwise = kept.codes.rowwise_scale_inv = {};
+  if (kept.codes.columnwise) kept.codes.rowwise = kept.codes.rowwise_scale_inv = {};
   return kept;
 }
 

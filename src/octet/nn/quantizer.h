@@ -12,6 +12,9 @@
 // all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
 // gathered and then quantized.
 //
+// wgrad reads columnwise codes. Where one scale serves both directions and the device reads codes of either layout, it reads the
+// rowwise ones, and there are no others.
+//
 // The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
 // that come from other ranks (nn/expert_exchange.h) travel as codes if the ranks that send them know the scale of each expert.
 // The columnwise codes have the same scale, so complete() transposes them.
@@ -109,6 +112,8 @@ class Quantizer {
  private:
   // `reads` without a wgrad that reads nothing.
   Reads needed(Reads reads) const { return is_kept() ? reads : Reads::fprop; }
+  // Whether wgrad reads codes, and those that fprop or dgrad reads.
+  bool wgrad_reads_rowwise(const Scope& scope) const;
   Arena& kept(const Scope& scope) const { return options_.role == Role::gradient ? scope.scratch : scope.stash.get(); }
   bool gathers(const Scope& scope) const { return options_.shared && scope.tensor.size() > 1; }
   bool gathers_codes(const Scope& scope) const;
@@ -117,8 +122,8 @@ class Quantizer {
   QuantSpec spec(const Scope& scope) const;
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
-  // Adds rowwise codes, which lie in `memory` if it is given.
-  void add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q, const Tensor& memory = {}) const;
+  // Adds rowwise codes in `arena`, or in `memory` if it is given.
+  void add_rowwise(Arena& arena, std::int64_t rows, Quantized& q, const Tensor& memory = {}) const;
   Quantized allocate_codes(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& arrived = {}) const;
   void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
   void gather_codes(const Scope& scope, const Operand& x) const;

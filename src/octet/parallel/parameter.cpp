@@ -8,12 +8,18 @@
 #include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/fill/fill.h"
+#include "octet/kernels/gemm/gemm.h"
 
 namespace octet::parallel {
 namespace {
 
 // Whether ranks gather the whole from shards again and again.
 bool is_gathered(const Parameter& p, Copy copy) { return p.copy(copy).place == Place::slot && copy != Copy::gradient; }
+
+// Whether GEMMs read the rowwise codes in both directions.
+bool serves_both(const Device& device, const Parameter& p) {
+  return p.spec.quant && p.spec.quant->tile == ScaleTile::tensor && kernels::reads_codes_k_first(device.target());
+}
 
 }  // namespace
 
@@ -98,7 +104,7 @@ void ParameterStore::allocate_scales(Device& device, Parameter& p) {
     return allocate(device, MemoryCategory::weights, scale_dtype(q.tile), scale_shape(q.tile, of_rows, of_cols));
   };
   q.rowwise_scale_inv = scales(rows, cols);
-  if (!p.copy(Copy::columnwise).has_whole() && !p.copy(Copy::row_order).has_whole()) return;
+  if (!serves_both(device, p) && !p.copy(Copy::columnwise).has_whole() && !p.copy(Copy::row_order).has_whole()) return;
   q.columnwise_scale_inv = q.tile == ScaleTile::tensor ? q.rowwise_scale_inv : scales(cols, rows);
 }
 
@@ -157,6 +163,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   require((groups ? groups->expert->size() : 1) == expert_place_.size, "parameters of experts on ", expert_place_.size, " ranks");
   for (Parameter& p : parameters_) {
     place(p);
+    if (serves_both(device, p)) p.spec.keeps_transpose = false;
     const Division division{.held = p.held, .shards = p.shard_count(), .dense_shards = shard_count(), .tensor = place_.size};
     for (const Copy copy : kAllCopies) {
       p.copies[static_cast<std::size_t>(copy)] = residency(copy, p.spec, storage, layout, division);

@@ -46,7 +46,9 @@ struct ParameterSpec {
   bool decay = true;               // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // how it is quantized as operand W of an FP8 linear
   bool grad_from_product = false;  // a product begins the gradient (Begins), so nobody needs to zero it
-  bool keeps_transpose = true;     // false: there are no columnwise codes; a reader makes them with kernels::transpose_codes
+  // False: there are no columnwise codes, and a reader makes them with kernels::transpose_codes. materialise() sets it where
+  // rowwise codes serve both directions (tensor/quantized.h).
+  bool keeps_transpose = true;
   bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
   bool tracked = false;            // its layer changes it after each step, without a gradient; F32, and whole on every rank
   bool frozen = false;             // the optimizer does not train it; ParameterStore::add sets this

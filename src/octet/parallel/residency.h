@@ -5,7 +5,7 @@
 // master      whole, if values are BF16              shard                                  shard
 // values      whole if read or primary               whole if read; shard if only primary   slot if read; shard if only primary
 // rowwise     whole                                  whole                                  slot
-// columnwise  whole if the recipe caches it          the same                               absent: made at use
+// columnwise  whole if spec.keeps_transpose          the same                               absent: made at use
 // row_order   absent; whole on a tensor axis         whole                                  slot
 // gradient    whole                                  whole, or slot if sharded              whole, or slot if sharded
 // moments     whole                                  shard                                  shard

@@ -31,6 +31,17 @@ HostTensor scales_to_host(Stream& stream, const Tensor& scales, ScaleTile tile, 
   return {};
 }
 
+// The transpose of codes [rows, cols].
+HostTensor transposed(const HostTensor& codes, std::int64_t rows, std::int64_t cols) {
+  HostTensor result(codes.dtype(), {cols, rows});
+  const std::uint8_t* const from = codes.view().as_bytes();
+  std::uint8_t* const to = result.view().as_bytes();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < cols; ++c) to[c * rows + r] = from[r * cols + c];
+  }
+  return result;
+}
+
 }  // namespace
 
 HostTensor to_host(Stream& stream, const Tensor& tensor) {
@@ -54,8 +65,8 @@ HostQuantized to_host(Stream& stream, const Quantized& q, std::int64_t rows, std
     result.codes = to_host(stream, q.rowwise);
     result.scale_inv = scales_to_host(stream, q.rowwise_scale_inv, q.tile, rows, cols);
   }
-  if (q.columnwise) {
-    result.columnwise = to_host(stream, q.columnwise.slice_cols(0, rows));
+  if (q.columnwise || q.rowwise_serves_both()) {
+    result.columnwise = q.columnwise ? to_host(stream, q.columnwise.slice_cols(0, rows)) : transposed(result.codes, rows, cols);
     result.columnwise_scale_inv = scales_to_host(stream, q.columnwise_scale_inv, q.tile, cols, rows);
   }
   return result;
