@@ -103,6 +103,7 @@ rows=(
   "8b-block llama3.1-8b $narrow $long --precision.recipe=fp8_block"
   "8b-dgrad llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.accumulation.dgrad=fast"
   "8b-attention llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.attention=fp8_forward"
+  "8b-attention-dgrad llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.attention=fp8_forward --precision.accumulation.dgrad=fast"
   "8b-all llama3.1-8b $narrow $long $all"
   "8b-short-delayed llama3.1-8b $narrow $short --precision.recipe=fp8_delayed"
   "8b-short-bf16 llama3.1-8b $narrow $short --precision.recipe=bf16"
