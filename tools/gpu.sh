@@ -12,7 +12,8 @@
 #                        recovery-memory and recovery-8b
 #   snapshots            what snapshots in memory cost
 #   replicas             runs on all GPUs whose ranks compare their bits after every step, in all recipes
-#   families             small runs of the families, of mixtures, adapters and offloaded states on all GPUs, against one GPU
+#   families             small runs of the families, of mixtures, adapters and offloaded states on all GPUs, against one GPU; family:NAME
+#                        is one of them
 #   amx                  on a host whose processor has AMX: tests of its products and of attention (octet_test_kernels), and steps of 22 million
 #                        parameters on two of its cores, with tiles, without them and by PyTorch, in turns
 #   test:FILTER          the tests of one GPU that match, such as test:PageLock*
@@ -335,6 +336,9 @@ families=(
   "router-biases shard=$gpus --parallel.expert=2 $qwen3_moe --model.router_bias_update_rate=0.001"
   "offload shard=$gpus $wide --model.num_key_value_heads=4 --optimizer.offload=true --parallel.gradients=sharded"
   "fp8-moments shard=$gpus $wide --model.num_key_value_heads=4 --optimizer.state_dtype=fp8"
+  "lora shard=$gpus $wide --model.num_key_value_heads=4 --lora.rank=8"
+  "lora-tensor tensor=$gpus $wide --model.num_key_value_heads=4 --lora.rank=8 --lora.dropout=0.1"
+  "mixture-stages pipeline=2 $qwen3_moe"
 )
 run_family() {  # NAME MESH OPTION...
   local name=$1 mesh=$2 run="$out/families" config=configs/quickstart.toml n status=0
@@ -448,6 +452,7 @@ run_part() {
       ;;
     wheel) part wheel run_wheel ;;
     families) for family in "${families[@]}"; do part "${family%% *}" run_family $family; done ;;
+    family:*) for family in "${families[@]}"; do if [ "${family%% *}" = "${name#family:}" ]; then part "${family%% *}" run_family $family; fi; done ;;
     amx) part amx run_amx ;;
     test:*) part "$name" "$(test_program)" --gtest_filter="${name#test:}" ;;
     work) work_off ;;
