@@ -52,6 +52,23 @@ TEST(Roster, LeavesOutTheUnfitEvenIfTooFewRemain) {
   EXPECT_EQ(roster.choose({0, 1, 2}, {0, 1}, 2), (Nodes{0, 1}));
 }
 
+// Before its first step rank 0 reports the checkpoint that it goes on from.
+TEST(NextSave, ComesAfterTheChangeIsWantedAndAfterTheFirstStep) {
+  telemetry::RankPage page;
+  NextSave next;
+  EXPECT_FALSE(next.has_come(true, page));
+  page.saved_step = 40;
+  EXPECT_FALSE(next.has_come(true, page)) << "rank 0 has loaded it";
+  page.finish_step(41);
+  EXPECT_FALSE(next.has_come(true, page));
+  page.saved_step = 50;
+  EXPECT_TRUE(next.has_come(true, page));
+  EXPECT_FALSE(next.has_come(false, page));
+  EXPECT_FALSE(next.has_come(true, page)) << "it waits anew";
+  page.saved_step = 60;
+  EXPECT_TRUE(next.has_come(true, page));
+}
+
 // The ranks that only miss a peer often end before the supervisor of the one that failed has told.
 TEST(AttemptVerdict, TheWeightiestReportCounts) {
   AttemptVerdict verdict;

@@ -52,6 +52,16 @@ std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<
   return places;
 }
 
+bool NextSave::has_come(bool wanted, const telemetry::RankPage& page) {
+  // Until its first step rank 0 may still report the checkpoint that it goes on from, which is no new one.
+  if (!wanted || page.first_step_ns == 0) {
+    step_before_.reset();
+    return false;
+  }
+  if (!step_before_) step_before_ = page.saved_step;
+  return page.saved_step > *step_before_;
+}
+
 void AttemptVerdict::weigh(Weight weight, int node, int code, std::string_view what, Cause cause) {
   if (weight <= weight_) return;
   weight_ = weight;

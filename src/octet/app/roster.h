@@ -1,6 +1,7 @@
 // Which nodes run ranks in the next attempt, and what ended the last one. Pure bookkeeping of the coordinator.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "octet/app/restart_budget.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
 
@@ -34,6 +36,17 @@ class Roster {
  private:
   std::deque<int> blamed_;  // of the last three attempts
   std::set<int> unfit_, slow_;
+};
+
+// Delays a change of the hosts until the run has saved once more, so that hosts that come and go cost little.
+class NextSave {
+ public:
+  // Whether the run has saved a checkpoint since the change was first wanted. `page` is that of rank 0. A change that is no longer
+  // wanted starts over.
+  bool has_come(bool wanted, const telemetry::RankPage& page);
+
+ private:
+  std::optional<std::int64_t> step_before_;
 };
 
 // What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a

@@ -361,7 +361,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
   verdict_ = {};
   stopping_ = regrouping_ = left_ = false;
   late_at_.reset();
-  returned_at_step_ = slow_at_step_ = -1;
+  save_to_grow_ = save_to_exclude_ = {};
   without_straggler_.clear();
   found_unfit_.clear();
   fault_.reset();
@@ -435,15 +435,12 @@ void Supervisor::handle(const NodeEvent& event) {
 
 int Supervisor::node_of(int rank) const { return chosen_[static_cast<std::size_t>(rank / options_.ranks)]; }
 
-// After a host has come back, the run waits for its next checkpoint, so that hosts that come and go cost little.
+// Whether hosts that were missing have come back.
 bool Supervisor::can_grow() {
   if (stopping_ || static_cast<int>(chosen_.size()) >= wanted()) return false;
   std::size_t ready = 0;
   for (int node = 0; node < nodes(); ++node) ready += is_ready(node) ? 1 : 0;
-  if (ready <= chosen_.size()) return false;
-  const std::int64_t saved = ranks_.pages().page(0).saved_step;
-  if (returned_at_step_ < 0) returned_at_step_ = saved;
-  return saved > returned_at_step_;
+  return save_to_grow_.has_come(ready > chosen_.size(), ranks_.pages().page(0));
 }
 
 int Supervisor::finish(int code) {

@@ -172,11 +172,11 @@ class Supervisor {
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing
   std::string job_;
   std::int64_t attempt_ = 0;
-  std::int64_t returned_at_step_ = -1;          // the checkpoint that was there when a missing host came back
+  NextSave save_to_grow_;                       // after a missing host has come back
   bool stopping_ = false;                       // the nodes have been told to end their ranks
   std::optional<Clock::time_point> late_at_;    // when all of them must have reported the end
   bool regrouping_ = false;                     // for no fault: a host has come back
-  std::int64_t slow_at_step_ = -1;              // the checkpoint that was there when a straggler had stood for long enough
+  NextSave save_to_exclude_;                    // after a straggler has stood for long enough
   std::string without_straggler_;               // why the next attempt has other hosts; "": for another reason
   bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt

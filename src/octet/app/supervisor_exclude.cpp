@@ -52,13 +52,7 @@ void Supervisor::exclude_straggler(int ranks) {
     const telemetry::RankPage& page = ranks_.pages().page(rank);
     if (page.slow_since > 0 && page.slow_intervals >= options_.exclude_stragglers) slow = rank;
   }
-  if (!has_spare || slow < 0) {
-    slow_at_step_ = -1;
-    return;
-  }
-  const std::int64_t saved = ranks_.pages().page(0).saved_step;
-  if (slow_at_step_ < 0) slow_at_step_ = saved;
-  if (saved <= slow_at_step_) return;
+  if (!save_to_exclude_.has_come(has_spare && slow >= 0, ranks_.pages().page(0))) return;
   const telemetry::RankPage& page = ranks_.pages().page(slow);
   const int node = node_of(slow);
   const std::string what = fmt::format("rank {} computes {:.0f} % slower than the median since step {}", slow,
