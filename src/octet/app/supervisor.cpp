@@ -435,12 +435,13 @@ void Supervisor::handle(const NodeEvent& event) {
 
 int Supervisor::node_of(int rank) const { return chosen_[static_cast<std::size_t>(rank / options_.ranks)]; }
 
-// Whether hosts that were missing have come back.
+// More hosts do not always allow more ranks: seven hosts cannot share a batch of eight.
 bool Supervisor::can_grow() {
-  if (stopping_ || static_cast<int>(chosen_.size()) >= wanted()) return false;
-  std::size_t ready = 0;
+  if (stopping_ || !smaller_) return false;
+  int ready = 0;
   for (int node = 0; node < nodes(); ++node) ready += is_ready(node) ? 1 : 0;
-  return save_to_grow_.has_come(ready > chosen_.size(), ranks_.pages().page(0));
+  const std::optional<DataMesh> mesh = ready < wanted() ? shrunk(options_.mesh, ready * options_.ranks) : options_.mesh;
+  return save_to_grow_.has_come(mesh && mesh->ranks() > smaller_->ranks(), ranks_.pages().page(0));
 }
 
 int Supervisor::finish(int code) {
