@@ -1,7 +1,9 @@
 // Supervisors on several hosts (support/hosts.h) that run `octet doctor --gate` before ranks, on hosts that are unfit.
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "support/faults.h"
 #include "support/supervised_hosts.h"
@@ -18,6 +20,18 @@ class SuperviseGate : public SupervisedHosts {
   // The file of the gate cannot be created. Nothing else on the host notices.
   std::string faults_on(int host) const override {
     return unfit_.contains(host) ? with_faults("open */gate-* 1+ EACCES", concat("faults-", host)) : "";
+  }
+  // The process of a host's gate, once it runs.
+  pid_t gate_of(int host) const {
+    pid_t gate = -1;
+    comes_true(30, [&] {
+      const pid_t child = only_child_of(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()));
+      std::stringstream command;
+      command << std::ifstream(concat("/proc/", child, "/cmdline")).rdbuf();
+      if (command.str().find("--gate=") != std::string::npos) gate = child;
+      return gate > 1;
+    });
+    return gate;
   }
   std::set<int> unfit_;
 };
@@ -59,6 +73,31 @@ TEST_F(SuperviseGate, AnUnfitCoordinatorRunsNoRanks) {
   }
   ASSERT_EQ(attempts().size(), 2u);
   EXPECT_EQ(attempts()[1]["nodes"], Json({"host1"}));
+  EXPECT_EQ(step(), 20);
+}
+
+// On GPUs a full gate takes a minute, longer than ranks have to end. If a host is lost meanwhile, those whose gates still run are
+// not taken for lost.
+TEST_F(SuperviseGate, AHostIsLostWhileTheOthersRunTheirGates) {
+  const Hosts hosts(3);
+  start(hosts, 1, "--min-hosts 2 --gate on --grace 0", kGateRun + "--parallel.shard=-1 ");
+  const std::vector<pid_t> gates = {gate_of(0), gate_of(1)};
+  for (const pid_t gate : gates) {
+    ASSERT_GT(gate, 1);
+    ::kill(gate, SIGSTOP);
+  }
+  hosts.power_off(2);
+  ASSERT_TRUE(comes_true(30, [&] { return node_log(0).find("node2 (host2) has been silent for 1 s") != std::string::npos; }));
+  sleep_s(11);
+  for (const pid_t gate : gates) ::kill(gate, SIGCONT);
+  for (const int host : {0, 1}) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(says(node_log(host), "this host has passed its full gate in ")) << node_log(host);
+  }
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["what"], "node2 (host2) has been silent for 1 s");
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host1"}));
   EXPECT_EQ(step(), 20);
 }
 

@@ -9,9 +9,6 @@
 namespace octet::app {
 namespace {
 
-// Many times what they should take, for hosts that are busy.
-constexpr double kQuickLimitS = 120, kFullLimitS = 300;
-
 std::string gate_command(GateKind kind) { return concat("octet doctor --gate ", name_of(kind)); }
 
 ProcessGroupOptions gate_options(GateKind kind, const std::filesystem::path& folder, int gpus) {
@@ -42,7 +39,7 @@ GateProcess::GateProcess(GateKind kind, const std::filesystem::path& folder, int
   group_.start();
 }
 
-double GateProcess::limit_s() const { return kind_ == GateKind::full ? kFullLimitS : kQuickLimitS; }
+double GateProcess::limit_s() const { return kind_ == GateKind::full ? kFullGateLimitS : kQuickGateLimitS; }
 
 void GateProcess::turn(int also, double at_most_s) {
   group_.turn(also, std::min(at_most_s, std::max(0.0, limit_s() - seconds())));

@@ -12,6 +12,9 @@
 
 namespace octet::app {
 
+// When a gate is killed. That is many times what it should take, for hosts that are busy.
+inline constexpr double kQuickGateLimitS = 120, kFullGateLimitS = 300;
+
 struct GateEnd {
   int code = 0;  // 0: the host is fit
   std::string what;

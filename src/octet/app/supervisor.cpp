@@ -328,6 +328,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .chosen = chosen_,
         .command = command};
     member(node).runs = count > 0;
+    member(node).has_begun = false;
     if (node == me())
       ranks_.start(order);
     else if (member(node).here)
@@ -423,7 +424,7 @@ void Supervisor::handle(const NodeEvent& event) {
       ranks_.say(
           concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
     } else if (event.what == topic::kPages) {
-      if (member(node).runs) read_pages(event.text, attempt_, ranks_.pages());
+      if (member(node).runs && read_pages(event.text, attempt_, ranks_.pages())) member(node).has_begun = true;
     } else if (event.what == topic::kEnded) {
       handle_end(node, end_of(event.text));
     }

@@ -71,8 +71,9 @@ class Supervisor {
   struct Member {
     bool here = false;
     NodeJoin join;
-    bool runs = false;   // ranks of the attempt under way
-    bool asked = false;  // to leave the run
+    bool runs = false;       // ranks of the attempt under way
+    bool has_begun = false;  // to run them: its gate, if it has one, is over
+    bool asked = false;      // to leave the run
   };
 
   int nodes() const { return static_cast<int>(options_.hosts.hosts.size()); }
@@ -111,6 +112,8 @@ class Supervisor {
   void handle_end(int node, const NodeEnd& end);
   void lose(int node, std::string_view how);
   void lose_late();
+  // Whether the node still runs the gate that comes before its ranks.
+  bool is_in_gate(int node) const;
   void end_stall(const Stall& stall);
   int node_of(int rank) const;
   void stop_others(double grace_s);

@@ -59,6 +59,10 @@ void Supervisor::lose_late() {
   const std::string how = concat("has not ended its ranks within ", kLateS, " s of SIGKILL");
   for (int node = 0; node < nodes(); ++node) {
     if (!member(node).runs) continue;
+    if (is_in_gate(node)) {
+      late_at_ = Clock::now() + comm::seconds(kLateS);
+      continue;
+    }
     demand(node != me() || !network_, ExitCode::peer, name_of(me()), " ", how,
            "; its processes need a look: ps -o pid,stat,wchan,args");
     if (node == me()) {
@@ -68,6 +72,12 @@ void Supervisor::lose_late() {
       lose(node, how);
     }
   }
+}
+
+// A gate is not killed with the attempt, because what it finds out is worth the wait. It ends by itself or is killed at its limit.
+bool Supervisor::is_in_gate(int node) const {
+  if (!options_.gate || since_begin(telemetry::monotonic_ns()) > kFullGateLimitS + kLateS) return false;
+  return node == me() ? ranks_.in_gate() : !members_[static_cast<std::size_t>(node)].has_begun;
 }
 
 void Supervisor::end_stall(const Stall& stall) {

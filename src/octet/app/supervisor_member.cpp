@@ -207,10 +207,11 @@ void Supervisor::hear(const Order& news) {
   chosen_ = news.chosen;
 }
 
+// The first pages of an attempt tell the coordinator that the gate before it is over.
 void Supervisor::send_pages() {
   pages_sent_ = Clock::now();
   const Order& order = ranks_.order();
-  if (order.ranks.count > 0)
+  if (order.ranks.count > 0 && !ranks_.in_gate())
     network_->send(kUplink, topic::kPages, pages_text(order.attempt, ranks_.pages(), order.ranks.first, order.ranks.count));
 }
 
