@@ -319,14 +319,22 @@ TEST_F(SuperviseHosts, ShrinksAndGrows) {
   EXPECT_TRUE(says(node_log(0), "within roundoff, not to the bit"));
 }
 
+// If the coordinator is the host that is lost, the other one writes down how the run ended. Job scripts ask for the code on
+// machines that cannot see the supervisors.
 TEST_F(SuperviseHosts, WaitsForTooFewHostsAndThenEnds) {
-  const Hosts hosts(2);
-  start(hosts, 1, "", kRun + "--training.steps=100000 --parallel.shard=2 --comm.join_timeout_s=3 ");
-  ASSERT_TRUE(reaches(3));
-  hosts.power_off(1);
-  const ProgramResult result = end_of(0);
-  EXPECT_EQ(result.code, 78) << result.err;
-  EXPECT_TRUE(says(result.err, "1 of 2 hosts are here after 3 s, and 2 are needed; missing: node1 (host1)")) << result.err;
+  for (const int lost : {1, 0}) {
+    std::filesystem::remove_all(run_ / "out");
+    const Hosts hosts(2);
+    start(hosts, 1, "", kRun + "--training.steps=100000 --parallel.shard=2 --comm.join_timeout_s=3 ");
+    ASSERT_TRUE(reaches(3));
+    hosts.power_off(lost);
+    const ProgramResult result = end_of(1 - lost);
+    EXPECT_EQ(result.code, 78) << result.err;
+    EXPECT_TRUE(says(result.err, concat("1 of 2 hosts are here after 3 s, and 2 are needed; missing: node", lost))) << result.err;
+    EXPECT_EQ(run_.run("status out --code").code, 78) << run_.run("status out").out;
+    EXPECT_EQ(attempts().back()["next"], "stops: too few hosts are here");
+    end_of(lost);
+  }
 }
 
 // A scheduler that ends the job asks all hosts. The ranks save.

@@ -160,19 +160,18 @@ std::optional<int> Supervisor::coordinate() {
   RestartBudget budget(options_.limits);
   const bool first = std::exchange(fresh_, false);
   if (job_.empty()) job_ = comm::Token::random().hex().substr(0, 16);
-  if (coordinator_) end_orphan();
+  bool has_file = coordinator_ && end_orphan();  // of the newest attempt
   for (Member& member : members_) member.here = member.runs = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
-  bool has_file = false;  // of the newest attempt
   for (bool initial = first;; initial = false) {
     switch (gather(initial)) {
       case Gathered::yes:
         break;
       case Gathered::too_few:
-        return finish(static_cast<int>(ExitCode::peer));
+        return end_between_attempts(has_file, ExitCode::peer, "stops: too few hosts are here");
       case Gathered::unfit:
         return end_between_attempts(has_file, ExitCode::unfit, concat("stops: ", too_few_fit()));
       case Gathered::asked:
@@ -476,19 +475,28 @@ void Supervisor::say_recovered() {
   failed_at_.reset();
 }
 
-void Supervisor::end_orphan() {
+bool Supervisor::end_orphan() {
+  bool found = false;
   record([&] {
     for (telemetry::Attempt& attempt : attempts_.read()) {
-      if (attempt.number != known_attempt_ || attempt.job != job_ || !attempt.ended.empty()) continue;
+      if (attempt.number != known_attempt_ || attempt.job != job_) continue;
+      found = true;
+      if (!ended_.empty() && ended_.back().number == attempt.number) continue;  // this node coordinated it
+      if (!attempt.ended.empty()) {
+        ended_.push_back(attempt);
+        continue;
+      }
       attempt.ended = utc_now();
       attempt.code = static_cast<int>(ExitCode::peer);
       attempt.what = concat(name_of(attempt.coordinator), ", which coordinated, ", lost_how_);
       attempt.next = concat("restarts; ", name_of(me()), " coordinates");
-      if (ranks_.order().attempt == attempt.number && ranks_.order().ranks.count > 0)
-        record_times(attempt, ranks_.pages().page(ranks_.order().ranks.first));
+      const RanksHere& mine = ranks_.order().ranks;
+      if (ranks_.order().attempt == attempt.number && mine.count > 0) record_times(attempt, ranks_.pages().page(mine.first));
+      ended_.push_back(attempt);
       attempts_.write(attempt);
     }
   });
+  return found;
 }
 
 bool Supervisor::record(const std::function<void()>& write) {

@@ -132,8 +132,9 @@ class Supervisor {
   void record_start(telemetry::Attempt& attempt, const telemetry::RankPage& page) const;
   void record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page);
   double since_begin(std::int64_t ns) const;  // of the attempt, in seconds
-  // Writes down how the attempt of a coordinator that was lost ended, as far as this node knows.
-  void end_orphan();
+  // Writes down how the newest attempt of a coordinator that was lost ended, as far as this node knows. Returns whether that
+  // attempt has a file.
+  bool end_orphan();
   // Writes down how attempts have ended. What does not get onto a full disk is written later.
   void write_ended();
   // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says
@@ -187,6 +188,7 @@ class Supervisor {
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
+  // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_, unwritten_;
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
 

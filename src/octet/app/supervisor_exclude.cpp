@@ -68,7 +68,8 @@ void Supervisor::exclude_straggler(int ranks) {
 int Supervisor::end_between_attempts(bool has_file, ExitCode code, const std::string& next) {
   if (!ended_.empty() && has_file) {
     ended_.back().next = next;
-    if (code == ExitCode::unfit) ended_.back().code = static_cast<int>(code);
+    // A request to end says nothing about how the attempt went; kAskedToEnd says enough.
+    if (code != ExitCode::preempted) ended_.back().code = static_cast<int>(code);
     record([&] { attempts_.write(ended_.back()); });
   }
   return finish(static_cast<int>(code));
