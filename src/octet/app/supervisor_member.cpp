@@ -105,34 +105,38 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
     return Answer::none;
   }
   const Clock::time_point start = Clock::now();
-  while (seconds_since(start) < kAnswerS && !ranks_.asked()) {
+  std::optional<Answer> answer;
+  while (!answer && seconds_since(start) < kAnswerS && !ranks_.asked()) {
+    // Events that come with the answer are kept: nobody sends them again.
     for (const NodeEvent& event : turn(kRetryS)) {
-      if (event.node != kUplink) {
+      if (answer == Answer::welcome) {
+        early_.push_back(event);  // for obey(), which may find an order among them
+      } else if (event.node != kUplink) {
         hold(event);
+      } else if (answer) {
+        continue;
       } else if (event.kind == NodeEvent::Kind::gone) {
         trouble = concat("node", place.node, " (", place.host, ") ", event.text);
-        return Answer::none;
+        answer = Answer::none;
       } else if (event.what == topic::kWelcome) {
         hear(order_of(event.text));
         coordinator_ = place;
-        return Answer::welcome;
+        answer = Answer::welcome;
       } else if (event.what == topic::kSearching) {
         const Order news = order_of(event.text);
         if (fresh_ && news.attempt > 0) {  // the run goes on, so it must not begin anew
           hear(news);
           fresh_ = false;
         }
-        network_->close(kUplink);
-        return Answer::searching;
+        answer = Answer::searching;
       } else if (event.what == topic::kSee) {
         other = place_of(event.text);
-        network_->close(kUplink);
-        return Answer::another;
+        answer = Answer::another;
       }
     }
   }
-  network_->close(kUplink);
-  return Answer::searching;
+  if (answer != Answer::welcome) network_->close(kUplink);
+  return answer.value_or(Answer::searching);
 }
 
 std::optional<int> Supervisor::follow() {
