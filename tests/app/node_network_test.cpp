@@ -89,6 +89,21 @@ TEST_F(NodeNetworks, ANewConnectionOfANodeReplacesTheOld) {
   EXPECT_EQ(wait_for(second, 1)[0].kind, Kind::gone);
 }
 
+// What the node before has sent is not taken for words of the new one.
+TEST_F(NodeNetworks, ANewUplinkBeginsWithoutTheEventsOfTheOld) {
+  NodeNetwork first(options(0)), second(options(1)), third(options(2));
+  third.connect(0, host(0), 2);
+  wait_for(first, 1);
+  first.send(2, "old", "");
+  pollfd polled{.fd = third.fd(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&polled, 1, 5000), 1);
+  third.close(kUplink);
+  third.connect(1, host(1), 2);
+  wait_for(second, 1);
+  second.send(2, "new", "");
+  EXPECT_EQ(wait_for(third, 1)[0].what, "new");
+}
+
 TEST_F(NodeNetworks, ASilentNodeIsGone) {
   NodeNetwork first(options(0));
   const comm::Connection silent =

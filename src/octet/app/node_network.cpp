@@ -101,6 +101,7 @@ void NodeNetwork::connect(int node, const std::string& host, double timeout_s) {
     const std::lock_guard lock(mutex_);
     address_ = comm::address_of(connection.socket());
     links_.erase(kUplink);
+    std::erase_if(events_, [](const NodeEvent& event) { return event.node == kUplink; });  // of the uplink before
     links_.emplace(kUplink, Link{.connection = std::move(connection), .heard = Clock::now()});
   }
   wake_.poke();

@@ -55,7 +55,7 @@ class NodeNetwork {
   // Does nothing if there is no such connection.
   void send(int node, const std::string& what, std::string text);
   void close(int node);
-  // Makes the uplink. Throws Error{peer} with a sentence.
+  // Makes the uplink. Forgets the events of the one before. Throws Error{peer} with a sentence.
   void connect(int node, const std::string& host, double timeout_s);
   // The address of this machine that the uplink uses, or the one where it listens.
   std::string address() const;
