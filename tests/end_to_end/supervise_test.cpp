@@ -198,6 +198,24 @@ TEST_F(Supervise, StopsWhereStartingAgainCannotHelp) {
   EXPECT_EQ(status()["attempts"][0]["next"], "stops");
   EXPECT_EQ(run_.run("status out --code").code, 2);
   EXPECT_TRUE(says(run_.run("status out").out, "out: ended with code 2\n"));
+  EXPECT_TRUE(says(wrong.err, "attempt 1 ended with code 2 at step 0; stops")) << "it has looked for no checkpoint";
+}
+
+// The second attempt ends before it has found the checkpoint of the first.
+TEST_F(Supervise, RemembersTheCheckpointOfTheAttemptBefore) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=4 --checkpoint.async=false", 1), run_.path());
+  ASSERT_TRUE(process.read_to_step(6));
+  write_text(run_ / "run.toml", read_file(run_ / "run.toml") + "\n[parallel]\nshard = 3\n");
+  kill_rank(0);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 2) << result.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_GE(attempts[0]["checkpoint_step"], 4);
+  EXPECT_EQ(attempts[1]["checkpoint_step"], attempts[0]["checkpoint_step"]);
+  EXPECT_TRUE(says(result.err, concat("attempt 2 ended with code 2 at step 0; the newest checkpoint is of step ",
+                                      attempts[0]["checkpoint_step"], "; stops")))
+      << result.err;
 }
 
 TEST_F(Supervise, EndsWhenItIsAskedTo) {
@@ -486,9 +504,7 @@ TEST_F(SuperviseFaults, EndsOnAHostThatIsUnfit) {
   EXPECT_EQ(result.code, 79) << result.err;
   EXPECT_TRUE(says(result.err, " takes no part in this run any more: gate: out/gate-")) << result.err;
   EXPECT_TRUE(says(result.err, "cannot write: No space left on device. ")) << result.err;
-  EXPECT_TRUE(says(result.err, "attempt 1 ended with code 79 at step 0; the newest checkpoint is not there yet; stops: this "
-                               "host is unfit"))
-      << result.err;
+  EXPECT_TRUE(says(result.err, "attempt 1 ended with code 79 at step 0; stops: this host is unfit")) << result.err;
   EXPECT_EQ(run_.run("status out --code").code, 79);
   EXPECT_EQ(run_.run(command("--training.steps=4", 1), full).code, 0) << "no gate on CPUs";
 }

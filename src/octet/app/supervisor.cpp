@@ -51,6 +51,12 @@ std::string line_of(const telemetry::Attempt& a) {
                      a.what.empty() ? fmt::format("code {}", a.code) : a.what, a.from_step, a.last_step);
 }
 
+// Says nothing if no rank has come so far that it knows of a checkpoint.
+std::string text_of_checkpoint(const telemetry::Attempt& a) {
+  if (a.checkpoint_step > 0) return concat("the newest checkpoint is of step ", a.checkpoint_step, "; ");
+  return a.seconds.contains("training") ? "the newest checkpoint is not there yet; " : "";
+}
+
 // The same on all nodes of a run, and most likely another one for another run.
 int port_of_run(const SupervisorOptions& options) {
   RunningChecksum sum;
@@ -194,10 +200,8 @@ std::optional<int> Supervisor::coordinate() {
     write_ended();
     ended_.push_back(attempt);
     if (attempt.code != 0)
-      ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step,
-                        "; the newest checkpoint is ",
-                        attempt.checkpoint_step > 0 ? concat("of step ", attempt.checkpoint_step) : "not there yet", "; ",
-                        attempt.next));
+      ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step, "; ",
+                        text_of_checkpoint(attempt), attempt.next));
     const bool leaves = decision.restarts && ranks_.asked();  // the others go on
     if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
     if (ended_.size() > 1) say_all_attempts();

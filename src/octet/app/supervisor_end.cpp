@@ -172,7 +172,8 @@ void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::Rank
   if (fault_) attempt.seconds["stop"] = rounded(seconds_since(*fault_));
   attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
   attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
-  attempt.checkpoint_step = page.saved_step;
+  // Rank 0 may have ended before it looked for a checkpoint.
+  attempt.checkpoint_step = page.saved_step > 0 || ended_.empty() ? page.saved_step.load() : ended_.back().checkpoint_step;
   has_saved_ = has_saved_ || page.saved_step > 0;
 }
 
