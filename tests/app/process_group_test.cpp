@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -314,6 +315,56 @@ TEST(ProcessGroup, WhatARankStartedEndsWithIt) {
   EXPECT_EQ(heard.code, 0);
   EXPECT_EQ(heard.count("started\n"), 2);
   EXPECT_TRUE(witness.all_gone());
+}
+
+// Attaches to a process as a debugger, from a process of its own. While the tracer lives, it alone can see that the other process
+// has ended, so a killed process looks to its parent like one that SIGKILL does not end.
+class Tracer {
+ public:
+  explicit Tracer(pid_t traced) {
+    std::array<int, 2> ready{};
+    if (::pipe(ready.data()) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const char attached = ::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr) == 0 ? 1 : 0;
+      [[maybe_unused]] const ssize_t written = ::write(ready[1], &attached, 1);
+      for (;;) ::pause();
+    }
+    char attached = 0;
+    attached_ = ::read(ready[0], &attached, 1) == 1 && attached == 1;
+    for (const int end : ready) ::close(end);
+  }
+  ~Tracer() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  bool attached() const { return attached_; }
+
+ private:
+  pid_t pid_ = -1;
+  bool attached_ = false;
+};
+
+TEST(ProcessGroup, ARankThatCannotBeKilledIsNotWaitedForForEver) {
+  ProcessGroupOptions options{.program = "/bin/sh", .arguments = {"sh", "-c", "exec sleep 100"}, .environment = {{}, {}}};
+  options.killed_s = 0.5;
+  options.output = [](int, StandardStream, std::string_view) {};
+  options.note = [](std::string_view) {};
+  pid_t traced = -1, other = -1;
+  {
+    std::optional<ProcessGroup> group(std::in_place, std::move(options));
+    group->start();
+    traced = group->pid(0);
+    other = group->pid(1);
+    const Tracer tracer(traced);
+    if (!tracer.attached()) GTEST_SKIP() << "no permission to trace a process";
+    const auto start = Clock::now();
+    group.reset();
+    EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(500));
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  }
+  EXPECT_EQ(::waitpid(other, nullptr, WNOHANG), -1) << "the other rank is not left behind";
+  EXPECT_EQ(::waitpid(traced, nullptr, 0), traced);
 }
 
 TEST(ProcessGroup, AnExceptionOfTheSinkLeavesNobodyBehind) {

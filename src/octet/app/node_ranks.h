@@ -51,7 +51,7 @@ class NodeRanks {
   void end(double grace_s);
   // Lets the threads of all ranks write where they are into the logs of the ranks, and adds what the kernel knows of them.
   void write_stacks();
-  // Kills the ranks and waits until they have gone. A gate goes on.
+  // Kills the ranks and waits for their end, as ~ProcessGroup() does. A gate goes on.
   void kill();
   // Whether a signal has asked this host to leave the run.
   bool asked() const { return asked_; }

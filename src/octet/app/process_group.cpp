@@ -75,7 +75,11 @@ ProcessGroup::~ProcessGroup() {
     for (const Pipe& pipe : rank.pipes) {
       if (pipe.fd >= 0) ::close(pipe.fd);
     }
-    if (rank.pid > 0) ::waitpid(rank.pid, nullptr, 0);
+  }
+  const Clock::time_point start = Clock::now();
+  for (const Rank& rank : ranks_) {
+    while (rank.pid > 0 && ::waitpid(rank.pid, nullptr, WNOHANG) == 0 && seconds_since(start) < options_.killed_s)
+      ::poll(nullptr, 0, 1);
   }
 }
 

@@ -24,6 +24,7 @@ struct ProcessGroupOptions {
   std::vector<std::vector<std::string>> environment;  // of each rank, "NAME=value", over this process's own
   int first_rank = 0;                                 // the number of the first; lower ones run on other hosts
   double grace_s = 20;                                // from a failure to the SIGKILL
+  double killed_s = 10;                               // how long the destructor waits for ranks after the SIGKILL
   // A line that a rank wrote, with its end; without one: part of a very long line, or the last of the stream.
   std::function<void(int rank, StandardStream stream, std::string_view line)> output;
   std::function<void(std::string_view sentence)> note;  // which rank failed, and how; once
@@ -36,7 +37,9 @@ class ProcessGroup {
  public:
   // A caller that starts several groups in turn gives them its own `signals`, so that none is lost in between.
   explicit ProcessGroup(ProcessGroupOptions options, SignalPipe* signals = nullptr);
-  ~ProcessGroup();  // kills the ranks that still live
+  // Kills the ranks that still live, and waits for their end. A rank that waits for a device or a file server may not end in time
+  // and is left behind.
+  ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 

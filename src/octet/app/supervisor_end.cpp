@@ -63,8 +63,11 @@ void Supervisor::lose_late() {
       late_at_ = Clock::now() + comm::seconds(kLateS);
       continue;
     }
-    demand(node != me() || !network_, ExitCode::peer, name_of(me()), " ", how,
-           "; its processes need a look: ps -o pid,stat,wchan,args");
+    if (node == me() && network_) {
+      const std::string what = concat(name_of(me()), " ", how, "; its processes need a look: ps -o pid,stat,wchan,args");
+      ranks_.say(what);  // main() says it only after NodeRanks has waited for the ranks once more
+      fail(ExitCode::peer, what);
+    }
     if (node == me()) {
       ranks_.say(concat("this host ", how, "; waits"));
     } else {
