@@ -6,6 +6,7 @@
 
 #include "octet/base/directory.h"
 #include "octet/checkpoint/remote.h"
+#include "octet/checkpoint/steps.h"
 #include "support/paths.h"
 #include "support/s3_server.h"
 #include "support/tiny_run.h"
@@ -137,6 +138,20 @@ TEST_F(ObjectStorage, RanksFetchAndCopyOnce) {
   EXPECT_TRUE(says(result.err, "resuming after step 4 from second/checkpoints/step-00000004"));
   EXPECT_EQ(remote().front().step, 12);
   EXPECT_EQ(remote().back().step, 4);
+}
+
+// The rank that copies is slower than the others, which have nothing to do any more.
+TEST_F(ObjectStorage, ARunThatIsAskedToStopCopiesItsLastCheckpoint) {
+  const S3Server server;
+  Process process("launch -n 2 --supervise -- train run.toml " + remote_ + "--training.steps=100000 --checkpoint.interval=0",
+                  run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  server.control("fail?count=1&kind=slow&method=PUT&path=rank-00001");
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  ASSERT_EQ(remote().size(), 1u) << result.err;
+  EXPECT_EQ(checkpoint::step_name(remote()[0].step), last_checkpoint(run_ / "out").filename());
 }
 
 TEST_F(ObjectStorage, NoAnswerIsNeverNothingThere) {

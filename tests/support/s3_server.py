@@ -2,7 +2,8 @@
 
 Beside S3 it answers GET of these paths:
   /_octet/fail?count=N&kind=K[&method=M][&path=P]   the next N requests of S3 (with this method, and with P in their path) fail: "503" is
-                                                    answered, "cut" is answered with half of the bytes, "close" and "hang" are not answered
+                                                    answered, "cut" is answered with half of the bytes, "close" and "hang" are not answered,
+                                                    "slow" is answered after 4 s, and succeeds
   /_octet/auth                             from now on only moto's own users are known, and there are none
   /_octet/log                              "METHOD PATH?QUERY" of all requests of S3 since the last time
   /_octet/stop
@@ -70,6 +71,8 @@ class Application:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("503 Slow Down", [("Content-Length", "0")])
             return [b""]
+        if kind == "slow":
+            time.sleep(4)
         if kind in ("close", "hang"):
             if kind == "hang":
                 time.sleep(60)

@@ -523,6 +523,8 @@ ExitCode Trainer::run() {
       engine_->close();
       world_.barrier("done");
       wait_for_remote();
+      // The first rank that ends with this code gives the others a few seconds, so none ends while rank 0 still copies.
+      world_.wait_for_first("the copy of the last checkpoint");
       return ExitCode::preempted;
     }
     if (asked.snapshot && step_ < last) take_snapshot();

@@ -5,6 +5,7 @@
 #include "octet/base/checksum.h"
 #include "octet/base/process_identity.h"
 #include "octet/comm/multicast.h"
+#include "octet/comm/socket.h"
 #include "octet/comm/transport.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/rank_page.h"
@@ -143,6 +144,12 @@ std::string World::from_first(const std::string& what, const std::string& value)
   if (!rendezvous_) return value;
   if (is_first()) rendezvous_->set(what, value, size());
   return rendezvous_->get(what, kFilesTimeoutS);
+}
+
+void World::wait_for_first(const std::string& what) {
+  if (!rendezvous_) return;
+  if (is_first()) rendezvous_->set(what, "", size());
+  rendezvous_->get(what, comm::kLongestWait);
 }
 
 void World::tell(const std::string& what, const std::string& value) {

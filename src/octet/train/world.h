@@ -50,6 +50,8 @@ class World {
   // Returns rank 0's value on every rank. Waits up to an hour, because rank 0 may read large files first. Throws Error{peer} if a rank is
   // lost.
   std::string from_first(const std::string& what, const std::string& value);
+  // Returns when rank 0 has called it, however long rank 0 takes. Throws Error{peer} if a rank is lost.
+  void wait_for_first(const std::string& what);
   // Throws Error{peer} unless all ranks call it with the same value.
   void agree(const std::string& what, const std::string& value);
   // Sets a value that any rank can hear. Several ranks may tell the same `what`; the last one counts.
