@@ -154,6 +154,44 @@ TEST_F(ObjectStorage, ARunThatIsAskedToStopCopiesItsLastCheckpoint) {
   EXPECT_EQ(checkpoint::step_name(remote()[0].step), last_checkpoint(run_ / "out").filename());
 }
 
+// A folder may have attempts, checkpoints and local copies of an earlier job, and another machine has trained on since. Only a
+// later attempt of the same job knows that what it has is the newest, and does not need the service.
+TEST_F(ObjectStorage, ASupervisedRunComesBackToAnOldFolder) {
+  const std::string options =
+      "--checkpoint.memory_every=1 --training.global_batch_size=16 --metrics.tensorboard=false " + remote_;
+  for (const std::string& disk : {std::string(), std::string("--checkpoint.local_dir=disk ")}) {
+    const S3Server server;
+    const std::string folder = disk.empty() ? "first" : "with-disk";
+    const std::string first = "launch -n 2 --supervise -- train run.toml --training.steps=100000 --lr_scheduler.decay=constant " +
+                              options + disk + "--training.steps=100000 --run.output_dir=" + folder;
+    {
+      Process process(first, run_.path());
+      ASSERT_TRUE(process.read_to_step(6));
+      ::kill(process.pid(), SIGKILL);
+    }
+    ASSERT_EQ(run_.train(options + "--training.steps=100000 --lr_scheduler.decay=constant --until 60 --checkpoint.interval=20 "
+                                   "--run.output_dir=of-another-machine")
+                  .code,
+              0);
+    Process process(first, run_.path());
+    ASSERT_TRUE(process.read_to_step(70));
+    const std::string log = read_file(run_ / (folder + "/logs/rank-00000.log"));
+    EXPECT_TRUE(says(log, "fetching the checkpoint of step 60 from s3://bucket/run/step-00000060-")) << log;
+    EXPECT_TRUE(says(log, "resuming after step 60 from " + folder + "/checkpoints/step-00000060")) << log;
+    server.control("fail?count=1000000&kind=503");
+    ::kill(run_.pid_of_rank(0), SIGKILL);
+    PendingResult end(process);
+    const fs::path said = run_ / (folder + "/logs/node-000.log");
+    const auto node_log = [&] { return path_exists(said) ? read_file(said) : ""; };
+    for (int tries = 0; tries < 3000 && !says(node_log(), "attempt 3 trains from step "); ++tries) ::usleep(10'000);
+    server.control("fail?count=0&kind=");
+    process.send(SIGTERM);
+    EXPECT_EQ(end.get().code, 75);
+    EXPECT_TRUE(says(node_log(), "attempt 3 trains from step "));
+    remove_tree(run_ / "of-another-machine");
+  }
+}
+
 TEST_F(ObjectStorage, NoAnswerIsNeverNothingThere) {
   const S3Server server;
   ASSERT_EQ(run_.train(remote_ + "--until 4").code, 0);

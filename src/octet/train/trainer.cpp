@@ -115,6 +115,7 @@ Trainer::Trainer(const TrainerOptions& options)
 }
 
 void Trainer::find_checkpoint() {
+  job_has_trained_ = job_has_trained();
   open_snapshots();
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   const double retry_s = config_.checkpoint.retry_s;

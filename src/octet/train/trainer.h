@@ -75,6 +75,9 @@ class Trainer {
 
  private:
   void find_checkpoint();
+  // Returns whether an earlier attempt of this supervised job has trained. That attempt found a way to begin, so a service or a disk
+  // that fails now must not end the job. Collective.
+  bool job_has_trained();
   // Snapshots in the memory of a supervisor (trainer_snapshots.cpp). Without one, nothing happens.
   void open_snapshots();
   std::optional<checkpoint::Reader> newest_snapshot();
@@ -94,9 +97,11 @@ class Trainer {
   void judge_history();
   void set_old_history_aside();
   // checkpoint.remote (trainer_remote.cpp). Without one, nothing happens. The first rank fetches the newest checkpoint there if it is
-  // newer than all in run.output_dir. All ranks call it together.
+  // newer than all in run.output_dir and than a snapshot on the local disk, which the run then does not go on from. All ranks call it
+  // together.
   void fetch_newer_checkpoint();
-  void consult_remote();
+  // Returns whether a checkpoint was fetched.
+  bool consult_remote();
   // Does for the checkpoints there what judge_history() does for those in run.output_dir.
   void judge_remote();
   // Copies the checkpoint of a step of run.output_dir there, behind training; 0: there is none.
@@ -188,6 +193,7 @@ class Trainer {
   std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
   std::size_t replicas_here_ = 0;              // snapshots that this host keeps for others
+  bool job_has_trained_ = false;
   bool from_memory_ = false;                   // the run goes on from a snapshot
   bool from_local_dir_ = false;                // and this rank from its copy on the local disk
   std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot

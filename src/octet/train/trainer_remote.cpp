@@ -7,7 +7,6 @@
 #include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/steps.h"
-#include "octet/telemetry/attempts.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
@@ -18,9 +17,10 @@ namespace fs = std::filesystem;
 void Trainer::fetch_newer_checkpoint() {
   if (config_.checkpoint.remote.empty()) return;
   std::string failure;
+  bool fetched = false;
   if (world_.is_first()) {
     try {
-      consult_remote();
+      fetched = consult_remote();
     } catch (const Error& error) {
       failure = concat(static_cast<int>(error.code()), " ", error.what());
       const auto* of_store = dynamic_cast<const storage::StoreError*>(&error);
@@ -29,19 +29,24 @@ void Trainer::fetch_newer_checkpoint() {
   }
   std::istringstream told(world_.from_first("the checkpoints in checkpoint.remote", failure));
   int code = 0;
-  if (!(told >> code)) return;
-  std::string reason;
-  std::getline(told >> std::ws, reason, '\0');
-  fail(static_cast<ExitCode>(code), reason);
+  if (told >> code) {
+    std::string reason;
+    std::getline(told >> std::ws, reason, '\0');
+    fail(static_cast<ExitCode>(code), reason);
+  }
+  if (!from_memory_ || world_.from_first("whether a newer checkpoint was fetched", fetched ? "yes" : "no") == "no") return;
+  resumed_.reset();
+  from_memory_ = from_local_dir_ = false;
 }
 
-void Trainer::consult_remote() {
+bool Trainer::consult_remote() {
   const storage::ObjectUrl url = storage::parse_object_url(config_.checkpoint.remote);
   const double retry_s = config_.checkpoint.retry_s;
   const fs::path folder = config_.run.output_dir, root = folder / "checkpoints";
   const auto here = retry(retry_s, [&] { return checkpoint::find_checkpoints(root); });
-  // A later attempt of a job knows that its own checkpoints are the newest, and does not depend on the service.
-  const bool knows = from_memory_ || (telemetry::own_attempt().number > 1 && !here.empty());
+  // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service. The memory
+  // holds only snapshots of this job, but the local disk may hold those of an earlier one.
+  const bool knows = (from_memory_ && !from_local_dir_) || (job_has_trained_ && (from_memory_ || !here.empty()));
   storage::ObjectStore store(retry_s);
   if (!knows) in_remote_ = checkpoint::remote_checkpoints(store, url);
   std::erase_if(in_remote_, [](const checkpoint::RemoteCheckpoint& found) { return found.abandoned; });
@@ -62,19 +67,21 @@ void Trainer::consult_remote() {
                 }
               }},
       newest);
-  if (from_memory_ || options_.resume != "auto") return;
+  if (options_.resume != "auto") return false;
 
+  const std::int64_t newest_here = resumed_ ? resumed_->step() : here.empty() ? -1 : here.front().step;
   for (const checkpoint::RemoteCheckpoint& found : in_remote_) {
-    if (!here.empty() && found.step <= here.front().step) return;
+    if (found.step <= newest_here) return false;
     log_info(concat("fetching the checkpoint of step ", found.step, " from ", url.below(found.name).text()));
     try {
       checkpoint::fetch_checkpoint(store, url, found, root, [this](std::int64_t, std::int64_t) { page_.mark(); });
-      return;
+      return true;
     } catch (const checkpoint::Damaged& error) {
       const fs::path moved = checkpoint::move_to_damaged(root / ("fetching-" + found.name));
       log_warning(concat(error.what(), "; what was fetched is now ", moved.string(), ", and the one before it is taken"));
     }
   }
+  return false;
 }
 
 void Trainer::judge_remote() {

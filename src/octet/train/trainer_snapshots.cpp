@@ -40,6 +40,18 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
 
 }  // namespace
 
+bool Trainer::job_has_trained() {
+  const telemetry::OwnAttempt own = telemetry::own_attempt();
+  if (own.job.empty()) return false;
+  bool trained = false;
+  if (world_.is_first()) {
+    const telemetry::Attempts attempts(config_.run.output_dir);
+    for (const telemetry::Attempt& earlier : retry(config_.checkpoint.retry_s, [&] { return attempts.read(); }))
+      trained = trained || (earlier.job == own.job && earlier.number < own.number && earlier.seconds.contains("first_step"));
+  }
+  return world_.from_first("whether this job has trained", trained ? "yes" : "no") == "yes";
+}
+
 void Trainer::open_snapshots() {
   pace_ = SnapshotPace::parse(config_.checkpoint.memory_every);
   std::optional<checkpoint::InheritedSlots> slots = checkpoint::inherited_slots();
