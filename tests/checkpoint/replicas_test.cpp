@@ -141,6 +141,24 @@ TEST_F(ReplicasTest, AReplicaThatIsOneSnapshotBehind) {
   EXPECT_EQ(newest(), 2);
 }
 
+// A rank cannot take its snapshots for a while. The replicas of the others keep the step that all have.
+TEST_F(ReplicasTest, FailuresOfOneRankKeepTheReplicasOfAll) {
+  for (int lost = 0; lost < kSnapshotRanks; ++lost) {
+    const std::int64_t last = 10 * lost + 2;
+    run({last - 1, last}, "a", last - 2);
+    save_together({last + 1, last + 2, last + 3}, {last + 1, last + 2, last + 3}, "a", last,
+                  [&](int rank, std::function<void()> may_publish) {
+                    return Snapshots({.slots = slots_of(*hosts_[static_cast<std::size_t>(rank)].memory, 0),
+                                      .rank = rank,
+                                      .size = kSnapshotRanks,
+                                      .replicas = client(rank),
+                                      .may_publish = std::move(may_publish)});
+                  });
+    start(lost);
+    EXPECT_EQ(newest(), last) << "host " << lost;
+  }
+}
+
 TEST_F(ReplicasTest, ADamagedReplicaGivesWayToTheOneBefore) {
   run({1, 2});
   // The same manifest as that of a good snapshot, but one byte of its data is wrong.
@@ -154,7 +172,7 @@ TEST_F(ReplicasTest, ADamagedReplicaGivesWayToTheOneBefore) {
   const SnapshotSlot slot = scratch_->slots(0).front();
   std::string data = read_file(concat(kDescriptors, "/", slot.data));
   data.back() = static_cast<char>(data.back() ^ 1);
-  client(1)->keep(std::as_bytes(std::span(data)), manifest_in(slot).value());
+  client(1)->keep(std::as_bytes(std::span(data)), manifest_in(slot).value(), 2);
   for (const int rank : {0, 2}) {
     Memory memory;
     Snapshots others = process(rank);
@@ -184,7 +202,7 @@ TEST_F(ReplicasTest, ATransferThatBreaksOff) {
     Manifest manifest = before.front().manifest;
     manifest.step = 3;
     ReplicaStream stream = connect(2, {1, kSnapshotRanks, kVersion});
-    stream.send(topic::kKeep, {{"rank", 1}, {"bytes", 5000}, {"manifest", to_json(manifest)}});
+    stream.send(topic::kKeep, {{"rank", 1}, {"bytes", 5000}, {"manifest", to_json(manifest)}, {"stays", 2}});
     stream.answer(topic::kReady);
     stream.send_bytes(std::vector<std::byte>(4999));
   }
@@ -262,7 +280,7 @@ TEST_F(ReplicasTest, AHostWithoutRoomAndAHostThatIsGone) {
   Manifest manifest;
   manifest.meta = snapshot_meta("a", 1, kSnapshotRanks, {});
   ReplicaStream stream = connect(2, {1, kSnapshotRanks, kVersion});
-  stream.send(topic::kKeep, {{"rank", 1}, {"bytes", std::int64_t{1} << 60}, {"manifest", to_json(manifest)}});
+  stream.send(topic::kKeep, {{"rank", 1}, {"bytes", std::int64_t{1} << 60}, {"manifest", to_json(manifest)}, {"stays", -1}});
   EXPECT_TRUE(contains(error_of(ExitCode::peer, [&] { stream.answer(topic::kReady); }),
                        "no memory for a snapshot of 1152921504606846976 bytes"));
   stream.send(topic::kFind, {{"ranks", {1}}, {"size", kSnapshotRanks}, {"timeline", "a"}});

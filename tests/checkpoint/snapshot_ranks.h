@@ -4,9 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "checkpoint/many_ranks.h"
@@ -50,6 +54,35 @@ inline void save_step(Snapshots& snapshots, Memory& memory, int state, std::int6
   }
   snapshots.wait_for_copy();
   for (const Entry& entry : entries) std::fill_n(entry.tensor.as<std::int32_t>(), entry.tensor.elements(), -1);
+}
+
+// All ranks take snapshots of these steps, and none begins one before all have heard how the last one went. Rank 1 fails at those
+// of `failing`.
+inline void save_together(const std::vector<std::int64_t>& steps, const std::vector<std::int64_t>& failing,
+                          const std::string& timeline, std::int64_t from,
+                          const std::function<Snapshots(int rank, std::function<void()> may_publish)>& process) {
+  std::barrier together(kSnapshotRanks);
+  std::atomic<bool> failed = false;
+  testing::run_ranks(kSnapshotRanks, [&](int rank) {
+    Memory memory;
+    std::int64_t now = 0;
+    Snapshots snapshots = process(rank, [&] {
+      if (rank == 1 && std::find(failing.begin(), failing.end(), now) != failing.end())
+        fail(ExitCode::internal, "metrics.jsonl: cannot write: No space left on device");
+    });
+    snapshots.go_on(timeline, from);
+    for (const std::int64_t step : steps) {
+      now = step;
+      if (failed) snapshots.give_up_last();
+      together.arrive_and_wait();
+      failed = false;
+      save_step(snapshots, memory, rank, step);
+      while (snapshots.busy()) std::this_thread::yield();
+      together.arrive_and_wait();
+      if (snapshots.failed()) failed = true;
+      together.arrive_and_wait();
+    }
+  });
 }
 
 // The reader gives what rank `state` held after the reader's step.

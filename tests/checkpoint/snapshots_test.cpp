@@ -154,6 +154,24 @@ TEST_F(SnapshotsTest, WhatMustNotCountDoesNot) {
   EXPECT_EQ(newest(), 1);
 }
 
+// One rank fails again and again: the step that all have must not be overwritten meanwhile.
+TEST_F(SnapshotsTest, FailuresOfOneRankKeepTheNewestOfAll) {
+  const auto run_failing = [&](const std::vector<std::int64_t>& steps, const std::vector<std::int64_t>& failing, std::int64_t from) {
+    save_together(steps, failing, "a", from, [&](int rank, std::function<void()> may_publish) {
+      return Snapshots(
+          {.slots = slots_of(memory_, rank), .rank = rank, .size = kSnapshotRanks, .may_publish = std::move(may_publish)});
+    });
+  };
+  run_failing({1, 2, 3}, {1, 2, 3}, 0);
+  EXPECT_EQ(newest(), -1);
+  run_failing({4, 5, 6}, {6}, 0);
+  EXPECT_EQ(newest(), 5);
+  run_failing({6, 7, 8, 9}, {6, 7, 8, 9}, 5);
+  EXPECT_EQ(newest(), 5);
+  run_failing({6, 7, 8, 9, 10}, {6, 7, 10}, 5);
+  EXPECT_EQ(newest(), 9);
+}
+
 TEST_F(SnapshotsTest, AReasonIsToldOnce) {
   ::testing::internal::CaptureStderr();
   {

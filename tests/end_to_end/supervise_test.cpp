@@ -395,6 +395,31 @@ TEST_F(Supervise, AFullDiskCostsNothingButTime) {
   EXPECT_TRUE(says(result.err, "3 saves in a row failed, and checkpoint.max_failed_saves = 3; a checkpoint takes "));
 }
 
+// While the disk is full, rank 0's metrics are not on it, so its snapshots do not count. Those of the other ranks must not push out
+// the last one that all ranks have.
+TEST_F(Supervise, AFullDiskKeepsTheSnapshotBeforeIt) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  const std::string full = (run_ / "full").string();
+  Process process(command("--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=100000 "
+                          "--training.global_batch_size=16 --lr_scheduler.decay=constant"),
+                  run_.path(), "exec " + with_faults(concat("write */out/metrics.jsonl 1+ ENOSPC while ", full)));
+  ASSERT_TRUE(process.read_to_step(12));
+  write_text(full, "");
+  ASSERT_TRUE(process.read_to_step(30));
+  std::filesystem::remove(full);
+  kill_rank(1);
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("attempt 2 trains from step "));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_EQ(attempts[1]["from"], "memory") << result.err;
+  EXPECT_GE(attempts[1]["from_step"], 6);
+}
+
 // Reading was tried again for checkpoint.retry_s when a rank ends with 76.
 TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
   if (faults_library().empty())

@@ -66,12 +66,13 @@ void ReplicaClient::with(const std::string& place, std::string_view what, const 
   }
 }
 
-void ReplicaClient::keep(std::span<const std::byte> data, const Manifest& manifest) {
+void ReplicaClient::keep(std::span<const std::byte> data, const Manifest& manifest, std::int64_t stays) {
   const std::string& place = options_.places.to;
   try {
     with(place, "send its snapshot to", [&] {
       if (!stream_) stream_.emplace(connect(place));
-      stream_->send(topic::kKeep, {{"rank", options_.claim.rank}, {"bytes", data.size()}, {"manifest", to_json(manifest)}});
+      stream_->send(topic::kKeep,
+                    {{"rank", options_.claim.rank}, {"bytes", data.size()}, {"manifest", to_json(manifest)}, {"stays", stays}});
       stream_->answer(topic::kReady);
       stream_->send_bytes(data);
       stream_->answer(topic::kDone);

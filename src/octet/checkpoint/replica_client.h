@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -50,8 +51,9 @@ class ReplicaClient {
 
   // Whether snapshots are sent: not if another host runs a rank that holds the same state.
   bool keeps() const { return !options_.places.to.empty(); }
-  // Sends a snapshot that is complete, and waits until it is kept.
-  void keep(std::span<const std::byte> data, const Manifest& manifest);
+  // Sends a snapshot that is complete, and waits until it is kept. The other host has room for two. Of those before, the one of
+  // step `stays` stays there, if it is there.
+  void keep(std::span<const std::byte> data, const Manifest& manifest, std::int64_t stays);
   // Lets the other host forget what this rank has sent.
   void forget();
 

@@ -142,7 +142,8 @@ void ReplicaServer::handle(int rank, ReplicaStream& stream, const ReplicaMessage
   const auto text = [&](const char* key) { return request.at(key).get<std::string>(); };
   const auto number = [&](const char* key) { return request.at(key).get<std::int64_t>(); };
   if (message.topic == topic::kKeep) {
-    keep(stream, rank, static_cast<std::size_t>(number("bytes")), parse_manifest_part(text("manifest"), "a replica"));
+    keep(stream, rank, static_cast<std::size_t>(number("bytes")), parse_manifest_part(text("manifest"), "a replica"),
+         number("stays"));
   } else if (message.topic == topic::kFind) {
     const auto ranks = request.at("ranks").get<std::vector<int>>();
     nlohmann::json list = nlohmann::json::array();
@@ -166,9 +167,9 @@ void ReplicaServer::handle(int rank, ReplicaStream& stream, const ReplicaMessage
   }
 }
 
-void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest) {
+void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest, std::int64_t stays) {
   std::shared_ptr<Kept> kept;
-  std::size_t oldest = 0;
+  std::size_t chosen = 0;
   {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Kept>& entry = kept_[rank];
@@ -180,18 +181,18 @@ void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Man
     const auto timeline = manifest.meta.at("timeline").get<std::string>();
     if (kept->timeline != timeline) kept->steps.assign(kept->slots.size(), -1);
     kept->timeline = timeline;
-    oldest = static_cast<std::size_t>(std::min_element(kept->steps.begin(), kept->steps.end()) - kept->steps.begin());
-    kept->steps[oldest] = -1;
+    chosen = slot_to_fill(kept->steps, stays);
+    kept->steps[chosen] = -1;
     kept->receives = true;
   }
   const auto end = [&](std::int64_t step) {
     const std::lock_guard lock(mutex_);
-    kept->steps[oldest] = step;
+    kept->steps[chosen] = step;
     kept->receives = false;
     give_back_older_than(*kept);
   };
   try {
-    SlotWriter& slot = kept->slots[oldest];
+    SlotWriter& slot = kept->slots[chosen];
     slot.empty();
     std::byte* const memory = slot.make_room(bytes);
     stream.send(topic::kReady, nlohmann::json::object());

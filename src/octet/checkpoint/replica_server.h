@@ -37,7 +37,7 @@ class ReplicaServer {
   void offer(std::shared_ptr<const SnapshotMemory> memory);
 
  private:
-  // The replicas of a rank. A new one takes the place of the older one.
+  // The replicas of a rank. A new one takes the place of the older one, or of the one that does not have to stay.
   struct Kept {
     SnapshotMemory memory{1};
     std::vector<SlotWriter> slots;
@@ -61,7 +61,7 @@ class ReplicaServer {
   void enter(comm::Guest&& guest);
   void serve(int rank, ReplicaStream& stream);
   void handle(int rank, ReplicaStream& stream, const ReplicaMessage& message);
-  void keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest);
+  void keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest, std::int64_t stays);
   void forget(int rank);
   // Drops replicas of other ranks whose steps are all older than those of `kept`. A rank keeps its two newest snapshots, so the
   // rank of `kept` no longer has such an old step, and no state of that step is complete. Such replicas are left from ranks that

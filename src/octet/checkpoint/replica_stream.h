@@ -1,7 +1,8 @@
 // How a rank and the supervisor of another host exchange snapshots. Over a connection of comm/handshake.h they send messages of
 // the kind `post`, each in JSON but `data`, which holds bytes, and `failed`, which is a sentence. The rank asks, the supervisor
 // answers.
-//   keep      {"rank", "bytes", "manifest"}               keeps a snapshot; answered by `ready`, then after data by `done`
+//   keep      {"rank", "bytes", "manifest", "stays"}      keeps a snapshot, not in the place of that of step `stays`; answered by
+//                                                         `ready`, then after data by `done`
 //   find      {"ranks", "size", "timeline"}               answered by `found` [{"rank", "bytes", "manifest"}, ..]
 //   read      {"rank", "size", "timeline", "step"}        answered by data
 //   forget    {}                                          lets go of the rank's snapshots; answered by `done`

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "octet/base/control_group.h"
 #include "octet/base/file.h"
 #include "octet/base/require.h"
@@ -29,6 +31,13 @@ std::optional<Manifest> manifest_in(const SnapshotSlot& slot, const std::functio
     if (on_warning) on_warning(concat("the list of a snapshot in memory cannot be used: ", error.what()));
     return std::nullopt;
   }
+}
+
+std::size_t slot_to_fill(std::span<const std::int64_t> steps, std::int64_t stays) {
+  const auto goes_later = [&](std::int64_t step) { return std::pair(step >= 0 && step == stays, step); };
+  const auto first =
+      std::min_element(steps.begin(), steps.end(), [&](std::int64_t a, std::int64_t b) { return goes_later(a) < goes_later(b); });
+  return static_cast<std::size_t>(first - steps.begin());
 }
 
 std::int64_t bytes_taken(const SnapshotSlot& slot) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,10 @@ bool is_of(const Manifest& manifest, const std::string& timeline, int rank, int 
 // The manifest in a slot. Nothing if the slot is empty; also, with a line to on_warning if there is one, if it cannot be read or
 // is not complete because its writer was killed.
 std::optional<Manifest> manifest_in(const SnapshotSlot& slot, const std::function<void(std::string_view)>& on_warning = {});
+
+// Returns which of the slots with these steps the next snapshot takes: the oldest one, but never that of step `stays`. -1 is the
+// step of a slot without a snapshot; if `stays` is -1, any slot may go.
+std::size_t slot_to_fill(std::span<const std::int64_t> steps, std::int64_t stays);
 
 // The memory that a slot takes now.
 std::int64_t bytes_taken(const SnapshotSlot& slot);

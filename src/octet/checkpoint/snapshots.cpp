@@ -57,8 +57,10 @@ Snapshots::Snapshots(SnapshotsOptions options) : options_(std::move(options)) {
 
 Snapshots::~Snapshots() { wait(); }
 
-Snapshots::Room& Snapshots::oldest() {
-  return *std::min_element(rooms_.begin(), rooms_.end(), [](const Room& a, const Room& b) { return a.step < b.step; });
+Snapshots::Room& Snapshots::room_to_fill() {
+  std::vector<std::int64_t> steps;
+  for (const Room& room : rooms_) steps.push_back(room.step);
+  return rooms_[slot_to_fill(steps, common_)];
 }
 
 std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& timeline,
@@ -142,7 +144,7 @@ Manifest Snapshots::fetch(const Replica& replica) {
   for (Room& room : rooms_) {
     if (room.step == step) room.step = -1;
   }
-  Room& room = oldest();
+  Room& room = room_to_fill();
   room.step = -1;
   options_.replicas->fetch(replica, room.slot);
   room.step = step;
@@ -152,13 +154,14 @@ Manifest Snapshots::fetch(const Replica& replica) {
 void Snapshots::go_on(const std::string& timeline, std::int64_t step) {
   wait();
   timeline_ = timeline;
-  std::int64_t newest = 0;
+  last_ = common_ = -1;
+  common_stays_ = failed_ = false;
   for (Room& room : rooms_) {
     const std::optional<Manifest> found = manifest_in(room.slot.slot());
     const bool stays = found && is_of(*found, timeline, options_.rank, options_.size) && found->step <= step;
     room.step = stays ? found->step : -1;
     if (!stays) room.slot.empty();
-    newest = std::max(newest, room.step);
+    last_ = std::max(last_, room.step);
   }
   if (options_.local) {
     try {
@@ -167,7 +170,7 @@ void Snapshots::go_on(const std::string& timeline, std::int64_t step) {
       log_warning(error.what());
     }
   }
-  show(newest);
+  show(std::max<std::int64_t>(last_, 0));
   if (step >= 0 || !options_.replicas || !options_.replicas->keeps()) return;
   try {
     options_.replicas->forget();
@@ -195,7 +198,10 @@ void Snapshots::prepare(Device& device, std::span<const Entry> entries) {
 
 void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta) {
   wait();
-  Room& room = oldest();
+  if (!std::exchange(common_stays_, false)) common_ = last_;
+  last_ = step;
+  failed_ = true;  // until it is complete
+  Room& room = room_to_fill();
   room.step = -1;
   room.slot.empty();
   Part part = describe_part(room.slot.data_file(), step, entries);
@@ -239,8 +245,9 @@ Snapshots::Failure Snapshots::copy_elsewhere(std::span<const std::byte> data, co
     }
   };
   if (options_.replicas && options_.replicas->keeps()) {
-    copy("has no replica", [&] { options_.replicas->keep(data, manifest); });
+    copy("has no replica", [&] { options_.replicas->keep(data, manifest, common_); });
   }
+  failed_ = !failure.reason.empty();
   took_s_ = seconds_since(start);
   if (options_.local) {
     copy("has no copy in checkpoint.local_dir", [&] { options_.local->keep(data, manifest); });

@@ -36,8 +36,9 @@ struct SnapshotsOptions {
   std::function<void()> may_publish = {};
 };
 
-// All ranks take snapshots after the same steps, and only when no rank is busy with the one before. So all have that one while
-// the next one overwrites an older one: there is always a step of which every rank has a snapshot. The same holds for replicas.
+// All ranks take snapshots after the same steps, and only when no rank is busy with the one before. If a rank has failed() to take
+// that one, all ranks give it up, and the next one overwrites it. Otherwise all ranks have that one, and the next one overwrites an
+// older one. So there is always a step of which every rank has a snapshot. The same holds for replicas.
 class Snapshots {
  public:
   explicit Snapshots(SnapshotsOptions options);
@@ -67,6 +68,11 @@ class Snapshots {
   void wait_for_copy();
   // Whether a snapshot is being taken or prepared.
   bool busy() const;
+  // Whether the last snapshot, or its replica, is missing on this rank. Its copy on the local disk does not count.
+  bool failed() const { return !busy() && failed_; }
+  // The next snapshot overwrites the last one, of which a rank has none, and keeps the one before it, of which all ranks have one.
+  // Call it on all ranks before save() if any rank has failed().
+  void give_up_last() { common_stays_ = true; }
   // How long the last one took, in seconds, until it counted and had a replica. Its copy on the local disk comes after that.
   double took_s() const { return took_s_; }
 
@@ -80,7 +86,7 @@ class Snapshots {
     std::string reason;  // "": nothing failed
   };
   void wait();
-  Room& oldest();
+  Room& room_to_fill();
   Manifest fetch(const Replica& replica);
   // Copies a snapshot, begun at `start`, to where it outlives the memory of this host.
   Failure copy_elsewhere(std::span<const std::byte> data, const Manifest& manifest, Clock::time_point start);
@@ -89,6 +95,10 @@ class Snapshots {
   SnapshotsOptions options_;
   std::vector<Room> rooms_;  // of this rank
   std::string timeline_;
+  std::int64_t last_ = -1;     // the step of the last snapshot that was begun, or from which the run went on; -1: none
+  std::int64_t common_ = -1;   // the newest step before it of which all ranks have a snapshot
+  bool common_stays_ = false;  // in the next save(), because not all ranks have that of last_
+  bool failed_ = false;        // written while busy()
   std::vector<std::byte> early_;  // the entries that are not steady
   std::unique_ptr<Stream> copies_;
   std::future<void> copied_;

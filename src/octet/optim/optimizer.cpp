@@ -1,6 +1,7 @@
 #include "octet/optim/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -12,9 +13,9 @@
 namespace octet::optim {
 namespace {
 
-// State::requests counts the ranks that ask to stop, those that are busy, and those that ask for a snapshot, each in digits of its
-// own. No run has a million ranks.
-constexpr double kStop = 1, kBusy = kStop * (1 << 20), kSnapshot = kBusy * (1 << 20);
+// State::requests counts the ranks that ask to stop, those that are busy, those that failed, and those that ask for a snapshot, each
+// in digits of its own. No run has 100,000 ranks, and rank 0 alone asks for snapshots, so a double holds the sum exactly.
+constexpr double kStop = 1, kBusy = kStop * (1 << 17), kFailed = kBusy * (1 << 17), kSnapshot = kFailed * (1 << 17);
 
 // The optimizer's state in device memory. The first four numbers are sums().
 struct State {
@@ -95,9 +96,14 @@ Tensor Optimizer::sums() const { return {state_of(state_), DType::f64, {4}}; }
 void Optimizer::reset_sums(Stream& stream) { stream.zero(sums().data, sums().bytes()); }
 
 void Optimizer::ask(Stream& stream, Requests requests) {
-  static constexpr double kNumbers[] = {
-      0, kStop, kBusy, kBusy + kStop, kSnapshot, kSnapshot + kStop, kSnapshot + kBusy, kSnapshot + kBusy + kStop};
-  const double* const number = &kNumbers[(requests.stop ? 1 : 0) + (requests.busy ? 2 : 0) + (requests.snapshot ? 4 : 0)];
+  static constexpr auto kNumbers = [] {  // they outlive the copy to the device
+    std::array<double, 16> numbers{};
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = (i & 1 ? kStop : 0) + (i & 2 ? kBusy : 0) + (i & 4 ? kFailed : 0) + (i & 8 ? kSnapshot : 0);
+    return numbers;
+  }();
+  const double* const number = &kNumbers[(requests.stop ? 1 : 0) + (requests.busy ? 2 : 0) + (requests.failed ? 4 : 0) +
+                                         (requests.snapshot ? 8 : 0)];
   if (*number > 0) stream.copy_to_device(&state_of(state_)->requests, number, sizeof *number);
 }
 
@@ -138,8 +144,11 @@ Requests Optimizer::requests(Stream& stream) const {
   double sum = 0.0;
   stream.copy_to_host(&sum, &state_of(state_)->requests, sizeof sum);
   stream.synchronize();
-  const bool busy = std::fmod(sum, kSnapshot) >= kBusy;
-  return {.stop = std::fmod(sum, kBusy) >= kStop, .snapshot = sum >= kSnapshot && !busy, .busy = busy};
+  const bool busy = std::fmod(sum, kFailed) >= kBusy;
+  return {.stop = std::fmod(sum, kBusy) >= kStop,
+          .snapshot = sum >= kSnapshot && !busy,
+          .busy = busy,
+          .failed = std::fmod(sum, kSnapshot) >= kFailed};
 }
 
 }  // namespace octet::optim

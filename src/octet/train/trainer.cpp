@@ -364,7 +364,8 @@ kernels::StepScalars Trainer::step(Watch watch) {
     tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size()) * world_.mesh().data_coordinates();
   }
   ++step_;
-  asked_ = {.stop = StopSignals::requested() != nullptr, .snapshot = wants_snapshot(), .busy = snapshots_ && snapshots_->busy()};
+  asked_ = {.stop = StopSignals::requested() != nullptr, .snapshot = wants_snapshot(), .busy = snapshots_ && snapshots_->busy(),
+            .failed = snapshots_ && snapshots_->failed()};
   engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_), asked_, [this] {
     writer_->wait_for_snapshot();
     wait_for_snapshot();
@@ -528,7 +529,10 @@ ExitCode Trainer::run() {
       world_.wait_for_first("the copy of the last checkpoint");
       return ExitCode::preempted;
     }
-    if (asked.snapshot && step_ < last) take_snapshot();
+    if (asked.snapshot && step_ < last) {
+      if (asked.failed) snapshots_->give_up_last();
+      take_snapshot();
+    }
   }
   const bool pauses = step_ < steps_ && !best_->is_stale();
   if (step_ < steps_ && !pauses) log_info(why_it_ends());
