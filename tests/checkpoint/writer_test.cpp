@@ -199,6 +199,28 @@ TEST_P(BothModes, ASecondCheckpointOfAStepTakesThePlaceOfTheFirst) {
   EXPECT_EQ(newest(folder.path()).meta(), (Json{{"value", 8}}));
 }
 
+// What shall take its place is gone in the last moment.
+TEST_P(BothModes, AReplacementThatFailsLeavesTheFirst) {
+  const TemporaryFolder folder;
+  Memory memory;
+  const Tensor a = memory.counting({10});
+  Writer writer({.root = folder.path(), .mode = GetParam(), .may_publish = [&] {
+                   if (!std::filesystem::exists(folder / "step-00000003")) return;
+                   for (const std::string& name : names_in(folder.path())) {
+                     if (name != "step-00000003") std::filesystem::remove_all(folder / name);
+                   }
+                 }});
+  const auto save = [&](int value) {
+    fill(a, value);
+    writer.save(3, memory.stream(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", value}});
+    writer.wait();
+  };
+  save(7);
+  EXPECT_THROW(save(8), Error);
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000003"});
+  EXPECT_EQ(newest(folder.path()).meta(), (Json{{"value", 7}}));
+}
+
 TEST(Writer, KeepsAllWhenAskedTo) {
   const TemporaryFolder folder;
   Memory memory;

@@ -78,7 +78,12 @@ void replace_directory(const fs::path& from, const fs::path& to) {
   // A file system without exchange: a kill between the renames loses this step, and the one before it is used.
   const fs::path away = fs::path(from).concat(kReplaced);
   rename_directory(to, away);
-  rename_directory(from, to);
+  try {
+    rename_directory(from, to);
+  } catch (...) {
+    ::rename(away.c_str(), to.c_str());
+    throw;
+  }
   sync_directory(to.parent_path());
   fs::remove_all(away, ignored);
 }
