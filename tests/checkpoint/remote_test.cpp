@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/checkpoint/reader.h"
@@ -70,6 +73,43 @@ TEST_F(RemoteTest, AbandonedCheckpointsStayAndAreMarked) {
   copies.copy(8, make(8, "a"));
   EXPECT_EQ(copies.wait(), "");
   EXPECT_EQ(found(), (Found{{8, false}, {8, true}, {6, false}, {4, false}}));
+}
+
+TEST_F(RemoteTest, ACheckpointAfterARollbackIsSentAgain) {
+  const S3Server server;
+  RemoteCopies copies({.url = url_, .retry_s = 0.1}, std::nullopt);
+  copies.copy(8, make(8, "a"));
+  EXPECT_EQ(copies.wait(), "");
+  server.control("fail?count=1000000&kind=503");
+  copies.abandon_after(4);
+  copies.copy(8, make(8, "b"));
+  EXPECT_NE(copies.wait(), "");
+  server.control("fail?count=0&kind=");
+  while (!copies.wait().empty()) {
+  }
+  Found both = found();  // written within a second, so in any order
+  std::sort(both.begin(), both.end());
+  EXPECT_EQ(both, (Found{{8, false}, {8, true}}));
+}
+
+// The run goes back to step 4 twice, the second time while a checkpoint from between is sent.
+TEST_F(RemoteTest, ARollbackToTheSameStepMarksWhatIsSentMeanwhile) {
+  const S3Server server;
+  server.control("fail?count=1000000&kind=503");
+  RemoteCopies copies({.url = url_, .retry_s = 0.1}, std::nullopt);
+  copies.abandon_after(4);
+  copies.copy(8, make(8, "a"));
+  EXPECT_NE(copies.wait(), "");
+  server.control("fail?count=1&kind=slow&method=PUT&path=rank-00001");
+  std::thread waiter([&] {
+    while (!copies.wait().empty()) {
+    }
+  });
+  while (server.control("log").find("rank-00001") == std::string::npos) ::usleep(10'000);
+  copies.abandon_after(4);
+  waiter.join();
+  EXPECT_EQ(copies.wait(), "");
+  EXPECT_EQ(found(), (Found{{8, true}}));
 }
 
 TEST_F(RemoteTest, WhatIsSentIsInUseAndOneWaits) {

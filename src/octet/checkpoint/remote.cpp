@@ -176,6 +176,7 @@ void RemoteCopies::copy(std::int64_t step, fs::path folder) {
 void RemoteCopies::abandon_after(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   abandoned_ = std::min(step, abandoned_.value_or(step));
+  ++abandons_;
   if (waiting_ && waiting_->step > step) waiting_.reset();
   if (!thread_.joinable()) thread_ = start_thread("the copier of checkpoints", [this] { run(); });
   wake_.notify_all();
@@ -223,6 +224,7 @@ void RemoteCopies::run() {
     busy_ = true;
     sending_ = std::exchange(waiting_, std::nullopt);
     const std::optional<std::int64_t> abandoned = abandoned_;
+    const std::int64_t abandons = abandons_;
     lock.unlock();
     std::string failure;
     try {
@@ -235,7 +237,7 @@ void RemoteCopies::run() {
     busy_ = false;
     failure_ = failure;
     if (failure.empty()) {
-      if (abandoned_ == abandoned) abandoned_.reset();
+      if (abandons_ == abandons) abandoned_.reset();  // else what was just sent may have to be marked, too
       if (sending_)
         newest_ = RemoteCheckpoint{.step = sending_->step, .name = "", .written = std::chrono::system_clock::now(), .files = {}};
     } else if (!stop_) {
@@ -244,7 +246,8 @@ void RemoteCopies::run() {
                                    : concat("checkpoints in ", options_.url.text(), " are not marked as abandoned");
       log_warning(concat(what, ": ", failure, "; ", age_of_newest(),
                          waiters_ > 0 ? "" : concat("; trying again in ", options_.again_s, " s")));
-      const bool counts = sending_ && !(abandoned_ && sending_->step > *abandoned_);
+      // The run had gone back before it saved what was sent, unless it has gone back again since.
+      const bool counts = sending_ && (abandons_ == abandons || sending_->step <= *abandoned_);
       if (!waiting_ && counts) waiting_ = sending_;
     }
     sending_.reset();

@@ -92,6 +92,7 @@ class RemoteCopies {
   mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::optional<std::int64_t> abandoned_;  // to be marked
+  std::int64_t abandons_ = 0;              // calls of abandon_after()
   std::optional<Checkpoint> waiting_, sending_;
   std::string failure_;  // of the last attempt
   std::optional<RemoteCheckpoint> newest_;
