@@ -109,9 +109,11 @@ class ReplicasTest : public ::testing::Test {
 
 TEST_F(ReplicasTest, TheRunGoesOnFromMemoryAfterAnyHostWasLost) {
   EXPECT_EQ(newest(), -1);
+  EXPECT_EQ(hosts_[1].server->bytes(), 0);
   std::int64_t last = 0;
   for (int lost = 0; lost < kSnapshotRanks; ++lost) {
     run({last + 1, last + 2, last + 3}, "a", last);
+    EXPECT_GE(hosts_[1].server->bytes(), bytes_taken(slots_of(*hosts_[0].memory, 0))) << "two replicas of rank 0's snapshots";
     last += 3;
     start(lost);
     EXPECT_EQ(newest("b"), -1);
@@ -314,7 +316,8 @@ TEST_F(ReplicasTest, StrangersAndNonsense) {
 }
 
 TEST(ReplicaPlaces, TravelThroughTheEnvironment) {
-  const ReplicaPlaces places{.to = "10.0.0.2:4711", .from = {"10.0.0.2:4711", "[fd00::7]:5"}, .ranks_per_host = 8};
+  const ReplicaPlaces places{
+      .to = "10.0.0.2:4711", .from = {"10.0.0.2:4711", "[fd00::7]:5"}, .ranks_per_host = 8, .bytes_here = std::int64_t{1} << 40};
   const std::string variable = places.variable();
   const std::size_t equals = variable.find('=');
   ::setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
@@ -322,6 +325,7 @@ TEST(ReplicaPlaces, TravelThroughTheEnvironment) {
   EXPECT_EQ(read.to, places.to);
   EXPECT_EQ(read.from, places.from);
   EXPECT_EQ(read.ranks_per_host, 8);
+  EXPECT_EQ(read.bytes_here, std::int64_t{1} << 40);
   ::setenv("OCTET_REPLICAS", "{", 1);
   EXPECT_THROW(inherited_replica_places(), Error);
   ::unsetenv("OCTET_REPLICAS");

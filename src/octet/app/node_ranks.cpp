@@ -80,11 +80,13 @@ void NodeRanks::start_ranks() {
   const Order& order = order_;
   logs_.begin_attempt(order.attempt, order.ranks.first, order.ranks.count);
   ProcessGroupOptions group = local_ranks(order.ranks, order.command, options_.token);
+  checkpoint::ReplicaPlaces replicas = order.replicas;
+  if (options_.replicas) replicas.bytes_here = options_.replicas->bytes();
   for (std::size_t i = 0; i < group.environment.size(); ++i) {
     group.environment[i].push_back(pages_.variable(order.ranks.first + static_cast<int>(i)));
     group.environment[i].push_back(telemetry::attempt_variable({.job = order.job, .number = order.attempt}));
     group.environment[i].push_back(snapshots_->variable(static_cast<int>(i)));
-    if (options_.replicas) group.environment[i].push_back(order.replicas.variable());
+    if (options_.replicas) group.environment[i].push_back(replicas.variable());
   }
   group.grace_s = options_.grace_s;
   group.output = [this](int rank, StandardStream stream, std::string_view line) {

@@ -24,7 +24,9 @@ std::pair<std::string, int> host_and_port(const std::string& place) {
 }  // namespace
 
 std::string ReplicaPlaces::variable() const {
-  return concat(kReplicas, "=", nlohmann::json({{"to", to}, {"from", from}, {"ranks_per_host", ranks_per_host}}).dump());
+  return concat(
+      kReplicas, "=",
+      nlohmann::json({{"to", to}, {"from", from}, {"ranks_per_host", ranks_per_host}, {"bytes_here", bytes_here}}).dump());
 }
 
 std::optional<ReplicaPlaces> inherited_replica_places() {
@@ -34,7 +36,8 @@ std::optional<ReplicaPlaces> inherited_replica_places() {
     const nlohmann::json json = parse_json(value, kReplicas);
     return ReplicaPlaces{.to = json.at("to").get<std::string>(),
                          .from = json.at("from").get<std::vector<std::string>>(),
-                         .ranks_per_host = std::max(1, json.at("ranks_per_host").get<int>())};
+                         .ranks_per_host = std::max(1, json.at("ranks_per_host").get<int>()),
+                         .bytes_here = json.at("bytes_here").get<std::int64_t>()};
   } catch (const std::exception& error) {
     fail(ExitCode::config, kReplicas, " = ", value, ": ", error.what(),
          "; `octet launch --supervise` sets it, so unset it elsewhere");

@@ -22,6 +22,7 @@ struct ReplicaPlaces {
   std::string to;                 // keeps the snapshots of this host's ranks; "": none does
   std::vector<std::string> from;  // may have snapshots, the likeliest first
   int ranks_per_host = 1;         // ranks 0 to ranks_per_host-1 run on one host, and so on
+  std::int64_t bytes_here = 0;    // of memory, which this host's supervisor already holds for ranks of others
 
   // "OCTET_REPLICAS=...", for the environment of a rank.
   std::string variable() const;

@@ -78,6 +78,15 @@ void ReplicaServer::offer(std::shared_ptr<const SnapshotMemory> memory) {
   own_ = std::move(memory);
 }
 
+std::int64_t ReplicaServer::bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::int64_t sum = 0;
+  for (const auto& [rank, kept] : kept_) {
+    for (const SlotWriter& slot : kept->slots) sum += bytes_taken(slot.slot());
+  }
+  return sum;
+}
+
 void ReplicaServer::run() {
   std::vector<pollfd> polled;
   for (;;) {

@@ -33,6 +33,8 @@ class ReplicaServer {
   ReplicaServer& operator=(const ReplicaServer&) = delete;
 
   int port() const { return port_; }
+  // The memory that the replicas take.
+  std::int64_t bytes() const;
   // Lets ranks of other hosts also read what the ranks of this host have in `memory`.
   void offer(std::shared_ptr<const SnapshotMemory> memory);
 

@@ -193,6 +193,7 @@ class Trainer {
   std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
   std::size_t replicas_here_ = 0;              // snapshots that this host keeps for others
+  std::int64_t bytes_of_replicas_here_ = 0;    // of memory, which it already holds for them
   bool job_has_trained_ = false;
   bool from_memory_ = false;                   // the run goes on from a snapshot
   bool from_local_dir_ = false;                // and this rank from its copy on the local disk

@@ -22,9 +22,9 @@ namespace fs = std::filesystem;
 
 constexpr double kMostOfMemory = 0.4;  // of a host's, for the snapshots of all its ranks
 
-// Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which takes `bytes`. The kernel
-// would kill a rank that takes more memory than there is.
-void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std::size_t replicas) {
+// Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which takes `bytes`, and for so many
+// replicas of other ranks' snapshots. The kernel would kill a rank that takes more memory than there is.
+void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std::size_t replicas, std::int64_t bytes_of_replicas) {
   const HostMemory memory = host_memory();
   const std::size_t count = slots.host.size() + replicas;
   const auto needed = static_cast<double>(bytes) * static_cast<double>(count);
@@ -32,7 +32,9 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
   const char* const how = "; --checkpoint.memory_every=0 takes none";
   demand(!memory.total_bytes || needed <= kMostOfMemory * static_cast<double>(*memory.total_bytes), ExitCode::does_not_fit, what,
          " are more than 40 % of this host's ", telemetry::format_bytes(memory.total_bytes.value_or(0)), " of memory", how);
-  const auto taken = static_cast<double>(checkpoint::bytes_taken(slots));  // by an earlier attempt
+  // By an earlier attempt. Of its replicas, a host drops those for which it is no longer the right place.
+  const double taken = static_cast<double>(checkpoint::bytes_taken(slots)) +
+                       std::min(static_cast<double>(bytes_of_replicas), static_cast<double>(bytes) * static_cast<double>(replicas));
   demand(!memory.available_bytes || needed - taken <= static_cast<double>(*memory.available_bytes), ExitCode::does_not_fit, what,
          " do not fit into the ", telemetry::format_bytes(memory.available_bytes.value_or(0)),
          " of memory that are free on this host", how);
@@ -65,6 +67,7 @@ void Trainer::open_snapshots() {
   }
   std::unique_ptr<checkpoint::ReplicaClient> replicas;
   if (std::optional<checkpoint::ReplicaPlaces> places = checkpoint::inherited_replica_places()) {
+    bytes_of_replicas_here_ = places->bytes_here;
     replicas = std::make_unique<checkpoint::ReplicaClient>(checkpoint::ReplicaClient::Options{
         .places = std::move(*places),
         .token = comm::find_token(&::getenv),
@@ -122,7 +125,7 @@ void Trainer::begin_snapshots() {
   for (const checkpoint::Entry& entry : entries) bytes += entry.tensor.bytes();
   std::string failure;
   try {
-    check_room(bytes, *checkpoint::inherited_slots(), replicas_here_);
+    check_room(bytes, *checkpoint::inherited_slots(), replicas_here_, bytes_of_replicas_here_);
   } catch (const Error& error) {
     failure = error.what();
   }
