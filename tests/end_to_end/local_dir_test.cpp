@@ -145,6 +145,26 @@ TEST_F(LocalDir, AFullDiskIsAWarning) {
   EXPECT_TRUE(says(log_of(0), "No space left on device")) << log_of(0);
 }
 
+// The disk of a host dies, and later a rank. The state is in memory, so the run goes on without new copies.
+TEST_F(LocalDir, ADiskThatFailsDoesNotEndTheRun) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  make_reference();
+  const std::string broken = (run_ / "broken").string();
+  Process process(command(), run_.path(), "exec " + with_faults(concat("open,read,write */disk/* 1+ EIO while ", broken)));
+  ASSERT_TRUE(process.read_to_step(8));
+  write_text(broken, "");
+  ASSERT_TRUE(process.read_to_step(12));
+  ::kill(run_.pid_of_rank(1), SIGKILL);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_reference();
+  EXPECT_EQ(last_attempt()["from"], "memory");
+  for (const int rank : {0, 1}) {
+    const std::string words = "Input/output error; checkpoint.local_dir may hold no new copy of this rank's snapshots\n";
+    EXPECT_TRUE(says(log_of(rank), words)) << log_of(rank);
+  }
+}
+
 TEST_F(LocalDir, RefusesWhatCannotWork) {
   const ProgramResult none = run_.run(command("--checkpoint.memory_every=0"));
   EXPECT_EQ(none.code, 2);

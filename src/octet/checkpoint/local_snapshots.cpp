@@ -9,8 +9,10 @@
 #include "octet/base/checksum.h"
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
+#include "octet/base/log.h"
 #include "octet/base/process_identity.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/snapshot_slot.h"
 
 namespace octet::checkpoint {
@@ -30,20 +32,11 @@ std::string own_host() {
   return concat(mine.host, " ", mine.machine, " ", mine.boot);
 }
 
-std::string what_fails(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 LocalSnapshots::LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder,
-                               const Ranks& ranks)
-    : rank_(ranks.rank), size_(ranks.size) {
+                               const Ranks& ranks, DiskFault on_fault)
+    : on_fault_(on_fault), rank_(ranks.rank), size_(ranks.size) {
   std::string failure = what_fails([&] {
     const std::filesystem::path run = true_path(run_folder);
     folder_ = local_dir / name_for(run);
@@ -53,6 +46,17 @@ LocalSnapshots::LocalSnapshots(const std::filesystem::path& local_dir, const std
   demand(failure.empty(), ExitCode::config, "checkpoint.local_dir = ", local_dir.string(), ": ", failure);
   failure = strangers(ranks);
   demand(failure.empty(), ExitCode::config, "checkpoint.local_dir = ", local_dir.string(), ": ", failure);
+}
+
+std::string LocalSnapshots::what_fails(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (on_fault_ == DiskFault::refuse || !dynamic_cast<const SystemError*>(&error)) return error.what();
+    if (!std::exchange(warned_, true))
+      log_warning(concat(error.what(), "; checkpoint.local_dir may hold no new copy of this rank's snapshots"));
+  }
+  return "";
 }
 
 void LocalSnapshots::make_folder(const std::filesystem::path& run) const {
@@ -67,11 +71,11 @@ void LocalSnapshots::make_folder(const std::filesystem::path& run) const {
 }
 
 // Each rank leaves a mark. A name that nobody has asked for before is in no cache of a network file system.
-std::string LocalSnapshots::strangers(const Ranks& ranks) const {
+std::string LocalSnapshots::strangers(const Ranks& ranks) {
   const std::string number = broadcast(ranks, "local mark", concat(std::random_device{}()));
   const std::filesystem::path mine = mark(rank_, number);
-  std::string failure = common_failure(ranks, "local marks", what_fails([&] { write_file_atomically(mine, own_host()); }));
-  if (failure.empty()) {
+  std::string failure = what_fails([&] { write_file_atomically(mine, own_host()); });
+  if (common_failure(ranks, "local marks", failure).empty()) {
     failure = what_fails([&] {
       for (int other = 0; other < size_; ++other) {
         if (!path_exists(mark(other, number))) continue;

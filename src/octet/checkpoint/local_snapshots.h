@@ -19,11 +19,16 @@
 
 namespace octet::checkpoint {
 
+// What follows if a rank's disk fails when its run begins. At the first start somebody has to put it right. Later the run has its
+// state in memory as well, so the rank warns and goes on: it reads what it can, and tries to write each copy.
+enum class DiskFault { refuse, warn };
+
 class LocalSnapshots {
  public:
   // Makes a folder for the run in `local_dir`. Throws Error{config} if ranks on different hosts see the same files there, if
-  // it belongs to another run of this name, or if it cannot be written. Collective.
-  LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder, const Ranks& ranks);
+  // it belongs to another run of this name, or, with DiskFault::refuse, if it cannot be written. Collective.
+  LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder, const Ranks& ranks,
+                 DiskFault on_fault);
 
   // Where the files of manifests from find() are.
   const std::filesystem::path& folder() const { return folder_; }
@@ -43,9 +48,13 @@ class LocalSnapshots {
   std::filesystem::path mark(int rank, const std::string& number) const;
   void make_folder(const std::filesystem::path& run_folder) const;
   // Returns who else sees what this host writes here, or "". Collective.
-  std::string strangers(const Ranks& ranks) const;
+  std::string strangers(const Ranks& ranks);
+  // Calls a function and returns why it failed, or "". A fault of the disk that is only a warning is told here, once.
+  std::string what_fails(const std::function<void()>& body);
 
   std::filesystem::path folder_;
+  DiskFault on_fault_;
+  bool warned_ = false;
   int rank_, size_;
   std::array<std::int64_t, kCopies> steps_ = {-1, -1};  // that this process has written or goes on from; -1: none
 };

@@ -63,7 +63,9 @@ void Trainer::open_snapshots() {
   if (!slots || pace_->takes_none()) return;
   std::unique_ptr<checkpoint::LocalSnapshots> local;
   if (!local_dir.empty()) {
-    local = std::make_unique<checkpoint::LocalSnapshots>(local_dir, config_.run.output_dir, world_.checkpoint_ranks());
+    local = std::make_unique<checkpoint::LocalSnapshots>(
+        local_dir, config_.run.output_dir, world_.checkpoint_ranks(),
+        job_has_trained_ ? checkpoint::DiskFault::warn : checkpoint::DiskFault::refuse);
   }
   std::unique_ptr<checkpoint::ReplicaClient> replicas;
   if (std::optional<checkpoint::ReplicaPlaces> places = checkpoint::inherited_replica_places()) {
