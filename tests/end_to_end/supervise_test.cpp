@@ -420,6 +420,34 @@ TEST_F(Supervise, AFullDiskKeepsTheSnapshotBeforeIt) {
   EXPECT_GE(attempts[1]["from_step"], 6);
 }
 
+// A rank is killed while nothing more fits onto the disk. The next attempt has the state in memory. It waits for a little room, and
+// then trains on, although a checkpoint does not fit yet.
+TEST_F(Supervise, AFullDiskDoesNotEndARunThatIsInMemory) {
+  write_text(run_ / "on_a_small_disk.sh", "mkdir small && mount -t tmpfs -o size=3m tmpfs small || exit 99\nexec \"$@\"\n");
+  Process process(command("--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=100000 --run.output_dir=small/out "
+                          "--training.global_batch_size=16 --lr_scheduler.decay=constant --checkpoint.retry_s=20"),
+                  run_.path(), "exec unshare -m sh on_a_small_disk.sh");
+  if (!process.read_to_step(12)) {
+    ASSERT_EQ(process.wait().code, 99);
+    GTEST_SKIP() << "no permission to mount a small disk";
+  }
+  const std::filesystem::path ballast = concat("/proc/", process.pid(), "/root", (run_ / "small/ballast").string());
+  for (std::ofstream file(ballast); file << std::string(4096, 'x') << std::flush;) {
+  }
+  kill_rank(1);
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::filesystem::resize_file(ballast, std::filesystem::file_size(ballast) - (300 << 10));
+  ASSERT_TRUE(process.read_to_step(60));  // of attempt 2
+  std::filesystem::remove(ballast);
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "cannot write: No space left on device; waiting up to 20 s for room")) << result.err;
+  EXPECT_TRUE(says(result.err, "are free. Make room; the run goes on meanwhile")) << result.err;
+  EXPECT_TRUE(says(result.err, "octet launch: attempt 2 trains from step 1")) << result.err;
+  EXPECT_TRUE(says(result.err, ", from memory: its first step came ")) << result.err;
+}
+
 // Reading was tried again for checkpoint.retry_s when a rank ends with 76.
 TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
   if (faults_library().empty())

@@ -192,7 +192,14 @@ AppendFile open_after(const std::filesystem::path& path, std::optional<std::int6
         if (record && record->step <= *last_step) kept.append(line).push_back('\n');
       });
     }
-    if (kept.size() != text.size()) write_file_atomically(path, kept);
+    if (kept.size() == text.size()) return AppendFile(path);
+    if (text.starts_with(kept)) {  // which needs no room on a full disk
+      std::error_code error;
+      std::filesystem::resize_file(path, kept.size(), error);
+      if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot cut: ", error.message()), error.value());
+    } else {
+      write_file_atomically(path, kept);
+    }
   }
   return AppendFile(path);
 }

@@ -76,7 +76,9 @@ Trainer::Trainer(const TrainerOptions& options)
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), health_);
   plan_ = measure_run(config_, world_.mesh(), world_.rank());
+  job_has_trained_ = job_has_trained();
   if (world_.is_first()) {
+    if (job_has_trained_) wait_for_room(config_.run.output_dir, config_.checkpoint.retry_s);
     const telemetry::OwnAttempt attempt = telemetry::own_attempt();
     lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s},
                   checkpoint::LockAttempt{.job = attempt.job, .number = attempt.number});
@@ -115,12 +117,13 @@ Trainer::Trainer(const TrainerOptions& options)
 }
 
 void Trainer::find_checkpoint() {
-  job_has_trained_ = job_has_trained();
   open_snapshots();
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   const double retry_s = config_.checkpoint.retry_s;
   resumed_ = newest_snapshot();
   from_memory_ = resumed_.has_value();
+  // On a full disk, perhaps nobody could write down that it has.
+  job_has_trained_ = job_has_trained_ || (from_memory_ && !from_local_dir_);
   fetch_newer_checkpoint();
   if (from_memory_) {
     // It is of this job, so the run goes on whatever its first attempt began with.
@@ -407,7 +410,8 @@ ExitCode Trainer::run() {
   page_.start_step = step_;
   page_.origin = from_local_dir_ ? Origin::local_disk : from_memory_ ? Origin::memory : step_ > 0 ? Origin::storage : Origin::beginning;
   page_.saved_step = newest_checkpoint();
-  if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
+  if (world_.is_first())
+    check_space(config_, checkpoint_bytes(), step_, steps_, job_has_trained_ ? NoRoom::warn : NoRoom::refuse);
   writer_ = std::make_unique<checkpoint::Writer>(
       checkpoint::WriterOptions{.root = directory / "checkpoints",
                                 .keep_latest_k = config_.checkpoint.keep_latest_k,

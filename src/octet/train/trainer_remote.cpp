@@ -44,9 +44,8 @@ bool Trainer::consult_remote() {
   const double retry_s = config_.checkpoint.retry_s;
   const fs::path folder = config_.run.output_dir, root = folder / "checkpoints";
   const auto here = retry(retry_s, [&] { return checkpoint::find_checkpoints(root); });
-  // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service. The memory
-  // holds only snapshots of this job, but the local disk may hold those of an earlier one.
-  const bool knows = (from_memory_ && !from_local_dir_) || (job_has_trained_ && (from_memory_ || !here.empty()));
+  // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service.
+  const bool knows = job_has_trained_ && (from_memory_ || !here.empty());
   storage::ObjectStore store(retry_s);
   if (!knows) in_remote_ = checkpoint::remote_checkpoints(store, url);
   std::erase_if(in_remote_, [](const checkpoint::RemoteCheckpoint& found) { return found.abandoned; });
