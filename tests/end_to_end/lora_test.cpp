@@ -316,3 +316,28 @@ TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {
 
 }  // namespace
 }  // namespace octet::testing
+// A model whose weights are not read must not be taken for one whose weights start at random.
+TEST_F(Lora, NeedsWeightsThatCanBeRead) {
+  ASSERT_EQ(train("--training.steps=2").code, 0);
+  const fs::path weights = run_ / "base/model/model.safetensors";
+  for (const std::string name : {"model.safetensors.incomplete", "pytorch_model.bin", "consolidated.00.pth"}) {
+    const fs::path other = weights.parent_path() / name;
+    fs::rename(weights, other);
+    for (const std::string options : {"--run.output_dir=new", "--run.output_dir=new --dry-run"}) {
+      expect_refused(options, 76, "base/model: neither model.safetensors nor model.safetensors.index.json, but \"" + name + "\"");
+      EXPECT_TRUE(refused(run_.train("--model.init_from=base/model " + options), 76, ", but \"" + name + "\"")) << options;
+    }
+    fs::rename(other, weights);
+  }
+  fs::remove(weights);
+  const std::string sentence = "base/model: neither model.safetensors nor model.safetensors.index.json. [lora] needs the weights";
+  expect_refused("--run.output_dir=new", 76, sentence);
+  expect_refused("--training.steps=20", 76, sentence);
+  for (const std::string command : {"convert export --output merged --checkpoint out", "generate --prompt The --model out",
+                                    "eval lora.toml --checkpoint out"})
+    EXPECT_TRUE(refused(run_.run(command), 76, sentence)) << command;
+  fs::remove_all(run_ / "base/model");
+  EXPECT_TRUE(refused(run_.run("convert export --output merged --checkpoint out"), 76, sentence));
+  EXPECT_FALSE(fs::exists(run_ / "new"));
+}
+

@@ -7,6 +7,7 @@
 #include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/json.h"
+#include "octet/train/base_model.h"
 #include "octet/train/held_out.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"

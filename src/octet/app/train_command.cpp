@@ -18,6 +18,8 @@
 #include "octet/data/corpus.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/base_model.h"
+#include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 
@@ -104,6 +106,8 @@ int run_train(const TrainArgs& args) {
   if (args.dry_run) {
     print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
     return 0;
+    const bool is_copy = config.copies.contains(config.model.init_from);  // of config.json alone
+    if (!is_copy) train::check_init_from(config);
   }
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   train::World world(where, config);

@@ -4,6 +4,10 @@
 #include <vector>
 
 #include "octet/base/checksum.h"
+#include "octet/base/directory.h"
+#include "octet/base/log.h"
+#include "octet/base/visible.h"
+#include "octet/checkpoint/mismatch.h"
 #include "octet/checkpoint/model_weights.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/convert.h"
@@ -22,17 +26,41 @@ void add_values(RunningChecksum& sum, checkpoint::WeightReader& reader, std::int
   sum.update(std::as_bytes(std::span(values)));
 }
 
+// Names of files that hold weights in a form that Octet does not read, or that an interrupted download leaves behind.
+const std::vector<std::string> kUnreadWeights = {"*.safetensors*", "*model*.bin", "*.pt",      "*.pth",
+                                                 "*.gguf",         "*.ggml",      "*.msgpack", "*.h5"};
+
+// Whether the model begins with weights of model.init_from. Throws as check_init_from() does.
 bool has_base_weights(const Config& config) {
-  return !config.model.init_from.empty() && checkpoint::has_weights(config.model.init_from);
+  const std::filesystem::path directory = config.model.init_from;
+  if (directory.empty()) return false;
+  if (checkpoint::has_weights(directory)) return true;
+  const std::string neither = concat(directory.string(), ": neither ", checkpoint::kSingleFile, " nor ", checkpoint::kIndexFile);
+  if (is_folder(directory)) {
+    for (const std::filesystem::path& entry : entries_of(directory)) {
+      const std::string name = entry.filename().string();
+      demand(!checkpoint::glob_match_any(kUnreadWeights, name), ExitCode::data, neither, ", but ", in_quotes(name),
+             ". Octet reads weights from complete safetensors files only; a directory whose weights shall start at random holds "
+             "none");
+    }
+  }
+  demand(
+      !config.lora, ExitCode::data, neither,
+      ". [lora] needs the weights of the model that its adapters belong to: model.init_from must name their directory, from the "
+      "current directory");
+  return false;
 }
 
 }  // namespace
+
+void check_init_from(const Config& config) { has_base_weights(config); }
 
 void begin_model(Engine& engine, const Config& config) {
   if (has_base_weights(config)) {
     load_model(engine, config.model.init_from);
     if (config.lora) engine.initialise_adapters(config.run.seed);
   } else {
+    if (!config.model.init_from.empty()) log_info(concat(config.model.init_from, " has no weights: they start at random"));
     engine.initialise(config.run.seed);
   }
   if (config.lora && !config.lora->init_from.empty()) load_adapter(engine, config.lora->init_from);
