@@ -66,6 +66,23 @@ TEST(ModelWeights, CodesTimesScalesFromAnyElementOn) {
   }
 }
 
+// Published models have scales in these dtypes. The scales of the matrix are exact in all of them.
+TEST(ModelWeights, ScalesMayHaveAnyFloatingPointType) {
+  QuantisedMatrix matrix(300, 200);
+  const Tensor exact = matrix.scales;
+  for (std::int64_t i = 0; i < exact.elements(); ++i) exact.as<float>()[i] = static_cast<float>(i + 1) / 64;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor scales = matrix.memory.tensor(dtype, exact.shape);
+    convert(DType::f32, exact.data, dtype, scales.data, exact.elements());
+    write_safetensors(matrix.folder / "model.safetensors", {{"w", matrix.codes}, {"w_scale_inv", scales}});
+    const ModelWeights weights = ModelWeights::open(matrix.folder.path());
+    ASSERT_EQ(weights.fault_of("w"), "");
+    std::vector<float> values(300 * 200);
+    WeightReader(weights, "w").read(0, 300 * 200, DType::f32, values.data());
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], matrix.at(static_cast<std::int64_t>(i))) << i;
+  }
+}
+
 TEST(ModelWeights, SaysWhyValuesCannotBeRead) {
   const TemporaryFolder folder;
   Memory memory;
@@ -79,11 +96,11 @@ TEST(ModelWeights, SaysWhyValuesCannotBeRead) {
   EXPECT_EQ(fault({{"w", codes}, {"w_scale_inv", memory.tensor(DType::f32, {2, 1})}}), "");
   EXPECT_EQ(fault({{"w", codes}}), "\"w\" is F8_E4M3 without \"w_scale_inv\"");
   EXPECT_EQ(fault({{"w", codes}, {"w_scale_inv", memory.tensor(DType::f32, {1, 2})}}),
-            "\"w_scale_inv\" is F32 [1, 2], expected F32 [2, 1]");
+            "\"w_scale_inv\" is F32 [1, 2], expected F32, BF16, F16 or F64 [2, 1]");
   EXPECT_EQ(fault({{"w", codes}, {"w_scale_inv", memory.tensor(DType::f32, {2})}}),
-            "\"w_scale_inv\" is F32 [2], expected F32 [2, 1]");
-  EXPECT_EQ(fault({{"w", codes}, {"w_scale_inv", memory.tensor(DType::bf16, {2, 1})}}),
-            "\"w_scale_inv\" is BF16 [2, 1], expected F32 [2, 1]");
+            "\"w_scale_inv\" is F32 [2], expected F32, BF16, F16 or F64 [2, 1]");
+  EXPECT_EQ(fault({{"w", codes}, {"w_scale_inv", memory.tensor(DType::u8, {2, 1})}}),
+            "\"w_scale_inv\" is U8 [2, 1], expected F32, BF16, F16 or F64 [2, 1]");
   EXPECT_EQ(fault({{"w", codes}, {"w_scale_inv", memory.tensor(DType::f32, {2, 1})}}, "{}"),
             "\"w\" is F8_E4M3, but config.json has no quantization_config");
   EXPECT_EQ(fault({{"w", memory.tensor(DType::f8_e4m3, {2, 3, 4})}, {"w_scale_inv", memory.tensor(DType::f32, {1, 1})}}),

@@ -1,5 +1,6 @@
 // FP8 weights on disk, in the format of DeepSeek-V3, which vLLM, SGLang and transformers read. A matrix NAME [R, C] holds E4M3 codes.
-// The tensor NAME_scale_inv [ceil(R/128), ceil(C/128)] F32 holds one scale for each block of 128 x 128 codes; value = code * scale.
+// The tensor NAME_scale_inv [ceil(R/128), ceil(C/128)] holds one scale for each block of 128 x 128 codes; value = code * scale. Octet
+// writes scales in F32. Published models also have them in BF16 or F16.
 // The quantization_config of config.json declares the format.
 // Source: https://huggingface.co/deepseek-ai/DeepSeek-V3/blob/main/README_WEIGHTS.md
 #pragma once

@@ -196,10 +196,11 @@ std::string ModelWeights::fault_of(const std::string& name) const {
   if (info.dims.size() != 2) return concat(is, " ", info.shape_text(), ", expected a matrix");
   if (scales == nullptr) return concat(is, " without ", in_quotes(scale_name(name)));
   const Shape expected = block_scale_shape(info.dims[0], info.dims[1]);
-  const bool fits =
-      scales->dtype == DType::f32 && scales->dims.size() == 2 && scales->dims[0] == expected[0] && scales->dims[1] == expected[1];
+  const bool fits = scales->dtype && is_stored_float(*scales->dtype) && scales->dims.size() == 2 &&
+                    scales->dims[0] == expected[0] && scales->dims[1] == expected[1];
   if (fits) return "";
-  return concat(in_quotes(scales->name), " is ", scales->dtype_name, " ", scales->shape_text(), ", expected F32 ", expected);
+  return concat(in_quotes(scales->name), " is ", scales->dtype_name, " ", scales->shape_text(),
+                ", expected F32, BF16, F16 or F64 ", expected);
 }
 
 WeightReader::WeightReader(const ModelWeights& weights, const std::string& name)
@@ -211,8 +212,10 @@ WeightReader::WeightReader(const ModelWeights& weights, const std::string& name)
   if (is_stored_float(*info_.dtype)) return;
   const ModelWeights::Place& place = weights.place_of(scale_name(name));
   const ModelWeights::Shard& shard = weights.shards_[place.file];
-  scales_.resize((place.info->end - place.info->begin) / sizeof(float));
-  shard.file.read_at(shard.header.data_begin + place.info->begin, std::as_writable_bytes(std::span(scales_)));
+  stored_.resize(place.info->end - place.info->begin);
+  shard.file.read_at(shard.header.data_begin + place.info->begin, stored_);
+  scales_.resize(stored_.size() / size_of(*place.info->dtype));
+  convert(*place.info->dtype, stored_.data(), DType::f32, scales_.data(), static_cast<std::int64_t>(scales_.size()));
   for (std::size_t i = 0; i < scales_.size(); ++i) {
     demand(std::isfinite(scales_[i]) && scales_[i] >= 0, ExitCode::data, shard.file.path().string(), ": tensor ",
            in_quotes(place.info->name), ": element ", i, " is ", scales_[i], "; a scale must be finite and not negative");
