@@ -102,6 +102,10 @@ TEST_F(Resume, AnOlderCheckpointMayBeNamed) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "resuming after step 10 from out/checkpoints/step-00000010\n"));
   EXPECT_TRUE(ended_alike());
+  // The folder of a run stands for its newest checkpoint.
+  const ProgramResult newest = train("--run.output_dir=branch --resume out");
+  ASSERT_EQ(newest.code, 0) << newest.err;
+  EXPECT_TRUE(says(newest.err, "resuming after step 20 from out/checkpoints/step-00000020\n"));
   // The checkpoint can also be named by the configuration's key.
   const ProgramResult key = train("--run.set_aside=true --checkpoint.resume=out/checkpoints/step-00000005");
   ASSERT_EQ(key.code, 0) << key.err;
@@ -170,7 +174,10 @@ TEST_F(Resume, OtherKernelsOfProductsAreNamed) {
 
 TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
   EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere"));
-  EXPECT_TRUE(refused(train("--resume out/model"), 76, "out/model"));
+  const std::string wanted = "out/model: not a checkpoint, for it has no manifest.json; ";
+  EXPECT_TRUE(refused(train("--resume out/model"), 76, wanted + "--resume takes RUN/checkpoints/step-N, or RUN"));
+  EXPECT_TRUE(refused(run_.run("eval run.toml --checkpoint out/model"), 76,
+                      wanted + "--checkpoint takes RUN/checkpoints/step-N, or RUN"));
   corrupt(checkpoint(10) / "rank-00000.safetensors");
   EXPECT_TRUE(refused(train("--resume out/checkpoints/step-00000010"), 76, "step-00000010"));
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);

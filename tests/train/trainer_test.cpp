@@ -276,6 +276,13 @@ TEST_F(Demote, TheLinearsThatFp8LosesGoToBf16AndTheRunGoesOn) {
                                                                     "optimizer.lr=0.01", "run.set_aside=false"})});
                                 }),
                        "precision.skip is "));
+  // So does `octet eval`, whose configuration does not name them.
+  write_text(folder_ / "run.toml", train::print_config(config_with({"anomaly.remedy=demote"})));
+  const ProgramResult evaluated = run_program("eval run.toml --json --checkpoint out", folder_.path());
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_NEAR(json_of(evaluated.out)["eval_loss"].get<double>(), metrics.at(60)["eval_loss"].get<double>(), 1e-4)
+      << "the program does not use BLAS";
+
 }
 
 // The experts of a layer have one precision, so all of them follow the one that FP8 loses.

@@ -19,14 +19,17 @@ namespace octet::app {
 int run_eval(const EvalArgs& args) {
   train::Config config = load_run(args.run);
   train::check_config(config);
-  const std::filesystem::path checkpoint = train::model_at(fetched_folder(args.checkpoint));
+  const std::filesystem::path checkpoint = train::checkpoint_at(fetched_folder(args.checkpoint), "--checkpoint");
+  if (config.lora) train::check_init_from(config);
   use_threads(config);
+  const checkpoint::Reader reader = checkpoint::Reader::open(checkpoint);
+  train::skip_demoted(config, reader);
   const DeviceKind device = train::device_of(config);
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   options.training = false;
   train::Engine engine(options, device);
-  if (config.evaluation.source.empty()) train::check_split(checkpoint::Reader::open(checkpoint), config);
-  const std::int64_t step = train::restore_weights(engine, config, checkpoint);
+  if (config.evaluation.source.empty()) train::check_split(reader, config);
+  const std::int64_t step = train::restore_weights(engine, config, reader);
   const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
   const train::HeldOut held_out(config, dataset);
   const std::string tokenizer = train::tokenizer_of_run(config, options.model);

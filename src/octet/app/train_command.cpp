@@ -83,6 +83,8 @@ int run_train(const TrainArgs& args) {
     outlive_stdout();
     set_log_time(LogTime::utc);
   }
+  if (std::string& resume = config.checkpoint.resume; resume != "auto" && resume != "none")
+    resume = train::checkpoint_at(resume, "--resume").string();
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   train::check_config(config, where.size);
   if (where.rank > 0) set_log(Log::own_warnings);
@@ -104,10 +106,10 @@ int run_train(const TrainArgs& args) {
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
-    print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
-    return 0;
     const bool is_copy = config.copies.contains(config.model.init_from);  // of config.json alone
     if (!is_copy) train::check_init_from(config);
+    print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
+    return 0;
   }
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   train::World world(where, config);

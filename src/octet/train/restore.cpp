@@ -21,9 +21,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_checkpoint(const fs::path& path) { return path_exists(path / "manifest.json"); }
+bool is_checkpoint(const fs::path& path) { return path_exists(path / checkpoint::kManifestName); }
 
-std::int64_t load_weights(Engine& engine, const Config& config, const checkpoint::Reader& reader) {
+bool divides_sources(const Config& config) {
+  const auto& sources = config.data.source;
+  return config.data.split[1] > 0 &&
+         std::none_of(sources.begin(), sources.end(), [](const SourceConfig& s) { return s.split == "validation"; });
+}
+
+}  // namespace
+
+std::int64_t restore_weights(Engine& engine, const Config& config, const checkpoint::Reader& reader) {
   const std::string recipe = reader.meta().value("recipe", "");
   demand(recipe == engine.model().recipe().name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
          ", but precision.recipe = ", engine.model().recipe().name);
@@ -37,13 +45,10 @@ std::int64_t load_weights(Engine& engine, const Config& config, const checkpoint
   return reader.step();
 }
 
-bool divides_sources(const Config& config) {
-  const auto& sources = config.data.source;
-  return config.data.split[1] > 0 &&
-         std::none_of(sources.begin(), sources.end(), [](const SourceConfig& s) { return s.split == "validation"; });
+void skip_demoted(Config& config, const checkpoint::Reader& reader) {
+  const auto demoted = reader.meta().value("demoted", std::vector<std::string>());
+  config.precision.skip.insert(config.precision.skip.end(), demoted.begin(), demoted.end());
 }
-
-}  // namespace
 
 void check_split(const checkpoint::Reader& reader, const Config& config) {
   const nlohmann::json run = reader.meta().value("config", nlohmann::json::object());
@@ -64,8 +69,11 @@ fs::path model_at(const fs::path& path) {
   return path;
 }
 
-std::int64_t restore_weights(Engine& engine, const Config& config, const fs::path& path) {
-  return load_weights(engine, config, checkpoint::Reader::open(path));
+fs::path checkpoint_at(const fs::path& path, const char* option) {
+  const fs::path checkpoint = model_at(path);
+  demand(is_checkpoint(checkpoint), ExitCode::data, checkpoint.string(), ": not a checkpoint, for it has no ",
+         checkpoint::kManifestName, "; ", option, " takes RUN/checkpoints/step-N, or RUN for its newest checkpoint");
+  return checkpoint;
 }
 
 std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {
@@ -96,7 +104,7 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
   options.recipe = recipe_of(config, device);
   options.master_weights = config.optimizer.master_weights;
   auto engine = make();
-  load_weights(*engine, config, reader);
+  restore_weights(*engine, config, reader);
   return engine;
 }
 

@@ -19,10 +19,18 @@ void check_split(const checkpoint::Reader& reader, const Config& config);
 // none, for its model or adapter. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
 std::filesystem::path model_at(const std::filesystem::path& path);
 
+// Returns the checkpoint that `path`, the value of `option`, stands for: itself, or the newest one of a run's folder. Throws
+// Error{data} for anything else.
+std::filesystem::path checkpoint_at(const std::filesystem::path& path, const char* option);
+
+// Adds the linears that anomaly.remedy = "demote" had put to BF16 before the checkpoint to precision.skip. An engine that reads
+// the checkpoint must have them in BF16, too.
+void skip_demoted(Config& config, const checkpoint::Reader& reader);
+
 // Overwrites the weights and scales of an engine of `config` that does not train with those of a checkpoint, and returns the
 // checkpoint's step. With [lora], the model beneath the adapters is loaded as for a run. Throws Error{data} if the checkpoint
 // belongs to another model, and Error{config} if it was made with another recipe.
-std::int64_t restore_weights(Engine& engine, const Config& config, const std::filesystem::path& checkpoint);
+std::int64_t restore_weights(Engine& engine, const Config& config, const checkpoint::Reader& checkpoint);
 
 // Makes an engine for Engine::logits() of one sequence of at most `max_tokens` tokens, or the model's maximum if it is smaller,
 // and loads its weights. `path` is a Hugging Face directory or an adapter directory of PEFT, which run in BF16, or a checkpoint,
