@@ -207,6 +207,13 @@ class Demote : public Run {
       if (state.name.ends_with("down_proj.x.scale") || of_expert) *state.tensor.as<float>() *= factor;
     }
   }
+  static void destroy_norm(train::Engine& engine) {
+    for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+      if (p.spec.name != "model.norm.weight") continue;
+      for (std::int64_t i = 0; i < p.primary().elements(); ++i) p.primary().as<float>()[i] *= -9;
+    }
+    engine.refresh();
+  }
   // Runs this rank, and returns how it ends and which linears compute in BF16 then.
   struct Ended {
     ExitCode code = ExitCode::done;
@@ -269,13 +276,6 @@ TEST_F(Demote, TheLinearsThatFp8LosesGoToBf16AndTheRunGoesOn) {
   EXPECT_EQ(demoted, (std::vector<std::string>{"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}));
   EXPECT_TRUE(same_outcome(outcome_of(folder_ / "out"), after));
 
-  // Without the remedy they would go back to FP8, which is another recipe.
-  EXPECT_TRUE(contains(error_of(ExitCode::config,
-                                [&] {
-                                  train::Trainer({.config = config({"precision.recipe=fp8_delayed", "training.steps=70",
-                                                                    "optimizer.lr=0.01", "run.set_aside=false"})});
-                                }),
-                       "precision.skip is "));
   // So does `octet eval`, whose configuration does not name them.
   write_text(folder_ / "run.toml", train::print_config(config_with({"anomaly.remedy=demote"})));
   const ProgramResult evaluated = run_program("eval run.toml --json --checkpoint out", folder_.path());
@@ -283,6 +283,13 @@ TEST_F(Demote, TheLinearsThatFp8LosesGoToBf16AndTheRunGoesOn) {
   EXPECT_NEAR(json_of(evaluated.out)["eval_loss"].get<double>(), metrics.at(60)["eval_loss"].get<double>(), 1e-4)
       << "the program does not use BLAS";
 
+  // Without the remedy they would go back to FP8, which is another recipe.
+  EXPECT_TRUE(contains(error_of(ExitCode::config,
+                                [&] {
+                                  train::Trainer({.config = config({"precision.recipe=fp8_delayed", "training.steps=70",
+                                                                    "optimizer.lr=0.01", "run.set_aside=false"})});
+                                }),
+                       "precision.skip is "));
 }
 
 // The experts of a layer have one precision, so all of them follow the one that FP8 loses.
@@ -305,6 +312,27 @@ TEST_F(Demote, ACheckpointKnowsTheLastSample) {
       folder_ / "out/checkpoints", [](std::string_view) {}, {}, 0);
   ASSERT_TRUE(reader);
   EXPECT_EQ(reader->meta().at("in_danger"), nlohmann::json({"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}));
+}
+
+// The run goes back twice to a checkpoint that knows a sample from before the first time.
+class DemoteTwice : public Demote {
+ protected:
+  void spoil(train::Trainer& trainer, std::int64_t step) const override {
+    if (step >= 30 && destroyed_ == 0) multiply_scales(trainer, 0x1p-13f);
+    if (destroyed_ == 2 || step != (destroyed_ == 0 ? 36 : 38)) return;
+    ++destroyed_;
+    destroy_norm(trainer.engine());
+  }
+  mutable int destroyed_ = 0;
+};
+
+TEST_F(DemoteTwice, NoLinearIsDemotedTwice) {
+  const auto [code, said] = run({"anomaly.remedy=demote", "metrics.health_freq=33", "checkpoint.interval=5", "anomaly.spike=1.5",
+                                 "optimizer.lr=0.003", "precision.margin=1", "training.steps=40"});
+  ASSERT_EQ(code, ExitCode::done) << said;
+  EXPECT_TRUE(contains(said, "(rollback 1 of 2); from now on in BF16: model.layers.0.mlp.down_proj")) << said;
+  EXPECT_TRUE(contains(said, "(rollback 2 of 2); the last health sample found no linear in FP8")) << said;
+  EXPECT_EQ(demoted, (std::vector<std::string>{"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}));
 }
 
 // All ranks demote what one rank demotes, and a run goes on on another mesh with the same linears in BF16. From step 30 on, FP8
@@ -332,11 +360,7 @@ class DemoteOnRanks : public Demote, public ::testing::WithParamInterface<Move> 
     if (step >= 30) multiply_scales(trainer, 0x1p-13f);
     train::Engine& engine = trainer.engine();
     if (step != 36 || !engine.options().recipe.skip.empty()) return;
-    for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-      if (p.spec.name != "model.norm.weight") continue;
-      for (std::int64_t i = 0; i < p.primary().elements(); ++i) p.primary().as<float>()[i] *= -9;
-    }
-    engine.refresh();
+    destroy_norm(engine);
   }
   // Each rank is a thread that meets the others as a process would.
   std::string run_on(const On& mesh, const std::vector<std::string>& overrides, const std::string& resume = "none") {

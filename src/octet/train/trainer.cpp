@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -333,11 +334,16 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
 
 std::string Trainer::demote() {
   if (config_.anomaly.remedy != "demote") return "";
-  const auto linears =
+  auto linears =
       parse_json(world_.from_first("the linears to demote", nlohmann::json(in_danger_).dump()), "the linears to demote")
           .get<std::vector<std::string>>();
   in_danger_.clear();
-  if (linears.empty()) return "; the last health sample found no input or weight in danger, so no linear is demoted";
+  // A checkpoint from before the last rollback also names linears that this rollback demoted.
+  std::erase_if(linears, [&](const std::string& name) {
+    return std::find(demoted_.begin(), demoted_.end(), name) != demoted_.end();
+  });
+  if (linears.empty())
+    return "; the last health sample found no linear in FP8 with an input or weight in danger, so no linear is demoted";
   skip(linears);
   return fmt::format("; from now on in BF16: {}", fmt::join(linears, ", "));
 }
