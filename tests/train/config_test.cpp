@@ -195,6 +195,8 @@ TEST(Config, TargetsOfLoraAreOneNameOrSeveral) {
   Config c;
   apply_override(c, "lora.targets=k_proj,o_proj");
   EXPECT_EQ(c.lora->targets, (Names{"k_proj", "o_proj"}));
+  EXPECT_EQ(check_error(kWhole + "[lora]\ntargets = []\n"),
+            "run.toml: lora.targets = []: adapters of no linear train nothing; name linears, or give \"all-linear\"");
   EXPECT_EQ(parse_error("[lora]\nrank = 0\n"), "run.toml:2: lora.rank = 0: must be at least 1");
   EXPECT_EQ(parse_error("[lora]\nlora_dropout = 0.1\n"),
             "run.toml:2: lora.lora_dropout: unknown key (did you mean lora.dropout?)");

@@ -159,6 +159,8 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(std::abs(train_share + held_out_share - 1.0) < 1e-9, "data.split = [", train_share, ", ", held_out_share, "]: must add up to 1");
 
   check_evaluation(config.evaluation, where);
+  check(!config.lora || !config.lora->targets.empty(),
+        "lora.targets = []: adapters of no linear train nothing; name linears, or give \"all-linear\"");
 
   const TrainingConfig& training = config.training;
   check(training.steps > 0 || training.epochs > 0, "training.steps = 0: must be at least 1, or give training.epochs");
