@@ -282,11 +282,20 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
     write_text(config, changed.dump());
   };
   with("use_dora", true);
-  expect_refused(options + " --run.output_dir=third", 76, "use_dora = \"true\": Octet reads only adapters with false");
+  expect_refused(options + " --run.output_dir=third", 76, "use_dora = true: Octet reads only adapters with false");
+  for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{{"init_lora_weights", "pissa"},
+                                                                            {"lora_bias", true},
+                                                                            {"use_qalora", true},
+                                                                            {"alora_invocation_tokens", {1, 2}},
+                                                                            {"layer_replication", {{0, 2}, {1, 2}}}}) {
+    with(key, value);
+    expect_refused(options + " --run.output_dir=third", 76,
+                   concat(key, " = ", value.dump(), ": Octet reads only adapters with "));
+  }
   with("r", 0);
   expect_refused(options + " --run.output_dir=third", 76, "r = 0: must be between 1 and");
   with("lora_alpha", "much");
-  expect_refused(options + " --run.output_dir=third", 76, "lora_alpha = \"\"much\"\": must be a number");
+  expect_refused(options + " --run.output_dir=third", 76, "lora_alpha = \"much\": must be a number");
   with("base_model_name_or_path", "somebody/model");
   const ProgramResult talks = run_.run("generate --prompt The --max-tokens 4 --model out/adapter");
   EXPECT_EQ(talks.code, 76);
@@ -314,8 +323,6 @@ TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {
   EXPECT_TRUE(says(none.err, "its run has no [lora]"));
 }
 
-}  // namespace
-}  // namespace octet::testing
 // A model whose weights are not read must not be taken for one whose weights start at random.
 TEST_F(Lora, NeedsWeightsThatCanBeRead) {
   ASSERT_EQ(train("--training.steps=2").code, 0);
@@ -341,3 +348,5 @@ TEST_F(Lora, NeedsWeightsThatCanBeRead) {
   EXPECT_FALSE(fs::exists(run_ / "new"));
 }
 
+}  // namespace
+}  // namespace octet::testing

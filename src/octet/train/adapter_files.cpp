@@ -25,17 +25,19 @@ T value_of(const nlohmann::json& config, const char* key, const std::string& sou
   try {
     return found->get<T>();
   } catch (const nlohmann::json::exception&) {
-    fail(ExitCode::data, source, ": ", key, " = ", in_quotes(found->dump()), ": must be ", wanted);
+    fail(ExitCode::data, source, ": ", key, " = ", shown(*found), ": must be ", wanted);
   }
 }
 
-// Keys of adapters that compute something else, with the value that they have if they do not.
+// Refuses adapters that compute something else than plain LoRA. Such an adapter has another value in one of these keys than the
+// values listed here, or null.
 void check_supported(const nlohmann::json& config, const std::string& source) {
   const auto check = [&](const char* key, const std::vector<nlohmann::json>& allowed) {
     const nlohmann::json value = config.value(key, nlohmann::json());
-    const bool fits = value.is_null() || std::find(allowed.begin(), allowed.end(), value) != allowed.end();
-    demand(fits, ExitCode::data, source, ": ", key, " = ", in_quotes(value.dump()), ": Octet reads only adapters with ",
-           allowed.front().dump());
+    if (value.is_null() || std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
+    std::string list = allowed.empty() ? "null" : "";
+    for (const nlohmann::json& one : allowed) list += (list.empty() ? "" : ", ") + one.dump();
+    fail(ExitCode::data, source, ": ", key, " = ", shown(value), ": Octet reads only adapters with ", list);
   };
   check("peft_type", {"LORA"});
   check("bias", {"none"});
@@ -44,6 +46,12 @@ void check_supported(const nlohmann::json& config, const std::string& source) {
   check("rank_pattern", {nlohmann::json::object()});
   check("alpha_pattern", {nlohmann::json::object()});
   check("modules_to_save", {nlohmann::json::array()});
+  // Other initialisations ("pissa", "olora", "corda", "loftq") also change the weights of the model, whenever PEFT loads them.
+  check("init_lora_weights", {true, false, "gaussian", "eva", "orthogonal"});
+  check("lora_bias", {false});
+  check("use_qalora", {false});
+  check("alora_invocation_tokens", {});
+  check("layer_replication", {});
 }
 
 double scale_of(double alpha, std::int64_t rank, bool rslora) {
