@@ -1,7 +1,10 @@
 // Tests what `octet convert` refuses and leaves alone, and how runs use directories in FP8. convert_oracle.py checks the values.
+#include <limits>
+
 #include "octet/checkpoint/model_dir.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/tensor/host_tensor.h"
+#include "support/paths.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -156,6 +159,61 @@ TEST_F(Convert, VerifySaysWhichArchitectureDiffers) {
   EXPECT_TRUE(refused(run("convert verify fp8 " + other.string()), 1,
                       "have different architectures: num_key_value_heads = 2 and 4, rope_theta = 10000.0 and 5000.0"));
   EXPECT_TRUE(refused(run("convert verify fp8 nowhere"), 76, "nowhere"));
+}
+
+// A model whose config.json ties the head to the embedding, and which has one more tensor: a head that is the embedding times
+// `factor`.
+fs::path tied_model_with_head(const fs::path& to, float factor) {
+  fs::copy(fs::path(golden_dir()) / "llama/gqa-tied/model", to, fs::copy_options::recursive);
+  const checkpoint::SafetensorsFile file = checkpoint::SafetensorsFile::open(to / "model.safetensors");
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const checkpoint::TensorInfo& info : file.tensors()) tensors.push_back({info.name, file.get(info)});
+  const Tensor embedding = file.get("model.embed_tokens.weight");
+  HostTensor head(embedding.dtype, embedding.shape);
+  for (std::int64_t i = 0; i < embedding.elements(); ++i) head.view().as<float>()[i] = factor * embedding.as<float>()[i];
+  tensors.push_back({"lm_head.weight", head.view()});
+  checkpoint::write_safetensors(to / "with_head", tensors);
+  fs::rename(to / "with_head", to / "model.safetensors");
+  return to;
+}
+
+// transformers uses such a head if it differs from the embedding.
+TEST_F(Convert, AHeadOfItsOwnIsNotDropped) {
+  const std::string same = tied_model_with_head(folder_ / "same", 1).string();
+  const std::string other = tied_model_with_head(folder_ / "other", 2).string();
+  EXPECT_EQ(run("convert import --input " + same + " --output " + (folder_ / "plain").string()).code, 0);
+  for (const std::string& command : {"convert verify " + same + " ", std::string("generate --prompt x --model "),
+                                     "convert import --output " + (folder_ / "new").string() + " --input "}) {
+    EXPECT_TRUE(refused(run(command + other), 76, other + ": \"lm_head.weight\" differs from \"model.embed_tokens.weight\"",
+                        "set tie_word_embeddings = false"))
+        << command;
+  }
+}
+
+// Values that are not finite may be wanted, so the tensors are written.
+TEST_F(Convert, NamesATensorThatIsNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::string model = tied_model_with_head(folder_ / "model", 1).string(), output = (folder_ / "new").string();
+  EXPECT_EQ(run("convert import --input " + model + " --output " + output).err.find("NaN"), std::string::npos);
+  const checkpoint::SafetensorsFile file = checkpoint::SafetensorsFile::open(folder_ / "model/model.safetensors");
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const checkpoint::TensorInfo& info : file.tensors()) tensors.push_back({info.name, file.get(info)});
+  const Tensor norm = file.get("model.norm.weight");
+  HostTensor wrong(norm.dtype, norm.shape);
+  for (const float value : {infinity, 3.4e38f}) {  // the second number becomes infinite in BF16
+    for (std::int64_t i = 0; i < norm.elements(); ++i) wrong.view().as<float>()[i] = value;
+    for (checkpoint::NamedTensor& tensor : tensors) {
+      if (tensor.name == "model.norm.weight") tensor.tensor = wrong.view();
+    }
+    fs::create_directories(folder_ / "wrong");
+    fs::copy(folder_ / "model/config.json", folder_ / "wrong/config.json", fs::copy_options::overwrite_existing);
+    checkpoint::write_safetensors(folder_ / "wrong/model.safetensors", tensors);
+    fs::remove_all(output);
+    const ProgramResult result = run("convert import --input " + (folder_ / "wrong").string() + " --output " + output);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.err.find("1 tensor has values that are NaN or infinite: model.norm.weight"), std::string::npos)
+        << result.err;
+  }
 }
 
 TEST_F(Convert, VerifyComputesOnGivenTokens) {

@@ -85,7 +85,7 @@ class DirectorySource : public Source {
   }
   void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
                      const Fp8Choice& is_fp8) const override {
-    checkpoint::check_weights(weights_, model.names, models::ignorable_names(config_));
+    check_model(weights_, model.names, config_);
     std::vector<checkpoint::OutputWeight> outputs;
     for (const NameEntry& entry : model.names) outputs.push_back(checkpoint::output_weight(entry, is_fp8(entry)));
     std::optional<checkpoint::WeightReader> reader;

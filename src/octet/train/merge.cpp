@@ -66,8 +66,7 @@ MergedModel::MergedModel(checkpoint::Reader reader, const Config& config)
 
 void MergedModel::check(DescribedModel& described) const {
   if (base_weights_) {
-    checkpoint::check_weights(*base_weights_, checkpoint::entries_in(*base_weights_, described.names),
-                              models::ignorable_names(config_));
+    check_model(*base_weights_, checkpoint::entries_in(*base_weights_, described.names), config_);
   }
   const parallel::NameTable names = models::adapter_names_of(*described.model);
   if (adapter_weights_) checkpoint::check_weights(*adapter_weights_, names);

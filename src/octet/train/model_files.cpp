@@ -1,5 +1,8 @@
 #include "octet/train/model_files.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/visible.h"
@@ -8,10 +11,39 @@
 #include "octet/train/adapter_files.h"
 
 namespace octet::train {
+namespace {
+
+bool same_values(const checkpoint::ModelWeights& weights, const std::string& a, const std::string& b) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  if (weights.find(a)->dims != weights.find(b)->dims || !weights.fault_of(a).empty()) return false;
+  checkpoint::WeightReader reader_a(weights, a), reader_b(weights, b);
+  std::vector<float> piece_a(static_cast<std::size_t>(std::min(kPiece, reader_a.elements()))), piece_b(piece_a.size());
+  for (std::int64_t at = 0; at < reader_a.elements(); at += kPiece) {
+    const std::int64_t count = std::min(kPiece, reader_a.elements() - at);
+    reader_a.read(at, count, DType::f32, piece_a.data());
+    reader_b.read(at, count, DType::f32, piece_b.data());
+    if (std::memcmp(piece_a.data(), piece_b.data(), static_cast<std::size_t>(count) * sizeof(float)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_model(const checkpoint::ModelWeights& weights, const parallel::NameTable& names, const models::DecoderConfig& config) {
+  checkpoint::check_weights(weights, names, models::ignorable_names(config));
+  const models::DecoderModules modules = models::family_of(config.family, "model").modules;
+  const std::string head = modules.head + ".weight", embedding = modules.embedding + ".weight";
+  if (!config.tied_head || !weights.find(head)) return;
+  demand(same_values(weights, head, embedding), ExitCode::data, weights.dir().string(), ": ", in_quotes(head), " differs from ",
+         in_quotes(embedding), ", but config.json ties them; to use this head, set tie_word_embeddings = false there");
+}
+
 void load_model(Engine& engine, const std::filesystem::path& directory) {
   const checkpoint::ModelWeights weights = checkpoint::ModelWeights::open(directory);
-  checkpoint::load_weights(engine.stream(), weights, checkpoint::entries_in(weights, models::names_of(engine.model())),
-                           models::ignorable_names(engine.model().config()),
+  const models::DecoderConfig& config = engine.model().config();
+  const parallel::NameTable names = checkpoint::entries_in(weights, models::names_of(engine.model()));
+  check_model(weights, names, config);
+  checkpoint::load_weights(engine.stream(), weights, names, models::ignorable_names(config),
                            [&](parallel::Parameter& p, const std::function<void()>& write) { engine.fill(p, write); });
   engine.refresh();
 }

@@ -3,13 +3,18 @@
 
 #include <filesystem>
 
+#include "octet/checkpoint/model_weights.h"
 #include "octet/train/engine.h"
 
 namespace octet::train {
 
+// Throws one Error{data} that lists all missing, unexpected and misshapen tensors of a model directory. Also throws Error{data}
+// if config.json says that the head is the embedding, but the directory holds a head with other values: transformers uses this
+// head.
+void check_model(const checkpoint::ModelWeights& weights, const parallel::NameTable& names, const models::DecoderConfig& config);
+
 // Overwrites the parameters, but those of adapters, with the weights in `directory` and refreshes the values and codes that are
-// computed from them. Biases of routers that the directory lacks stay zero. Throws one Error{data} that lists all other missing,
-// and all unexpected and misshapen tensors.
+// computed from them. Biases of routers that the directory lacks stay zero. Throws as check_model() does.
 void load_model(Engine& engine, const std::filesystem::path& directory);
 
 // A model that is given as a folder: a Hugging Face directory, or an adapter directory of PEFT with the Hugging Face directory

@@ -90,7 +90,7 @@ class Comparison {
 std::vector<TensorDifference> compare_weights(const DescribedModel& model, const VerifyOptions& options) {
   const checkpoint::ModelWeights a = checkpoint::ModelWeights::open(options.a), b = checkpoint::ModelWeights::open(options.b);
   for (const checkpoint::ModelWeights* weights : {&a, &b}) {
-    checkpoint::check_weights(*weights, model.names, models::ignorable_names(model.model->config()));
+    check_model(*weights, model.names, model.model->config());
   }
   const auto stored_bytes = [&](const std::string& name) {
     return static_cast<std::int64_t>(a.find(name)->end - a.find(name)->begin + b.find(name)->end - b.find(name)->begin);
