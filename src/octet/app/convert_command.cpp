@@ -30,6 +30,10 @@ int convert(const std::filesystem::path& source, const std::filesystem::path& ou
                        converted.ragged.front(),
                        "): programs that join or cut matrices, and transformers without a GPU, refuse or misread such"));
   }
+  if (const auto& names = converted.not_finite; !names.empty()) {
+    log_warning(concat(output.string(), ": ", names.size(), names.size() == 1 ? " tensor has" : " tensors have",
+                       " values that are NaN or infinite: ", names.front(), names.size() > 1 ? ", ..." : ""));
+  }
   const std::string weights =
       dtype == "fp8" ? fmt::format("{} matrices in fp8, the rest in bf16", converted.fp8_matrices) : dtype;
   fmt::print("{}: config.json and weights, {} parameters, {}\n", output.string(),

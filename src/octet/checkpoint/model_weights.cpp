@@ -1,6 +1,7 @@
 #include "octet/checkpoint/model_weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <system_error>
@@ -62,6 +63,17 @@ std::vector<std::string> files_besides(const std::set<std::string>& files, const
 
 bool is_stored_float(DType dtype) {
   return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+bool all_finite(DType dtype, const void* values, std::int64_t count) {
+  std::atomic<bool> finite = true;
+  visit_stored_float(dtype, [&]<class T>() {
+    parallel_ranges(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      const auto is_finite = [](T value) { return std::isfinite(static_cast<float>(value)); };
+      if (!std::all_of(static_cast<const T*>(values) + begin, static_cast<const T*>(values) + end, is_finite)) finite = false;
+    });
+  });
+  return finite;
 }
 
 void convert(DType from, const void* in, DType to, void* out, std::int64_t count) {

@@ -92,6 +92,9 @@ class WeightReader {
 // Whether `dtype` is F64, F32, BF16 or F16.
 bool is_stored_float(DType dtype);
 
+// Whether no value of [0, count) is NaN or infinite.
+bool all_finite(DType dtype, const void* values, std::int64_t count);
+
 // out[i] = in[i] for i in [0, count). If the dtypes differ, converts through F32.
 void convert(DType from, const void* in, DType to, void* out, std::int64_t count);
 

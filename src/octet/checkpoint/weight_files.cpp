@@ -188,7 +188,7 @@ class Output {
       };
       if (weights_[i].fp8) {
         cast_.cast(
-            weights_[i], [&](std::int64_t begin, std::int64_t count, void* out) { values_(i, begin, count, DType::bf16, out); },
+            weights_[i], [&](std::int64_t begin, std::int64_t count, void* out) { produce(i, begin, count, DType::bf16, out); },
             [&](std::int64_t begin, std::span<const std::byte> codes) { write(0, begin, codes); },
             [&](std::span<const std::byte> scales) { write(1, 0, scales); });
       } else {
@@ -198,6 +198,13 @@ class Output {
     file.finish();
   }
 
+  void produce(std::size_t i, std::int64_t begin, std::int64_t count, DType dtype, void* out) {
+    values_(i, begin, count, dtype, out);
+    if (!form_.not_finite || told_of_ == i || all_finite(dtype, out, count)) return;
+    told_of_ = i;
+    form_.not_finite(weights_[i].name);
+  }
+
   template <class Write>
   void convert_floats(std::size_t i, const Write& write) {
     const DType dtype = weights_[i].dtype.value_or(form_.dtype);
@@ -205,7 +212,7 @@ class Output {
     piece_.resize(static_cast<std::size_t>(std::min(kSlabElements, elements) * width));
     for (std::int64_t at = 0; at < elements; at += kSlabElements) {
       const std::int64_t count = std::min(kSlabElements, elements - at);
-      values_(i, at, count, dtype, piece_.data());
+      produce(i, at, count, dtype, piece_.data());
       write(at * width, std::span(piece_).first(static_cast<std::size_t>(count * width)));
     }
   }
@@ -216,6 +223,7 @@ class Output {
   BlockCast cast_;
   std::vector<std::byte> piece_;
   std::int64_t done_ = 0, total_ = 0;
+  std::optional<std::size_t> told_of_;  // the last weight for which form_.not_finite was called
 };
 
 }  // namespace

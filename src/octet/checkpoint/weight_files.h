@@ -37,6 +37,8 @@ struct OutputForm {
   std::string file = kSingleFile;  // the name of the file if all weights fit into max_shard_bytes
   std::function<void(std::int64_t bytes, std::int64_t of)> progress =
       {};  // called with the bytes of data written so far, and the total
+  std::function<void(const std::string& weight)> not_finite =
+      {};  // called once for a weight with NaN or infinity among its values
 };
 
 // Creates `dir` if necessary. Writes model.safetensors if all weights fit into max_shard_bytes; otherwise writes

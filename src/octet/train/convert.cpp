@@ -212,6 +212,8 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   form.fp8 = recipes::make_recipe("fp8_block", {}).w;
   form.max_shard_bytes = options.max_shard_bytes;
   form.progress = options.progress;
+  Converted result;
+  form.not_finite = [&](const std::string& name) { result.not_finite.push_back(name); };
   source->write_weights(output.path(), model, form, is_fp8);
   write_file_atomically(output.path() / "config.json", config_of(*source, model, is_fp8, options.type).dump(2) + "\n");
   copy_generation_config(generation_config_of_model(path), output.path());
@@ -221,7 +223,6 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   output.finish();
   warn_of_router_bias(source->config(), options.output);
 
-  Converted result;
   for (const NameEntry& entry : model.names) {
     result.parameters += entry.shape.elements();
     if (!is_fp8(entry)) continue;

@@ -32,8 +32,9 @@ struct ConvertOptions {
 
 struct Converted {
   std::int64_t parameters = 0;
-  std::int64_t fp8_matrices = 0;    // matrices written in FP8
-  std::vector<std::string> ragged;  // names of FP8 matrices with a dim that is not a multiple of 128
+  std::int64_t fp8_matrices = 0;        // matrices written in FP8
+  std::vector<std::string> ragged;      // names of FP8 matrices with a dim that is not a multiple of 128
+  std::vector<std::string> not_finite;  // names of tensors with NaN or infinity among their values
 };
 
 // Converts `source`, a Hugging Face directory (in any form that ModelWeights reads), an adapter directory, or a checkpoint.
