@@ -122,8 +122,6 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const PrepareOption
     const std::size_t before = encoded.ids.size();
     const std::string_view bytes = std::string_view(task.bytes).substr(segment.begin, segment.end - segment.begin);
     if (options.chat) {
-      demand(task.format != InputFormat::text, ExitCode::data, task.file.empty() ? "the inputs" : task.file,
-             task.file.empty() ? ": some files are texts" : ": a text", ", and conversations are read from JSONL and Parquet");
       encode_conversation(bytes, options, tokenizer, task, segment.line, encoded);
     } else if (task.format == InputFormat::jsonl) {
       tokenizer.encode(jsonl_text(bytes, field, task.file, segment.line), encoded.ids);

@@ -94,7 +94,10 @@ bool TaskReader::open_next(Task& task) {
     task.bytes_passed += file_->bytes;
     task.skipped_bytes += file_->bytes;
     pass();
+    return true;
   }
+  demand(options_.values != ParquetFile::Values::messages || input_format(file_->path, options_.format) != InputFormat::text,
+         ExitCode::data, file_->name(), ": a text, but conversations are read from JSONL and Parquet; give --input without it");
   return true;
 }
 

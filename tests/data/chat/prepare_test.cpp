@@ -102,8 +102,8 @@ TEST(PrepareChat, SaysFileAndLine) {
   EXPECT_FALSE(std::filesystem::exists(folder / "c.loss.bin.part"));
   PrepareOptions options = chat_options(folder, good);
   folder.write("in/talks.txt", "a: b");
-  EXPECT_TRUE(
-      contains(error_of(ExitCode::data, [&] { prepare(options, ByteTokenizer()); }), "conversations are read from JSONL"));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { prepare(options, ByteTokenizer()); }),
+                       "in/talks.txt: a text, but conversations are read from JSONL and Parquet"));
   options.inputs = {folder / "in/talks.txt"};
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { prepare(options, ByteTokenizer()); }),
                        "in/talks.txt: not a file of conversations"));
