@@ -79,6 +79,31 @@ def main():
                 assert done.returncode == 0, (case, done)
                 assert files(folder / "corpus") == files(folder / "lines"), case
 
+        # What a message and a row have beside the text: the same as in JSON. Rows of a joined table have nulls in many places.
+        calls = pa.list_(pa.struct([("id", pa.string()), ("args", pa.list_(pa.int64()))]))
+        full = [pa.field("thinking", pa.string()), pa.field("tool_calls", calls), pa.field("function_call", pa.struct([("name", pa.string())]))]
+        rows = []
+        for talk in talks:
+            row = {"messages": [m | {"weight": rng.choice([0, 1, None])} if m["role"] == "assistant" else m for m in talk]}
+            if talk[0]["role"] != "system" and rng.random() < 0.4:
+                row["system"] = rng.choice(["Be brief.", "", 'A "quote"'])
+            rows.append(row)
+        lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        done = prepare(octet, lines, folder / "lines")
+        assert done.returncode == 0, done
+        tables = [("list", [row["messages"] for row in rows], pa.list_(pa.struct(full + message + [pa.field("weight", number)])), number)
+                  for number in (pa.int32(), pa.int64(), pa.float32(), pa.float64())]
+        tables.append(("text", [json.dumps(row["messages"]) for row in rows], pa.string(), "json"))
+        for case, values, kind, number in tables:
+            schema = pa.schema([("system", pa.string()), ("messages", kind), ("tools", calls), ("functions", pa.string())])
+            columns = {"system": [row.get("system") for row in rows], "messages": values, "tools": [None, []] * (len(rows) // 2),
+                       "functions": ["[]"] * len(rows)}
+            path = folder / "beside.parquet"
+            pq.write_table(pa.table(columns, schema=schema), path, row_group_size=170, write_batch_size=7)
+            done = prepare(octet, path, folder / "corpus")
+            assert done.returncode == 0, (case, number, done)
+            assert files(folder / "corpus") == files(folder / "lines"), (case, number)
+
         kind = pa.list_(pa.struct(message))
         good = talks[0]
         refusal(octet, folder, [good, [], good], kind, ":2: a conversation without messages")
@@ -88,8 +113,14 @@ def main():
         refusal(octet, folder, [[{"role": "robot", "content": "a"}]], kind, ":1: role \"robot\" is not known")
         refusal(octet, folder, [["a"]], pa.list_(pa.string()), "holds lists of values, not of messages")
         refusal(octet, folder, [{"role": "user"}], pa.struct(message), "holds structures, not lists of messages")
-        calls = pa.list_(pa.struct(message + [pa.field("tool_calls", pa.list_(pa.string()))]))
-        refusal(octet, folder, [good], calls, "\"tool_calls\"")
+        for name, of, value in [("tool_calls", pa.list_(pa.struct([("id", pa.string()), ("args", pa.list_(pa.int64()))])), [{"id": "f", "args": [1, 2]}]),
+                                ("function_call", pa.struct([("name", pa.string())]), {"name": "f"}),
+                                ("thinking", pa.string(), "hm"), ("reasoning_content", pa.string(), "hm"), ("weight", pa.float64(), 0.5)]:
+            told = [[dict(m, **{name: value}) if m["role"] == "assistant" else m for m in good]]
+            refusal(octet, folder, [good] + told, pa.list_(pa.struct(message + [pa.field(name, of)])), f":2: \"{name}\" ")
+        pq.write_table(pa.table({"messages": pa.array([good, good], kind), "tools": pa.array([[], [{"id": "f"}]], calls)}), folder / "tools.parquet")
+        done = prepare(octet, folder / "tools.parquet", folder / "wrong")
+        assert done.returncode == 76 and 'tools.parquet:2: "tools" would be lost' in done.stderr, done
         refusal(octet, folder, [good], kind, "no column \"talk\" (there are: messages)", "--field", "talk")
         # Without --chat a list is not text.
         path = folder / "groups.parquet"

@@ -31,6 +31,39 @@ TEST(Conversation, AlpacaIsAQuestionAndAnAnswer) {
             "system: s | user: Add.\n\n1 2 | assistant: 3");
   EXPECT_EQ(shown_conversation(R"({"instruction": "Add.", "input": "", "output": ""})"), "user: Add. | assistant: ");
   EXPECT_EQ(shown_conversation(R"({"instruction": "Add.", "output": "3", "system": null})"), "user: Add. | assistant: 3");
+  EXPECT_EQ(shown_conversation(R"({"instruction": "c", "output": "d", "system": "s", "history": [["a", "b"]]})"),
+            "system: s | user: a | assistant: b | user: c | assistant: d");
+}
+
+TEST(Conversation, ASystemMessageBesideItComesFirst) {
+  const std::string talk = R"("conversations": [{"from": "human", "value": "Hi"}])";
+  EXPECT_EQ(shown_conversation("{\"system\": \"s\", " + talk + "}"), "system: s | user: Hi");
+  EXPECT_EQ(shown_conversation("{\"system\": \"s\", " + talk + "}", "conversations"), "system: s | user: Hi");
+  EXPECT_EQ(shown_conversation("{\"system\": \"\", \"tools\": \"[]\", \"functions\": [], " + talk + "}"), "user: Hi");
+  const std::string begins = R"("messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "Hi"}]})";
+  EXPECT_EQ(shown_conversation("{\"system\": \"s\", " + begins), "system: s | user: Hi");
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { shown_conversation("{\"system\": \"other\", " + begins); }),
+                       "talks.jsonl:7: \"system\" would be lost"));
+}
+
+TEST(Conversation, WeightsSayWhatIsTrainedOn) {
+  const Conversation talk = read_conversation(
+      R"([{"role": "user", "content": "q", "weight": null}, {"role": "assistant", "content": "a", "weight": 0},
+          {"role": "assistant", "content": "b", "weight": 1.0}, {"role": "assistant", "content": "c"}])",
+      "", "talks.jsonl", 7);
+  std::vector<bool> trained;
+  for (const ChatMessage& message : talk) trained.push_back(message.trained);
+  EXPECT_EQ(trained, (std::vector<bool>{true, false, true, true}));
+}
+
+// Tables that were joined write so what a row does not have.
+TEST(Conversation, NullIsNothing) {
+  EXPECT_EQ(shown_conversation(R"({"messages": null, "conversations": [{"from": "human", "value": "Hi"}]})"), "user: Hi");
+  EXPECT_EQ(shown_conversation(R"({"messages": null, "conversations": null, "instruction": "a", "output": "b"})"),
+            "user: a | assistant: b");
+  EXPECT_EQ(shown_conversation(R"([{"from": null, "value": null, "role": "user", "content": "Hi", "thinking": null,
+                                    "tool_calls": [{"name": null}], "function_call": {"name": ""}}])"),
+            "user: Hi");
 }
 
 TEST(Conversation, SaysWhatIsWrongAndWhere) {
@@ -49,6 +82,17 @@ TEST(Conversation, SaysWhatIsWrongAndWhere) {
                        "talks.jsonl:7: \"tool_calls\" would be lost"));
   EXPECT_TRUE(contains(refusal(R"({"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]})"),
                        "talks.jsonl:7: \"reasoning_content\" would be lost"));
+  EXPECT_TRUE(contains(refusal(R"({"messages": [{"role": "assistant", "content": "a", "thinking": "b"}]})"),
+                       "talks.jsonl:7: \"thinking\" would be lost"));
+  EXPECT_TRUE(contains(refusal(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]})"),
+                       "talks.jsonl:7: \"weight\" is 0.5, and Octet knows the weights 0 and 1"));
+  for (const std::string name : {"tools", "functions"}) {
+    EXPECT_TRUE(
+        contains(refusal(("{\"" + name + R"(": [{"name": "f"}], "messages": [{"role": "user", "content": "a"}]})").c_str()),
+                 "talks.jsonl:7: \"" + name + "\" would be lost; write it into a system message"));
+  }
+  EXPECT_TRUE(contains(refusal(R"({"instruction": "a", "output": "b", "history": [["a"]]})"),
+                       "talks.jsonl:7: a turn of \"history\" is [\"a\"], not a list of a question and an answer"));
   EXPECT_TRUE(contains(refusal(R"({"text": "Hi"})"), "talks.jsonl:7: no conversation: none of \"messages\""));
   EXPECT_EQ(refusal(R"({"instruction": "Add."})"), "talks.jsonl:7: \"output\" is missing");
   EXPECT_EQ(refusal(R"({"messages": []})", "talk"), "talks.jsonl:7: no field \"talk\"");

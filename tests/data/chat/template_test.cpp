@@ -54,6 +54,19 @@ TEST(ChatTemplate, TrainsOnTheLastTurnOrOnAll) {
             "<|im_start|>user\na<|im_end|>\n<|im_start|>tool\nb<|im_end|>\n<|im_start|>assistant\n[<|im_end|>]\n");
 }
 
+TEST(ChatTemplate, DoesNotTrainOnAnAnswerOfNoWeight) {
+  const Conversation talk = {{"user", "a"}, {"assistant", "b", false}, {"user", "c"}, {"assistant", "d"}};
+  EXPECT_EQ(marked(talk, "zephyr"), "<|user|>\na</s>\n<|assistant|>\nb</s>\n<|user|>\nc</s>\n<|assistant|>\n[d</s>]\n");
+  EXPECT_EQ(marked(talk, "zephyr", TrainOn::all),
+            "[<|user|>\na</s>\n<|assistant|>\n]b</s>[\n<|user|>\nc</s>\n<|assistant|>\nd</s>\n]");
+  EXPECT_EQ(marked({talk.begin(), talk.begin() + 2}, "zephyr", TrainOn::last), "<|user|>\na</s>\n<|assistant|>\nb</s>\n");
+  EXPECT_TRUE(contains(error_of(ExitCode::data,
+                                [&] {
+                                  marked({{"user", "a", false}, {"assistant", "b"}}, "zephyr", TrainOn::all);
+                                }),
+                       "message 1, of role \"user\", has weight 0"));
+}
+
 // Python's str.strip() removes these; other blanks, such as U+200B, stay.
 TEST(ChatTemplate, Llama3TrimsAsPythonDoes) {
   EXPECT_EQ(marked({{"user", "\u3000\x1c\u00a0\t\u200b a\u200b\u0085\n"}}, "llama3"),

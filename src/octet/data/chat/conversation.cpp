@@ -1,6 +1,8 @@
 #include "octet/data/chat/conversation.h"
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <utility>
 
 #include "octet/base/json.h"
@@ -19,6 +21,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kRoles = 
                                                                                   {"tool", "tool"},
                                                                                   {"observation", "tool"}}};
 
+// Whether there is nothing in a value. An object or list is empty if all of its members are: datasets that join tables write so
+// what a row does not have.
+bool is_empty(const Tree& value) {
+  if (value.is_structured()) return std::all_of(value.begin(), value.end(), is_empty);
+  return value.is_null() || value == "" || value == "[]";
+}
+
 class Reader {
  public:
   Reader(const std::string& file, std::int64_t line) : place_(concat(file, ":", line, ": ")) {}
@@ -26,21 +35,25 @@ class Reader {
   Conversation read(const Tree& json, const std::string& field) const {
     if (json.is_array()) return messages(json);
     check(json.is_object(), "neither a JSON object nor a list of messages");
-    if (!field.empty()) {
-      check(json.contains(field), "no field \"", field, "\"");
-      return messages(json[field]);
-    }
-    for (const char* name : {"messages", "conversations"}) {
-      if (json.contains(name)) return messages(json[name]);
-    }
-    check(json.contains("instruction"), "no conversation: none of \"messages\", \"conversations\" and \"instruction\"");
-    return alpaca(json);
+    refuse(json, {"tools", "functions"});
+    return with_system(json, conversation(json, field));
   }
 
  private:
   template <class... Parts>
   void check(bool holds, const Parts&... parts) const {
     demand(holds, ExitCode::data, place_, parts...);
+  }
+
+  static bool has(const Tree& object, std::string_view name) { return object.contains(name) && !object[name].is_null(); }
+  static bool has_text(const Tree& object, std::string_view name) { return has(object, name) && object[name] != ""; }
+
+  // Refuses members that are not empty.
+  void refuse(const Tree& object, std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names) {
+      check(!object.contains(name) || is_empty(object[name]), "\"", name, "\" would be lost; write it into ",
+            object.contains("role") || object.contains("from") ? "\"content\"" : "a system message", " as text");
+    }
   }
 
   std::string text(const Tree& object, const char* name) const {
@@ -50,12 +63,43 @@ class Reader {
     return found->get<std::string>();
   }
 
+  Conversation conversation(const Tree& json, const std::string& field) const {
+    if (!field.empty()) {
+      check(json.contains(field), "no field \"", field, "\"");
+      return messages(json[field]);
+    }
+    for (const char* name : {"messages", "conversations"}) {
+      if (has(json, name)) return messages(json[name]);
+    }
+    check(json.contains("instruction"), "no conversation: none of \"messages\", \"conversations\" and \"instruction\"");
+    return alpaca(json);
+  }
+
+  Conversation with_system(const Tree& json, Conversation conversation) const {
+    if (!has_text(json, "system")) return conversation;
+    const std::string system = text(json, "system");
+    if (conversation.front().role != "system") {
+      conversation.insert(conversation.begin(), {"system", system});
+    } else {
+      check(conversation.front().content == system,
+            "\"system\" would be lost: the conversation begins with another system message");
+    }
+    return conversation;
+  }
+
   Conversation alpaca(const Tree& json) const {
     Conversation conversation;
-    const auto has = [&](const char* name) { return json.contains(name) && !json[name].is_null() && json[name] != ""; };
-    if (has("system")) conversation.push_back({"system", text(json, "system")});
+    if (has(json, "history")) {
+      check(json["history"].is_array(), "\"history\" is ", shown(json["history"]), ", not a list");
+      for (const Tree& turn : json["history"]) {
+        const bool pair = turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
+        check(pair, "a turn of \"history\" is ", shown(turn), ", not a list of a question and an answer");
+        conversation.push_back({"user", turn[0].get<std::string>()});
+        conversation.push_back({"assistant", turn[1].get<std::string>()});
+      }
+    }
     std::string question = text(json, "instruction");
-    if (has("input")) question += "\n\n" + text(json, "input");
+    if (has_text(json, "input")) question += "\n\n" + text(json, "input");
     conversation.push_back({"user", std::move(question)});
     conversation.push_back({"assistant", text(json, "output")});
     return conversation;
@@ -67,13 +111,14 @@ class Reader {
     Conversation conversation;
     for (const Tree& message : list) {
       check(message.is_object(), "a message is ", shown(message), ", not an object");
-      const bool share_gpt = message.contains("from");
-      for (const char* name : {"tool_calls", "function_call", "reasoning_content"}) {
-        const auto found = message.find(name);
-        check(found == message.end() || found->is_null() || found->empty() || *found == "", "\"", name,
-              "\" would be lost; write it into \"content\" as text");
-      }
-      conversation.push_back({role(text(message, share_gpt ? "from" : "role")), text(message, share_gpt ? "value" : "content")});
+      refuse(message, {"tool_calls", "function_call", "reasoning_content", "thinking"});
+      const bool weighs = has(message, "weight");
+      check(!weighs || message["weight"] == 0 || message["weight"] == 1, "\"weight\" is ", weighs ? shown(message["weight"]) : "",
+            ", and Octet knows the weights 0 and 1");
+      const bool share_gpt = has(message, "from");
+      conversation.push_back({.role = role(text(message, share_gpt ? "from" : "role")),
+                              .content = text(message, share_gpt ? "value" : "content"),
+                              .trained = !weighs || message["weight"] == 1});
     }
     return conversation;
   }

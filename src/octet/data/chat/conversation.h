@@ -11,18 +11,24 @@ namespace octet::data {
 struct ChatMessage {
   std::string role;  // system, user, assistant or tool
   std::string content;
+  bool trained = true;  // false: an answer that is read, but not trained on
 };
 using Conversation = std::vector<ChatMessage>;
 
 // Reads a conversation from JSON, in one of these forms:
 //   {"messages": [{"role": "user", "content": "..."}, ...]}
 //   {"conversations": [{"from": "human", "value": "..."}, ...]}             ShareGPT
-//   {"instruction": "...", "input": "...", "output": "...", "system": "..."}  Alpaca; `input` and `system` may be missing
+//   {"instruction": "...", "input": "...", "output": "..."}                 Alpaca; `input` may be missing
 //   [{"role": "user", "content": "..."}, ...]                               the list alone, as in a column of Parquet
 // Messages of the first two may also have the names of the other. `field` names the member with the list; "": one of those above.
-// Roles: system; user or human; assistant or gpt; tool or observation. Other members are ignored, but a message with
-// `tool_calls`, `function_call` or `reasoning_content` is refused, because their text would be lost. Throws Error{data}
-// "FILE:LINE: reason" for other JSON, unknown roles and empty conversations.
+// Roles: system; user or human; assistant or gpt; tool or observation. A member that is null counts as missing.
+//
+// A message may have `weight`, 0 or 1; a message with 0 is not trained on. Beside the conversation, `system` is the first
+// message, and Alpaca's `history` is a list of earlier questions and answers. A message with `tool_calls`, `function_call`,
+// `reasoning_content` or `thinking`, and a conversation with `tools` or `functions`, is refused unless these are empty, because
+// their text would be lost. Other members are ignored.
+//
+// Throws Error{data} "FILE:LINE: reason" for these, for other JSON, unknown roles and empty conversations.
 Conversation read_conversation(std::string_view json, const std::string& field, const std::string& file, std::int64_t line);
 
 }  // namespace octet::data

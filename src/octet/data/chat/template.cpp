@@ -67,7 +67,7 @@ std::string_view trimmed(std::string_view text) {
 void append_turn(const ChatMessage& message, std::string_view content, std::string_view end, RenderedChat& chat) {
   const std::size_t begin = chat.text.size();
   chat.text.append(content).append(end);
-  if (message.role == "assistant") chat.turns.push_back({begin, chat.text.size()});
+  if (message.role == "assistant") chat.turns.push_back({begin, chat.text.size(), message.trained});
 }
 
 RenderedChat render_llama3(const Conversation& conversation, const ChatTokens& tokens) {
@@ -125,7 +125,7 @@ RenderedChat render_qwen3(const Conversation& conversation, const ChatTokens&) {
   const std::size_t question = last_question(conversation), last = conversation.size() - 1;
   RenderedChat chat;
   for (std::size_t i = 0; i <= last; ++i) {
-    const auto& [role, content] = conversation[i];
+    const std::string &role = conversation[i].role, &content = conversation[i].content;
     const auto is_tool = [&](std::size_t at) { return at <= last && conversation[at].role == "tool"; };
     if (role == "tool") {
       chat.text += concat(i == 0 || !is_tool(i - 1) ? "<|im_start|>user" : "", "\n<tool_response>\n", content,
@@ -339,16 +339,22 @@ void encode_chat(const Conversation& conversation, const ChatFormat& format, con
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained) {
   const RenderedChat chat = rendered(conversation, format);
   demand(chat.lost.empty(), ExitCode::data, chat.lost);
+  for (std::size_t i = 0; i < conversation.size() && format.train_on == TrainOn::all; ++i) {
+    demand(conversation[i].trained || conversation[i].role == "assistant", ExitCode::data, "message ", i + 1, ", of role \"",
+           conversation[i].role, "\", has weight 0, but --train-on all trains on it; only answers can be left out");
+  }
   std::vector<std::size_t> places;
   for (const RenderedChat::Turn& turn : chat.turns) places.insert(places.end(), {turn.begin, turn.end});
   const std::size_t before = ids.size();
   const std::vector<std::size_t> counts = tokenizer.encode_counting(chat.text, places, ids);
-  trained.resize(ids.size(), format.train_on == TrainOn::all ? 1 : 0);
-  if (format.train_on == TrainOn::all) return;
-  const std::size_t first = format.train_on == TrainOn::last && !counts.empty() ? counts.size() - 2 : 0;
-  for (std::size_t i = first; i < counts.size(); i += 2) {
+  const bool all = format.train_on == TrainOn::all;
+  trained.resize(ids.size(), all ? 1 : 0);
+  const std::size_t first = format.train_on == TrainOn::last && !chat.turns.empty() ? chat.turns.size() - 1 : 0;
+  for (std::size_t i = first; i < chat.turns.size(); ++i) {
+    if (chat.turns[i].trained == all) continue;
     const auto at = trained.begin() + static_cast<std::ptrdiff_t>(before);
-    std::fill(at + static_cast<std::ptrdiff_t>(counts[i]), at + static_cast<std::ptrdiff_t>(counts[i + 1]), std::uint8_t{1});
+    std::fill(at + static_cast<std::ptrdiff_t>(counts[2 * i]), at + static_cast<std::ptrdiff_t>(counts[2 * i + 1]),
+              static_cast<std::uint8_t>(all ? 0 : 1));
   }
 }
 

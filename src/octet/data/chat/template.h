@@ -24,6 +24,7 @@ struct RenderedChat {
   // The assistant's turns: text[begin, end), with the token that ends the turn.
   struct Turn {
     std::size_t begin, end;
+    bool trained;
   };
   std::vector<Turn> turns;
   std::string lost = {};  // says which text of a message the template does not write; "": none
@@ -63,9 +64,9 @@ struct ChatFormat {
 // token that the template needs is no single token of the tokenizer (except for the byte tokenizer).
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer);
 
-// Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. Throws Error{data} if
-// the template loses text. A token that begins
-// before the assistant's turn and ends in it is not trained on. Throws what ChatTemplate::render throws.
+// Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. A token that begins
+// before the assistant's turn and ends in it is not trained on. Throws Error{data} if the template loses text, and with
+// TrainOn::all if a message of another role than the assistant's is not trained on. Throws what ChatTemplate::render throws.
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained);
 

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -45,6 +48,11 @@ bool is_text(const parquet::schema::PrimitiveNode& leaf) {
   const parquet::LogicalType& logical = *leaf.logical_type();
   return leaf.physical_type() == parquet::Type::BYTE_ARRAY &&
          (logical.is_none() || logical.is_string() || logical.is_enum() || logical.is_JSON());
+}
+
+template <class Names>
+bool is_one_of(std::string_view name, const Names& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // The top-level column with this name; the last one if there are several.
@@ -201,90 +209,185 @@ void append_json_string(const parquet::ByteArray& value, std::string& json) {
   json += '"';
 }
 
-// One string field of the structures. Its levels say, as Dremel (Melnik et al., 2010) has it, where a row begins (repetition 0)
-// and what is missing: the definition level counts how many of the optional and repeated nodes on the way to the string are
-// there.
-class StringField {
- public:
-  struct Level {
-    std::int16_t definition = 0;
-    bool begins_row = false;
-    parquet::ByteArray value;  // if definition is present(); valid until the next level is taken
-  };
-  StringField(std::string name, int column, std::int16_t present) : name_(std::move(name)), column_(column), present_(present) {}
+// Numbers that JSON does not have become strings.
+template <class T>
+void append_json_number(T value, std::string& json) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), std::isfinite(value) ? "%.17g" : "\"%g\"", static_cast<double>(value));
+  json += text.data();
+}
 
-  const std::string& name() const { return name_; }
-  std::int16_t present() const { return present_; }
+// A batch of values of a leaf column, with their levels.
+class LeafBatch {
+ public:
+  virtual ~LeafBatch() = default;
+  // Reads the next batch and returns its number of levels, which is 0 at the end.
+  virtual std::int64_t read() = 0;
+  // Appends value `number` of the batch as JSON.
+  virtual void append(std::int64_t number, std::string& json) const = 0;
+
+  std::array<std::int16_t, kBatchRows> definitions{}, repetitions{};
+  std::int64_t values = 0;
+};
+
+template <class Type>
+class TypedBatch final : public LeafBatch {
+ public:
+  explicit TypedBatch(std::shared_ptr<parquet::ColumnReader> owner)
+      : owner_(std::move(owner)), reader_(dynamic_cast<parquet::TypedColumnReader<Type>*>(owner_.get())) {
+    if (reader_ == nullptr) throw std::runtime_error("the column is of another type than its schema says");
+  }
+  std::int64_t read() override {
+    if (!reader_->HasNext()) return 0;
+    return reader_->ReadBatch(kBatchRows, definitions.data(), repetitions.data(), values_.data(), &values);
+  }
+  void append(std::int64_t number, std::string& json) const override {
+    const auto& value = values_[static_cast<std::size_t>(number)];
+    if constexpr (std::is_same_v<Type, parquet::ByteArrayType>) {
+      append_json_string(value, json);
+    } else if constexpr (std::is_same_v<Type, parquet::BooleanType>) {
+      json += value ? "true" : "false";
+    } else if constexpr (std::is_arithmetic_v<typename Type::c_type>) {
+      append_json_number(value, json);
+    } else {
+      json += "true";
+    }
+  }
+
+ private:
+  std::shared_ptr<parquet::ColumnReader> owner_;
+  parquet::TypedColumnReader<Type>* reader_ = nullptr;  // owner_ as its derived type
+  std::array<typename Type::c_type, kBatchRows> values_{};
+};
+
+std::unique_ptr<LeafBatch> batch_of(std::shared_ptr<parquet::ColumnReader> column) {
+  switch (column->type()) {
+    case parquet::Type::BOOLEAN:
+      return std::make_unique<TypedBatch<parquet::BooleanType>>(std::move(column));
+    case parquet::Type::INT32:
+      return std::make_unique<TypedBatch<parquet::Int32Type>>(std::move(column));
+    case parquet::Type::INT64:
+      return std::make_unique<TypedBatch<parquet::Int64Type>>(std::move(column));
+    case parquet::Type::INT96:
+      return std::make_unique<TypedBatch<parquet::Int96Type>>(std::move(column));
+    case parquet::Type::FLOAT:
+      return std::make_unique<TypedBatch<parquet::FloatType>>(std::move(column));
+    case parquet::Type::DOUBLE:
+      return std::make_unique<TypedBatch<parquet::DoubleType>>(std::move(column));
+    case parquet::Type::BYTE_ARRAY:
+      return std::make_unique<TypedBatch<parquet::ByteArrayType>>(std::move(column));
+    case parquet::Type::FIXED_LEN_BYTE_ARRAY:
+      return std::make_unique<TypedBatch<parquet::FLBAType>>(std::move(column));
+    default:
+      throw std::runtime_error("a column of an unknown type");
+  }
+}
+
+// A leaf column whose values belong to items: rows, or structures of a list. The levels say, as Dremel (Melnik et al., 2010) has
+// it, where an item begins (a repetition of at most `depth`) and what is missing: the definition level counts how many of the
+// optional and repeated nodes on the way to the value are there.
+class Leaf {
+ public:
+  struct Item {
+    std::int16_t definition = 0;  // of its first value
+    bool begins_row = false, has_value = false;
+  };
+  Leaf(const parquet::SchemaDescriptor& schema, const parquet::schema::Node& node, std::int16_t depth)
+      : column_(schema.ColumnIndex(node)), depth_(depth), present_(schema.Column(column_)->max_definition_level()) {}
 
   void open(parquet::RowGroupReader& group) {
-    owner_ = group.Column(column_);
-    reader_ = dynamic_cast<parquet::ByteArrayReader*>(owner_.get());
-    if (reader_ == nullptr) throw std::runtime_error("the column is of another type than its schema says");
+    batch_ = batch_of(group.Column(column_));
     levels_ = next_ = 0;
   }
   // Whether another structure of the same list follows.
-  bool goes_on() { return fill() && repetitions_[static_cast<std::size_t>(next_)] > 0; }
-  Level take() {
+  bool goes_on() { return fill() && batch_->repetitions[static_cast<std::size_t>(next_)] > 0; }
+  // Takes the next item, and appends its first value to `json`.
+  Item take(std::string& json) {
     if (!fill()) throw std::runtime_error("a row group ends before its last row");
-    const auto at = static_cast<std::size_t>(next_++);
-    Level level{.definition = definitions_[at], .begins_row = repetitions_[at] == 0, .value = {}};
-    if (level.definition < present_) return level;
-    if (next_value_ == value_count_) throw std::runtime_error("a page has fewer values than it says");
-    level.value = values_[static_cast<std::size_t>(next_value_++)];
-    return level;
+    const auto at = static_cast<std::size_t>(next_);
+    Item item{.definition = batch_->definitions[at], .begins_row = batch_->repetitions[at] == 0};
+    do {
+      const bool is_value = batch_->definitions[static_cast<std::size_t>(next_++)] == present_;
+      if (is_value && next_value_ == batch_->values) throw std::runtime_error("a page has fewer values than it says");
+      if (is_value && !item.has_value) batch_->append(next_value_, json);
+      next_value_ += is_value;
+      item.has_value = item.has_value || is_value;
+    } while (fill() && batch_->repetitions[static_cast<std::size_t>(next_)] > depth_);
+    return item;
   }
 
  private:
   bool fill() {
     while (next_ == levels_) {
-      if (!reader_->HasNext()) return false;
       next_ = next_value_ = 0;
-      levels_ = reader_->ReadBatch(kBatchRows, definitions_.data(), repetitions_.data(), values_.data(), &value_count_);
+      levels_ = batch_->read();
+      if (levels_ <= 0) return false;
     }
     return true;
   }
 
-  std::string name_;
   int column_;
-  std::int16_t present_;
-  std::shared_ptr<parquet::ColumnReader> owner_;
-  parquet::ByteArrayReader* reader_ = nullptr;  // owner_ as its derived type
-  std::array<parquet::ByteArray, kBatchRows> values_{};
-  std::array<std::int16_t, kBatchRows> definitions_{}, repetitions_{};
-  std::int64_t levels_ = 0, next_ = 0, value_count_ = 0, next_value_ = 0;
+  std::int16_t depth_, present_;
+  std::unique_ptr<LeafBatch> batch_;
+  std::int64_t levels_ = 0, next_ = 0, next_value_ = 0;
 };
 
-// A column of lists of structures, each list as JSON.
-class ListColumn final : public OctetParquetFile {
+// A member of an object. A structure or list counts as `true` if there is any value in it.
+class Member {
  public:
-  ListColumn(const std::string& path, const std::string& name) : OctetParquetFile(path) {
-    using parquet::schema::GroupNode;
-    const parquet::SchemaDescriptor& schema = *metadata_->schema();
-    const auto refuse = [&](const std::string& what) { throw std::runtime_error("column \"" + name + "\" " + what); };
-    const parquet::schema::Node& list = find_node(schema, name);
-    const auto* repeated = static_cast<const GroupNode*>(&list);
-    if (!list.is_repeated()) {
-      if (repeated->field_count() != 1 || !repeated->field(0)->is_repeated()) refuse("holds structures, not lists of messages");
-      list_ = list.is_optional() ? 1 : 0;
-      if (!repeated->field(0)->is_group()) refuse("holds lists of values, not of messages");
-      repeated = static_cast<const GroupNode*>(repeated->field(0).get());
-    }
-    // Old writers make the structure itself the repeated node.
-    const bool wrapped = repeated->field_count() == 1;
-    if (wrapped && !repeated->field(0)->is_group()) refuse("holds lists of values, not of messages");
-    const auto* message = wrapped ? static_cast<const GroupNode*>(repeated->field(0).get()) : repeated;
-    message_ = static_cast<std::int16_t>(list_ + 1 + (wrapped && message->is_optional() ? 1 : 0));
-    for (int i = 0; i < message->field_count(); ++i) {
-      const parquet::schema::Node& field = *message->field(i);
-      if (field.name() == "tool_calls" || field.name() == "function_call")
-        refuse("has messages with \"" + field.name() + "\", which would be lost: write it into \"content\" as text");
-      if (field.is_group() || field.is_repeated() || !is_text(static_cast<const parquet::schema::PrimitiveNode&>(field)))
-        continue;
-      fields_.emplace_back(field.name(), schema.ColumnIndex(field),
-                           static_cast<std::int16_t>(message_ + (field.is_optional() ? 1 : 0)));
-    }
-    if (fields_.empty()) refuse("holds lists of structures without a string");
+  Member(const parquet::SchemaDescriptor& schema, const parquet::schema::Node& node, std::int16_t depth)
+      : name_(node.name()), is_leaf_(node.is_primitive() && !node.is_repeated()) {
+    add(schema, node, depth);
   }
+
+  void open(parquet::RowGroupReader& group) {
+    for (Leaf& leaf : leaves_) leaf.open(group);
+  }
+  bool goes_on() {
+    const bool first = leaves_.front().goes_on();
+    for (std::size_t i = 1; i < leaves_.size(); ++i) {
+      if (leaves_[i].goes_on() != first) throw std::runtime_error("the fields of a list differ in number");
+    }
+    return first;
+  }
+  Leaf::Item take() {
+    value_.clear();
+    Leaf::Item item = leaves_.front().take(value_);
+    for (std::size_t i = 1; i < leaves_.size(); ++i) {
+      const Leaf::Item other = leaves_[i].take(value_);
+      if (other.begins_row != item.begins_row) throw std::runtime_error("a list begins in the middle of another");
+      item.has_value = item.has_value || other.has_value;
+    }
+    return item;
+  }
+  // Appends the item that was taken last to the members of an object.
+  void append(std::string& members) const {
+    if (!members.empty() && members.back() != '{') members += ',';
+    append_json_string(parquet::ByteArray(name_), members);
+    members += ':';
+    members += is_leaf_ ? value_ : "true";
+  }
+
+ private:
+  void add(const parquet::SchemaDescriptor& schema, const parquet::schema::Node& node, std::int16_t depth) {
+    if (node.is_primitive()) {
+      leaves_.emplace_back(schema, node, depth);
+      return;
+    }
+    const auto& group = static_cast<const parquet::schema::GroupNode&>(node);
+    for (int i = 0; i < group.field_count(); ++i) add(schema, *group.field(i), depth);
+  }
+
+  std::string name_;
+  bool is_leaf_;
+  std::vector<Leaf> leaves_;
+  std::string value_;
+};
+
+// Rows that are made of several leaf columns, as JSON.
+class JsonRows : public OctetParquetFile {
+ public:
+  using OctetParquetFile::OctetParquetFile;
 
   void skip(std::int64_t rows) override {
     while (rows > 0) {
@@ -303,52 +406,152 @@ class ListColumn final : public OctetParquetFile {
       if (next_group_ == metadata_->num_row_groups()) return nullptr;
       left_ = rows_of(next_group_);
       group_ = file_->RowGroup(next_group_++);
-      for (StringField& field : fields_) field.open(*group_);
+      for (Member& member : members_) member.open(*group_);
     }
     --left_;
-    bool is_null = false;
-    messages_.clear();
-    for (StringField& field : fields_) read_row(field, is_null);
-    json_ = "[";
-    for (const std::string& message : messages_)
-      json_ += (json_.size() > 1 ? "," : "") + message + (message == "null" ? "" : "}");
-    json_ += "]";
-    row_ = is_null ? parquet::ByteArray()
-                   : parquet::ByteArray(static_cast<std::uint32_t>(json_.size()),
-                                        reinterpret_cast<const std::uint8_t*>(json_.data()));
+    row_ = read_row(json_)
+               ? parquet::ByteArray(static_cast<std::uint32_t>(json_.size()), reinterpret_cast<const std::uint8_t*>(json_.data()))
+               : parquet::ByteArray();
     return &row_;
   }
 
+ protected:
+  // Overwrites `json` with the next row, or returns false for null.
+  virtual bool read_row(std::string& json) = 0;
+
+  std::vector<Member> members_;
+
  private:
-  // Adds one field to the messages of a row: "{" and its string. All fields must tell the same list.
-  void read_row(StringField& field, bool& is_null) {
-    const bool first = &field == &fields_.front();
+  std::shared_ptr<parquet::RowGroupReader> group_;
+  std::int64_t left_ = 0;  // rows of the group that have not been read
+  std::string json_;
+  parquet::ByteArray row_;
+};
+
+// A column of lists of structures, each list as JSON.
+class ListColumn final : public JsonRows {
+ public:
+  ListColumn(const std::string& path, const std::string& name) : JsonRows(path) {
+    using parquet::schema::GroupNode;
+    const parquet::SchemaDescriptor& schema = *metadata_->schema();
+    const auto refuse = [&](const std::string& what) { throw std::runtime_error("column \"" + name + "\" " + what); };
+    const parquet::schema::Node& list = find_node(schema, name);
+    const auto* repeated = static_cast<const GroupNode*>(&list);
+    if (!list.is_repeated()) {
+      if (repeated->field_count() != 1 || !repeated->field(0)->is_repeated()) refuse("holds structures, not lists of messages");
+      list_ = list.is_optional() ? 1 : 0;
+      if (!repeated->field(0)->is_group()) refuse("holds lists of values, not of messages");
+      repeated = static_cast<const GroupNode*>(repeated->field(0).get());
+    }
+    // Old writers make the structure itself the repeated node.
+    const bool wrapped = repeated->field_count() == 1;
+    if (wrapped && !repeated->field(0)->is_group()) refuse("holds lists of values, not of messages");
+    const auto* message = wrapped ? static_cast<const GroupNode*>(repeated->field(0).get()) : repeated;
+    message_ = static_cast<std::int16_t>(list_ + 1 + (wrapped && message->is_optional() ? 1 : 0));
+    bool has_text = false;
+    for (int i = 0; i < message->field_count(); ++i) {
+      const parquet::schema::Node& field = *message->field(i);
+      const bool text =
+          field.is_primitive() && !field.is_repeated() && is_text(static_cast<const parquet::schema::PrimitiveNode&>(field));
+      if (text || is_one_of(field.name(), kMembersOfAnyType)) members_.emplace_back(schema, field, 1);
+      has_text = has_text || text;
+    }
+    if (!has_text) refuse("holds lists of structures without a string");
+  }
+
+ private:
+  // Members of a message that are not ignored if they are no strings.
+  static constexpr std::array<std::string_view, 5> kMembersOfAnyType = {"weight", "tool_calls", "function_call",
+                                                                        "reasoning_content", "thinking"};
+
+  bool read_row(std::string& json) override {
+    bool is_null = false;
+    messages_.clear();
+    for (Member& member : members_) read_member(member, is_null);
+    json = "[";
+    for (const std::string& message : messages_) json += (json.size() > 1 ? "," : "") + message + (message == "null" ? "" : "}");
+    json += "]";
+    return !is_null;
+  }
+
+  // Adds one member to the messages of a row. All members must tell the same list.
+  void read_member(Member& member, bool& is_null) {
+    const bool first = &member == &members_.front();
     std::size_t count = 0;
     do {
-      const StringField::Level level = field.take();
-      if (level.begins_row != (count == 0)) throw std::runtime_error("a list begins in the middle of another");
-      if (level.definition <= list_) {
-        is_null = level.definition < list_;
+      const Leaf::Item item = member.take();
+      if (item.begins_row != (count == 0)) throw std::runtime_error("a list begins in the middle of another");
+      if (item.definition <= list_) {
+        is_null = item.definition < list_;
         break;
       }
       if (count == messages_.size() && !first) throw std::runtime_error("the fields of a list differ in number");
-      if (first) messages_.emplace_back(level.definition < message_ ? "null" : "{");
+      if (first) messages_.emplace_back(item.definition < message_ ? "null" : "{");
       std::string& message = messages_[count++];
-      if (level.definition < field.present() || message == "null") continue;
-      if (message.size() > 1) message += ',';
-      append_json_string(parquet::ByteArray(field.name()), message);
-      message += ':';
-      append_json_string(level.value, message);
-    } while (field.goes_on());
+      if (item.has_value && message != "null") member.append(message);
+    } while (member.goes_on());
     if (count != messages_.size()) throw std::runtime_error("the fields of a list differ in number");
   }
 
   std::int16_t list_ = 0, message_ = 0;  // definition levels of a list, which may be empty, and of a structure
-  std::vector<StringField> fields_;
-  std::shared_ptr<parquet::RowGroupReader> group_;
-  std::int64_t left_ = 0;  // rows of the group that have not been read
   std::vector<std::string> messages_;
-  std::string json_;
+};
+
+// The columns beside a conversation that belong to it, as the members of an object; null in rows that have none.
+class SiblingColumns final : public JsonRows {
+ public:
+  SiblingColumns(const std::string& path, const std::string& column) : JsonRows(path) {
+    const parquet::SchemaDescriptor& schema = *metadata_->schema();
+    for (const std::string_view name : {"system", "tools", "functions"}) {
+      const std::string sibling(name);
+      if (sibling != column && schema.group_node()->FieldIndex(sibling) >= 0)
+        members_.emplace_back(schema, find_node(schema, sibling), 0);
+    }
+  }
+  bool empty() const { return members_.empty(); }
+
+ private:
+  bool read_row(std::string& json) override {
+    json.clear();
+    for (Member& member : members_) {
+      const Leaf::Item item = member.take();
+      if (!item.begins_row) throw std::runtime_error("a list begins in the middle of another");
+      if (item.has_value) member.append(json);
+    }
+    return !json.empty();
+  }
+};
+
+// A column of conversations and its siblings. A row with siblings is an object that holds the conversation under the column's
+// name.
+class ConversationRows final : public OctetParquetFile {
+ public:
+  ConversationRows(const std::string& path, const std::string& column, std::unique_ptr<OctetParquetFile> conversations,
+                   std::unique_ptr<OctetParquetFile> siblings)
+      : OctetParquetFile(path), conversations_(std::move(conversations)), siblings_(std::move(siblings)) {
+    append_json_string(parquet::ByteArray(column), name_);
+  }
+
+  void skip(std::int64_t rows) override {
+    conversations_->skip(rows);
+    siblings_->skip(rows);
+  }
+
+  const parquet::ByteArray* next() override {
+    const parquet::ByteArray* conversation = conversations_->next();
+    const parquet::ByteArray* siblings = siblings_->next();
+    if (conversation == nullptr || conversation->ptr == nullptr || siblings == nullptr || siblings->ptr == nullptr)
+      return conversation;
+    json_ = "{" + name_ + ":" + text_of(*conversation) + "," + text_of(*siblings) + "}";
+    row_ = parquet::ByteArray(static_cast<std::uint32_t>(json_.size()), reinterpret_cast<const std::uint8_t*>(json_.data()));
+    return &row_;
+  }
+
+ private:
+  static std::string text_of(const parquet::ByteArray& value) { return {reinterpret_cast<const char*>(value.ptr), value.len}; }
+
+  const std::unique_ptr<OctetParquetFile> conversations_, siblings_;
+  std::string name_, json_;
   parquet::ByteArray row_;
 };
 
@@ -376,8 +579,16 @@ bool is_nested(const char* path, const char* column) {
 
 OctetParquetFile* open(const char* path, const char* column, std::int32_t lists, char* error, std::size_t error_size) {
   return guarded<OctetParquetFile*>(nullptr, error, error_size, [&]() -> OctetParquetFile* {
-    if (lists != 0 && is_nested(path, column)) return new ListColumn(path, column);
-    return new TextColumn(path, column);
+    if (lists == 0) return new TextColumn(path, column);
+    std::unique_ptr<OctetParquetFile> conversations;
+    if (is_nested(path, column)) {
+      conversations = std::make_unique<ListColumn>(path, column);
+    } else {
+      conversations = std::make_unique<TextColumn>(path, column);
+    }
+    auto siblings = std::make_unique<SiblingColumns>(path, column);
+    if (siblings->empty()) return conversations.release();
+    return new ConversationRows(path, column, std::move(conversations), std::move(siblings));
   });
 }
 
