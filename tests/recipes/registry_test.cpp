@@ -224,6 +224,8 @@ TEST(Recipes, RefuseWeightsThatAreNoMultiplesOf16) {
   }
   EXPECT_EQ(check("bf16", 7, 5), "");
   EXPECT_EQ(check("fp32", 7, 5), "");
+  EXPECT_TRUE(testing::contains(refusal([] { check_shape(make_recipe("fp8_current", {}), "layers.0.mlp.experts.12.down_proj", 64, 24); }),
+                       "(precision.skip = [\"layers.0.mlp.experts.*.down_proj\"] keeps this linear of all experts in BF16)"));
 }
 
 TEST(Skip, KeepsLayersInBf16) {

@@ -86,6 +86,15 @@ TEST_F(ExpertCodes, AreSentByDelayedScalingAlone) {
   }
 }
 
+TEST(ExpertCodesSkip, TheExpertsOfALayerHaveOnePrecision) {
+  for (const char* skipped : {"model.layers.0.*.experts.0.*", "model.layers.0.*.experts.3.*"}) {
+    train::EngineOptions options = mixture_options("fp8_current");
+    options.recipe = recipe_named("fp8_current", {.skip = {skipped}});
+    EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { make_engine(options); }),
+                         "but the experts of a layer have one precision; give \"model.layers.0.block_sparse_moe.experts.*."));
+  }
+}
+
 // The bytes of rows of D numbers that a rank sends to the other one, which gets half of all, in a layer and micro-batch.
 TEST(ExpertCodesCount, HalveTheBytesThatGoToExperts) {
   const auto sent = [](const std::string& recipe, nn::Checkpointing mode) {

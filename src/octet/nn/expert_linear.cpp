@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "octet/recipes/registry.h"
+
 namespace octet::nn {
 
 using kernels::Gemm;
@@ -15,9 +17,10 @@ ExpertLinear::ExpertLinear(std::vector<std::unique_ptr<Linear>> experts, std::si
       count_(count),
       x_(options_of(&Linear::x), recipe, scales, true),
       g_(options_of(&Linear::g), recipe, scales, true) {
-  for (std::size_t i = 0; i < count_; ++i) {
-    require(own(i).is_fp8() == is_fp8(), own(i).name(), ": the experts of a layer have one precision, and ", own(0).name(),
-            " has another");
+  for (const auto& expert : experts_) {
+    demand(expert->is_fp8() == is_fp8(), ExitCode::config, "precision.skip: keeps only one of ", expert->name(), " and ",
+           own(0).name(), " in BF16, but the experts of a layer have one precision; give \"",
+           recipes::skip_pattern(expert->name()), "\" for all of them");
   }
 }
 

@@ -144,10 +144,19 @@ void check_device(const Recipe& recipe, DeviceKind device, int capability, bool 
          "; the GPU can run ", recipes_on(capability));
 }
 
+std::string skip_pattern(std::string_view linear) {
+  constexpr std::string_view kExperts = ".experts.";
+  std::string pattern(linear);
+  const std::size_t at = pattern.find(kExperts), number = at + kExperts.size();
+  if (at == std::string::npos) return pattern;
+  return pattern.replace(number, pattern.find('.', number) - number, "*");
+}
+
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in) {
   if (!recipe.is_fp8()) return;
   demand(out % 16 == 0 && in % 16 == 0, ExitCode::config, layer, ": a weight [", out, ", ", in, "] cannot be quantised by ",
-         recipe.name, ": both dims must be multiples of 16 (precision.skip = [\"", layer, "\"] keeps it in BF16)");
+         recipe.name, ": both dims must be multiples of 16 (precision.skip = [\"", skip_pattern(layer), "\"] keeps ",
+         skip_pattern(layer) == layer ? "it" : "this linear of all experts", " in BF16)");
 }
 
 std::int64_t token_multiple(const Recipe& recipe) { return recipe.is_fp8() && is_block(recipe.x.tile) ? 4 : 1; }

@@ -49,6 +49,10 @@ bool multiplies(int capability, const Recipe& recipe);
 // ignore it. `emulate` permits slow emulation.
 void check_device(const Recipe& recipe, DeviceKind device, int capability, bool emulate);
 
+// Returns the pattern for precision.skip that keeps this linear in BF16. The experts of a layer have one precision, so the pattern of
+// an expert's linear is that of all experts: "layers.0.mlp.experts.*.down_proj".
+std::string skip_pattern(std::string_view linear);
+
 // Throws Error{config} that names the layer if the recipe cannot quantise a weight [out, in]: both dims must be multiples of 16.
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in);
 

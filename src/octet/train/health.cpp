@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 
 #include "octet/base/log.h"
 #include "octet/kernels/row_cosines/row_cosines.h"
+#include "octet/recipes/registry.h"
 #include "octet/telemetry/health_verdict.h"
 
 namespace octet::train {
@@ -114,8 +114,7 @@ std::vector<std::string> linears_to_demote(const std::vector<telemetry::HealthSa
   std::erase_if(findings, [](const telemetry::HealthFinding& f) { return f.operand == 'g'; });
   std::vector<std::string> patterns;
   for (const std::string& linear : telemetry::layers_of(findings)) {
-    static const std::regex kExpert(R"(\.experts\.\d+\.)");
-    const std::string pattern = std::regex_replace(linear, kExpert, ".experts.*.");
+    const std::string pattern = recipes::skip_pattern(linear);
     if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(pattern);
   }
   return patterns;
