@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "octet/report/html.h"
 #include "report/runs.h"
 
 namespace octet::report {
@@ -71,6 +72,25 @@ TEST(Compare, PercentagesAgainstTheBaselineAndTheSpread) {
   ASSERT_TRUE(c.spread.has_value());
   EXPECT_NEAR(c.spread->mean_loss_pct, 0.1, 1e-9);
   EXPECT_NEAR(c.spread->eval_loss_pct, 0.1, 1e-9);
+}
+
+// A run that stopped early, or goes on, has a larger loss than a finished one, whatever its recipe.
+TEST(Compare, LossesOfOtherLengthsAreNotCompared) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 20, 1, 100), make_run("fp8", "fp8_block", 13, 1, 150),
+                           make_run("fp8_current", "fp8_current", 20, 1, 120)};
+  runs[1].metrics.back().eval_losses = runs[0].metrics.back().eval_losses = {{"near", 2.0}};
+  const Comparison comparison = compare(runs);
+  const Row& row = comparison.rows[1];
+  EXPECT_DOUBLE_EQ(row.faster_pct, 50);
+  for (const double pct : {row.final_loss_pct, row.mean_loss_pct, row.eval_loss_pct}) EXPECT_TRUE(std::isnan(pct));
+  EXPECT_TRUE(row.eval_losses_pct.empty());
+  EXPECT_DOUBLE_EQ(comparison.rows[2].mean_loss_pct, 0);
+  const std::string sentence = "fp8 has 13 steps and bf16 has 20, so their losses are not compared.";
+  EXPECT_EQ(length_sentences(comparison), sentence);
+  EXPECT_TRUE(has(render_text(comparison), "\n" + sentence + "\n"));
+  const std::string page = render_html("a title", runs, comparison);
+  EXPECT_TRUE(has(page, sentence));
+  EXPECT_TRUE(has(page, "fp8_current ends 0.00% above bf16"));
 }
 
 TEST(Compare, WithoutABaseline) {

@@ -52,8 +52,9 @@ std::string legend(const std::vector<Shown>& shown, const std::string& more) {
 
 // Returns the sentences under the title, which tell the reader the most important results.
 std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) {
-  if (comparison.scales) return scaling_lead(comparison);
-  std::string out;
+  std::string out = escape(length_sentences(comparison));
+  if (!out.empty()) out = "<strong>" + out + "</strong> ";
+  if (comparison.scales) return out + scaling_lead(comparison);
   const Row* farthest = nullptr;
   const Row* fastest = nullptr;
   int compared = 0;

@@ -185,15 +185,15 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     Row& row = rows[i];
     if (row.is_baseline) comparison.baseline = row.summary.name;
     const bool compared = row.baseline && !row.is_baseline;
-    const auto against = [&](double Summary::*field) {
-      return compared ? higher_pct(row.summary.*field, rows[*row.baseline].summary.*field) : kUnknown;
-    };
-    row.faster_pct = against(&Summary::tokens_per_s_per_process);
-    row.final_loss_pct = against(&Summary::final_loss);
-    row.mean_loss_pct = against(&Summary::mean_loss);
-    row.eval_loss_pct = against(&Summary::eval_loss);
+    row.has_other_length = compared && row.summary.steps != rows[*row.baseline].summary.steps;
+    const bool compares_losses = compared && !row.has_other_length;
+    const auto against = [&](double Summary::*field) { return higher_pct(row.summary.*field, rows[*row.baseline].summary.*field); };
+    row.faster_pct = compared ? against(&Summary::tokens_per_s_per_process) : kUnknown;
+    row.final_loss_pct = compares_losses ? against(&Summary::final_loss) : kUnknown;
+    row.mean_loss_pct = compares_losses ? against(&Summary::mean_loss) : kUnknown;
+    row.eval_loss_pct = compares_losses ? against(&Summary::eval_loss) : kUnknown;
     for (const auto& [name, loss] : row.summary.eval_losses) {
-      if (!compared) break;
+      if (!compares_losses) break;
       const double pct = higher_pct(loss, number_named(rows[*row.baseline].summary.eval_losses, name));
       if (std::isfinite(pct)) row.eval_losses_pct.emplace_back(name, pct);
     }
@@ -247,6 +247,17 @@ std::string equal_loss_sentences(const Comparison& comparison) {
   return text;
 }
 
+std::string length_sentences(const Comparison& comparison) {
+  std::string text;
+  for (const Row& row : comparison.rows) {
+    if (!row.has_other_length) continue;
+    const Row& baseline = comparison.rows[*row.baseline];
+    text += fmt::format("{}{} has {} steps and {} has {}, so their losses are not compared.", text.empty() ? "" : " ", row.label,
+                        telemetry::format_count(row.summary.steps), baseline.label, telemetry::format_count(baseline.summary.steps));
+  }
+  return text;
+}
+
 std::string spread_sentence(const Comparison& comparison) {
   if (!comparison.spread || !std::isfinite(comparison.spread->mean_loss_pct)) return "";
   std::string sentence = fmt::format("{} trained twice on the same batches, summed in another order, differs from itself by {:.2f}% "
@@ -273,7 +284,8 @@ std::string text_noise(const std::optional<EqualLoss>& equal) {
 }
 
 std::string render_text(const Comparison& comparison) {
-  if (comparison.scales) return render_scaling(comparison) + render_held_out(comparison);
+  const std::string lengths = length_sentences(comparison), below = lengths + (lengths.empty() ? "" : "\n");
+  if (comparison.scales) return render_scaling(comparison) + below + render_held_out(comparison);
   std::vector<std::vector<std::string>> lines{{"recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "faster"}};
   const bool equal = has_equal_losses(comparison);
   if (equal) lines[0].insert(lines[0].end(), {"equal loss", "noise"});
@@ -294,7 +306,7 @@ std::string render_text(const Comparison& comparison) {
   const char* const before =
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n";
   const std::string sets = render_held_out(comparison);
-  return text_table(lines) + (sets.empty() ? "" : "\n" + sets) + (initial ? before : "") + (equal ? equal_loss + "\n" : "") +
+  return text_table(lines) + below + (sets.empty() ? "" : "\n" + sets) + (initial ? before : "") + (equal ? equal_loss + "\n" : "") +
          (spread.empty() ? "" : spread + "\n");
 }
 

@@ -39,13 +39,15 @@ struct Summary {
 Summary summarize(const Run& run);
 
 // A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if either
-// number is unknown. If there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of
+// number is unknown. Those of losses are also NaN if the last steps of the
+// two runs differ, because a run that stopped early has a higher loss whatever its recipe. If there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of
 // ranks, and its percentages are NaN if there is none.
 struct Row {
   Summary summary;
   std::string label;            // the name, or name and ranks ("bf16 x4") if a name was run on several numbers of ranks
   bool is_baseline = false;
   bool is_repeat = false;
+  bool has_other_length = false;  // its last step is not the last step of its baseline
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
   double faster_pct = 0;        // tokens_per_s_per_process
   double final_loss_pct = 0;    // final_loss
@@ -98,6 +100,8 @@ std::string text_speedup(const std::optional<EqualLoss>& equal);
 std::string text_noise(const std::optional<EqualLoss>& equal);
 // Returns the sentences that say what the time to equal loss is and which rows have none, or "".
 std::string equal_loss_sentences(const Comparison& comparison);
+// Returns the sentences that name the runs whose losses are not compared because they have other lengths, or "".
+std::string length_sentences(const Comparison& comparison);
 // Returns the sentence about the spread, or "" if it is unknown.
 std::string spread_sentence(const Comparison& comparison);
 
