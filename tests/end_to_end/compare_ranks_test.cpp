@@ -150,6 +150,14 @@ TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
   EXPECT_EQ(metrics_of(run_ / "out/bf16-x1").size(), 60u);
 }
 
+TEST_F(CompareRanks, EpochsAreTheStepsOfTheFewestRanks) {
+  const ProgramResult result = compare("--recipes bf16 --gpus 1,2 --training.epochs=0.2 --evaluation.interval=0");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::int64_t steps = metrics_of(run_ / "out/bf16-x1").rbegin()->first;
+  EXPECT_GT(steps, 1);
+  EXPECT_EQ(metrics_of(run_ / "out/bf16-x2").rbegin()->first, steps);
+}
+
 TEST_F(CompareRanks, RefusesBeforeTheFirstStep) {
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 0,1"), 2, "--gpus: must be 1 to 1024, not 0"));
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 2,1,2"), 2, "--gpus: 2 is given twice"));

@@ -112,6 +112,19 @@ TEST_F(Compare, ATimeBudgetLowersTheStepsByARuleThatIsPrinted) {
   }
 }
 
+TEST_F(Compare, ATimeBudgetLowersTheStepsOfEpochs) {
+  const ProgramResult result = run_.run(
+      "compare run.toml --recipes fp8_current --training.epochs=100000 --time-budget 0.001 --checkpoint.interval=0 "
+      "--evaluation.interval=0 --metrics.tensorboard=false");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::size_t at = result.out.find("steps: ");
+  ASSERT_NE(at, std::string::npos) << result.out;
+  const std::string rule = result.out.substr(at, result.out.find('\n', at) - at);
+  EXPECT_EQ(rule.rfind("steps: 20 of ", 0), 0u) << rule;
+  EXPECT_NE(rule.find("; at least 20, at most "), std::string::npos) << rule;
+  EXPECT_EQ(metrics_of(run_ / "out/fp8_current").rbegin()->first, 20);
+}
+
 TEST_F(Compare, RefusesBeforeTheFirstStep) {
   EXPECT_TRUE(refused(compare("--recipes bf16,fp8_current --precision.skip=nothing"), 2, "nothing", "matches no linear layer"));
   EXPECT_TRUE(refused(compare("--recipes bf16,fp8_curent"), 2, "fp8_curent", "did you mean fp8_current?"));

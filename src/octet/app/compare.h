@@ -1,6 +1,7 @@
 // The parts of `octet compare` that both of its ways share: in one process, and on several numbers of ranks.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace octet::app {
 
 // Folder of the runs and the report.
 std::filesystem::path output_of(const CompareArgs& args, const train::Config& config);
+
+// training.steps, or the steps that training.epochs take with this batch.
+std::int64_t steps_of_comparison(const train::Config& config);
 
 // Writes the report beside the runs and prints its table.
 void show_comparison(const CompareArgs& args, const train::Config& config, const std::vector<report::Run>& runs);

@@ -17,6 +17,7 @@
 #include "octet/report/html.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/rank_page.h"
+#include "octet/train/continuation.h"
 #include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 
@@ -35,6 +36,7 @@ struct RecipeRun {
 // nothing.
 std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<std::string>& recipes, const fs::path& output) {
   std::vector<RecipeRun> plans;
+  const std::int64_t steps = steps_of_comparison(config);
   const auto add = [&](const std::string& label, const std::string& recipe, const std::string& repeat_of) -> train::Config& {
     plans.push_back({.label = label, .recipe = recipe, .repeat_of = repeat_of, .config = config});
     train::Config& c = plans.back().config;
@@ -42,6 +44,8 @@ std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<
     if (recipe != "fp8_delayed") c.precision.attention = "bf16";  // no other recipe has attention in FP8
     c.run.output_dir = (output / label).string();
     c.run.set_aside = true;
+    c.training.steps = steps;
+    c.training.epochs = 0;
     c.metrics.log_freq = 1;  // the mean over the last tenth is over every step
     return c;
   };
@@ -82,8 +86,8 @@ void fit_budget(std::vector<RecipeRun>& plans, double budget_s, DeviceKind devic
   const auto affordable = static_cast<std::int64_t>(budget_s / (per_step * kOverhead));
   const std::int64_t wanted = plans.front().config.training.steps;
   const std::int64_t steps = std::clamp<std::int64_t>(affordable, std::min<std::int64_t>(wanted, 20), wanted);
-  fmt::print("steps: {} of {} (budget {} / (one step of all {} runs {:.2f} s x {}) = {}; at most training.steps)\n", steps,
-             wanted, telemetry::format_duration(budget_s), plans.size(), per_step, kOverhead, affordable);
+  fmt::print("steps: {} of {} (budget {} / (one step of all {} runs {:.2f} s x {}) = {}; at least 20, at most {})\n", steps,
+             wanted, telemetry::format_duration(budget_s), plans.size(), per_step, kOverhead, affordable, wanted);
   for (RecipeRun& plan : plans) plan.config.training.steps = steps;
 }
 
@@ -91,6 +95,11 @@ void fit_budget(std::vector<RecipeRun>& plans, double budget_s, DeviceKind devic
 
 fs::path output_of(const CompareArgs& args, const train::Config& config) {
   return args.output.empty() ? fs::path(config.run.output_dir) : args.output;
+}
+
+std::int64_t steps_of_comparison(const train::Config& config) {
+  if (config.training.epochs == 0) return config.training.steps;
+  return train::steps_of(config, data::Dataset(train::dataset_options(config, train::decoder_config(config).vocab)), {});
 }
 
 void show_comparison(const CompareArgs& args, const train::Config& config, const std::vector<report::Run>& runs) {

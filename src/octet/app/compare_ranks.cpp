@@ -49,6 +49,8 @@ RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std:
          " sequences: give a multiple of ", fewest);
   RanksRun plan{.label = fmt::format("{} x{}", recipe, ranks), .ranks = ranks, .overrides = args.run.overrides, .config = {}};
   const fs::path folder = output_of(args, base) / fmt::format("{}-x{}", recipe, ranks);
+  // With more ranks an epoch has fewer steps, but all runs take the same number.
+  if (base.training.epochs > 0) plan.overrides.push_back(fmt::format("training.steps={}", steps_of_comparison(base)));
   for (const std::string& own : {"run.name=" + Json(recipe).dump(), "run.output_dir=" + Json(folder.string()).dump(),
                                  "precision.recipe=" + recipe, fmt::format("training.global_batch_size={}", sequences / fewest),
                                  std::string("metrics.log_freq=1")}) {  // the mean over the last tenth is over every step
