@@ -213,7 +213,7 @@ void Octet::add_training() {
            .notes = "With --gpus every GPU keeps its batch (weak scaling). training.global_batch_size is the batch of the smallest "
                     "number of GPUs and grows with the number; steps and learning rate stay. So compare losses on the same number of "
                     "GPUs only. Samples come in one order: one step of four GPUs has the samples of four steps of one GPU. A comparison "
-                    "that was stopped continues by the same command."},
+                    "with --gpus that was stopped continues by the same command. Without --gpus the same command trains all again."},
           [this] {
             if (compare_.recipes == std::vector<std::string>{"all"}) compare_.recipes = all_recipes();
             return run_compare(compare_);
