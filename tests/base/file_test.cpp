@@ -176,6 +176,37 @@ TEST_F(FileTest, AtomicWritesReplaceAndLeaveNothingBehind) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(FileTest, AtomicWritesDestroyNeitherPipesNorLinks) {
+  const fs::path pipe = folder_ / "pipe", link = folder_ / "link", dangling = folder_ / "dangling";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_directories(folder_ / "far");
+  fs::create_symlink("pipe", folder_ / "to-pipe");
+  for (const fs::path& path : {pipe, folder_ / "to-pipe"}) {
+    EXPECT_EQ(caught([&] { write_file_atomically(path, "text"); }),
+              std::pair(ExitCode::config, path.string() + ": not a regular file but a pipe"));
+  }
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "to-pipe"));
+
+  write_file_atomically(folder_ / "far/file", "old");
+  fs::create_symlink("far/file", link);
+  fs::create_symlink("far/new", dangling);
+  write_file_atomically(link, "one");
+  write_file_atomically(dangling, "two");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(read_file(folder_ / "far/file"), "one");
+  EXPECT_EQ(read_file(folder_ / "far/new"), "two");
+  EXPECT_EQ(entries(), 5u);
+}
+
+// A second try does not help, another path does.
+TEST_F(FileTest, APathThatCanHaveNoFileIsTheUsersMistake) {
+  write_output(folder_ / "x", "text");
+  for (const fs::path& path : {folder_ / "none/x", folder_ / "x/y", fs::path("/proc/none/x"), folder_ / std::string(300, 'n')})
+    EXPECT_EQ(caught([&] { write_output(path, "text"); }).first, ExitCode::config) << path;
+  EXPECT_EQ(caught([&] { write_file_atomically(folder_ / "none/x", "text"); }).first, ExitCode::internal);
+}
+
 // A limit on the size of files makes write() fail in the middle, as a full disk does.
 TEST_F(FileTest, AFullDiskLeavesTheOldFile) {
   const fs::path path = folder_ / "x";

@@ -1,5 +1,7 @@
 #include "octet/checkpoint/safetensors.h"
 
+#include <sys/stat.h>
+
 #include <numeric>
 
 #include "checkpoint/files.h"
@@ -214,6 +216,16 @@ TEST(SafetensorsWriter, PiecesMayComeInAnyOrder) {
   writer.write_at(0, 0, bytes("0123"));
   writer.finish();
   EXPECT_EQ(slurp(folder / "x"), slurp(folder / "order"));
+}
+
+TEST(SafetensorsWriter, DestroysNeitherPipesNorLinks) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { SafetensorsWriter writer(folder / "pipe", {}); }), "not a regular file but a pipe"));
+  std::filesystem::create_symlink("x", folder / "link");
+  SafetensorsWriter(folder / "link", {}).finish();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"link", "pipe", "x"}));
 }
 
 TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {

@@ -231,7 +231,25 @@ FileLock& FileLock::operator=(FileLock&& other) noexcept {
   return *this;
 }
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+std::filesystem::path file_to_replace(const std::filesystem::path& path) {
+  struct stat info {};
+  // A path that cannot be examined cannot be written either, and the error of the write says why.
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    fail(ExitCode::config, path.string(), ": not a regular file but ", kind_of(info.st_mode));
+  }
+  constexpr int kMostLinks = 40;  // as the kernel follows them
+  std::filesystem::path target = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code is_no_link;
+    const std::filesystem::path next = std::filesystem::read_symlink(target, is_no_link);
+    if (is_no_link) break;
+    target = target.parent_path() / next;
+  }
+  return target;
+}
+
+void write_file_atomically(const std::filesystem::path& name, std::string_view text) {
+  const std::filesystem::path path = file_to_replace(name);
   std::filesystem::path temporary = path;
   temporary += concat(".tmp-", ::getpid(), "-", std::random_device{}());  // processes of two hosts may have the same id
   try {
@@ -245,6 +263,10 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
     throw;
   }
   sync_directory(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+void write_output(const std::filesystem::path& path, std::string_view text) {
+  create_output([&] { write_file_atomically(path, text); });
 }
 
 void sync_directory(const std::filesystem::path& path) {

@@ -99,9 +99,17 @@ class FileLock {
   int fd_ = -1;
 };
 
-// Writes a temporary file in the same folder, calls fsync and renames
-// it to `path`. Readers see either the old or the new content.
+// Returns the name that a new file must get to take the place of `path`: `path` itself, or if it is a symbolic link the file that the
+// link leads to. Throws Error{config} "PATH: not a regular file but a device" if something other than a regular file is there, because
+// a rename would destroy it.
+std::filesystem::path file_to_replace(const std::filesystem::path& path);
+
+// Writes a temporary file in the same folder, calls fsync and renames it to file_to_replace(path). Readers see either the old or the
+// new content.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+// The same for an output that the user has named (create_output).
+void write_output(const std::filesystem::path& path, std::string_view text);
 
 // Calls fsync on a folder, so that a rename in it survives a power failure. Throws Error{internal} with path and reason if the folder
 // cannot be opened or the disk refuses.

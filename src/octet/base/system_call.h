@@ -21,6 +21,8 @@ class SystemError : public Error {
   bool not_there() const;
   // The reason may go away by itself, as on a file server that is restarted: EIO, ESTALE, EINTR, ETIMEDOUT.
   bool may_pass() const;
+  // The system will never create this file or folder: it is read-only, has no such folder, or belongs to somebody else.
+  bool path_at_fault() const;
 
  private:
   int number_;
@@ -30,5 +32,17 @@ class SystemError : public Error {
 [[noreturn]] void fail_errno(ExitCode code, std::string_view what);
 // Throws SystemError "PATH: WHAT: REASON", or "PATH: REASON" if `what` is empty.
 [[noreturn]] void fail_errno(ExitCode code, const std::filesystem::path& path, std::string_view what);
+
+// Calls `create`, which creates an output that the user has named. If the path is at fault, the error gets ExitCode::config, because
+// another path helps and a second try does not.
+template <class F>
+decltype(auto) create_output(F&& create) {
+  try {
+    return create();
+  } catch (const SystemError& error) {
+    if (error.path_at_fault()) throw SystemError(ExitCode::config, error.what(), error.number());
+    throw;
+  }
+}
 
 }  // namespace octet

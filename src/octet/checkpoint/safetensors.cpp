@@ -290,7 +290,7 @@ std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, co
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors,
                                      const Metadata& metadata)
-    : path_(path), temporary_(path.string() + concat(".tmp-", ::getpid())) {
+    : path_(file_to_replace(path)), temporary_(path_.string() + concat(".tmp-", ::getpid())) {
   const std::string header = safetensors_header(tensors, metadata);
   begins_ = {header.size()};
   for (const TensorDeclaration& tensor : tensors) begins_.push_back(begins_.back() + bytes_of(tensor.dtype, tensor.shape));

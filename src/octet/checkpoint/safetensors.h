@@ -95,8 +95,8 @@ std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, co
 
 // Writes a file of tensors that are declared in advance. The data are stored in the declared order. The caller passes every byte once,
 // in pieces of any size: in order with write(), or at any place with write_at(). finish() syncs the file to the disk and gives it its
-// name. Without finish(), the destructor deletes the temporary file. Throws Error{internal} "PATH: reason" if writing fails, for example
-// because the disk is full.
+// name, which is file_to_replace(path). Without finish(), the destructor deletes the temporary file. Throws Error{internal} "PATH:
+// reason" if writing fails, for example because the disk is full.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors,
