@@ -44,12 +44,13 @@ struct Scripts {
   double grace_s = 20;
   std::function<void(const Heard&)> after_line;
   std::string program = "/bin/sh";
+  bool trains = false;
 };
 
 Heard run(const Scripts& scripts) {
   const TemporaryFolder folder;
   Heard heard;
-  ProcessGroupOptions options{.program = scripts.program, .arguments = {"sh", "-c", scripts.script}};
+  ProcessGroupOptions options{.program = scripts.program, .arguments = {"sh", "-c", scripts.script}, .trains = scripts.trains};
   for (int rank = 0; rank < scripts.ranks; ++rank) {
     options.environment.push_back({"RANK=" + std::to_string(rank), "DIR=" + folder.path().string()});
   }
@@ -241,6 +242,21 @@ TEST(ProcessGroup, SignalsReachEveryRank) {
     EXPECT_EQ(heard.code, 0) << name;
     EXPECT_EQ(heard.count("got " + name + "\n"), 3) << name;
   }
+}
+
+// A rank that is asked to end may not have come to its handlers.
+TEST(ProcessGroup, ARankThatIsKilledBeforeItTrainsIsPreempted) {
+  for (const bool trains : {false, true}) {
+    bool sent = false;
+    const auto send_once = [&](const Heard& now) {
+      if (now.count("ready\n") == 2 && !std::exchange(sent, true)) ::kill(::getpid(), SIGTERM);
+    };
+    const Heard heard = run({.script = "echo ready; exec sleep 100", .after_line = send_once, .trains = trains});
+    EXPECT_EQ(heard.code, trains ? 75 : 128 + SIGTERM);
+    EXPECT_EQ(heard.notes,
+              trains ? Lines({"the run was pre-empted (code 75)"}) : Lines({"rank 0 was killed by signal 15 (SIGTERM)"}));
+  }
+  EXPECT_EQ(run({.script = "kill $$", .trains = true}).code, 128 + SIGTERM);  // nobody asked
 }
 
 TEST(ProcessGroup, WorksWhereSignalsAreIgnoredAndHeldBack) {

@@ -56,6 +56,30 @@ TEST_F(RunLockTest, ASecondHolderIsRefusedAtOnceAndLearnsWhoHolds) {
   EXPECT_EQ(taken(kNoPatience), "") << "a lock that was given back is not taken over";
 }
 
+TEST_F(RunLockTest, ASignalHandlerRemovesItsOwnLockOnly) {
+  {
+    const RunLock lock(folder_.path(), kNoPatience);
+    abandon_run_lock();
+    EXPECT_FALSE(fs::exists(path_));
+  }
+  {
+    const RunLock lock(folder_.path(), kNoPatience);
+    put_lock(folder_.path(), foreign_lock(1));
+    abandon_run_lock();
+    EXPECT_TRUE(fs::exists(path_));
+  }
+  abandon_run_lock();
+  EXPECT_TRUE(fs::exists(path_)) << "this process holds no lock";
+  fs::remove(path_);
+}
+
+// Another path helps, and a second try does not.
+TEST_F(RunLockTest, APathThatCannotBeAFolderIsAMistakeOfTheConfiguration) {
+  folder_.write("file", "");
+  for (const fs::path& path : {folder_ / "file/x", fs::path("/proc/none/x")})
+    EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { RunLock lock(path, kQuick); }), path.string() + ": ")) << path;
+}
+
 TEST_F(RunLockTest, RemovesAFolderThatItMadeAndNobodyUsed) {
   { const RunLock lock(folder_ / "new", kNoPatience); }
   EXPECT_FALSE(fs::exists(folder_ / "new"));

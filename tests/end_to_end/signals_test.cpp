@@ -3,7 +3,9 @@
 #include <csignal>
 #include <thread>
 
+#include "octet/base/clock.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/comm/socket.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -69,6 +71,30 @@ TEST(Signals, ASecondInterruptEndsTheRunAtOnce) {
   EXPECT_EQ(result.code, 130) << result.err;
   EXPECT_TRUE(checkpoint::find_checkpoints(run / "out/checkpoints").empty());
   EXPECT_EQ(result.err, "");
+}
+
+// Rank 0 waits for a rank that never comes.
+TEST(Signals, BeforeTrainingThereIsNothingToSave) {
+  const TinyRun run;
+  for (const auto& [name, signal] : {std::pair("SIGTERM", SIGTERM), std::pair("SIGINT", SIGINT), std::pair("SIGHUP", SIGHUP)}) {
+    ::signal(signal, SIG_DFL);  // the tests themselves may run under nohup
+    const int port = comm::port_of(comm::listen_at("127.0.0.1", 0, "a test"));
+    Process process("train run.toml", run.path(),
+                    concat("exec env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=", port));
+    const auto listens = [&] {
+      try {
+        comm::connect_to("127.0.0.1", port, Clock::now() + std::chrono::milliseconds(20));
+        return true;
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    while (!listens()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    process.send(signal);
+    const ProgramResult result = process.wait();
+    EXPECT_EQ(result.code, 75) << result.err;
+    EXPECT_NE(result.err.find(concat(name, ": training has not begun, so there is nothing to save\n")), std::string::npos) << result.err;
+  }
 }
 
 TEST(Signals, AnInterruptAfterATerminationIsTheFirst) {

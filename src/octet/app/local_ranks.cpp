@@ -36,7 +36,8 @@ LocalToken::LocalToken(const std::filesystem::path& file) : token_(comm::find_to
 }
 
 ProcessGroupOptions local_ranks(const RanksHere& here, const std::vector<std::string>& command, const std::string& token) {
-  ProcessGroupOptions options{.program = "/proc/self/exe", .arguments = {"octet"}, .first_rank = here.first};
+  ProcessGroupOptions options{
+      .program = "/proc/self/exe", .arguments = {"octet"}, .trains = command.front() == "train", .first_rank = here.first};
   options.arguments.insert(options.arguments.end(), command.begin(), command.end());
   for (int local = 0; local < here.count; ++local) {
     options.environment.push_back({fmt::format("RANK={}", here.first + local), fmt::format("WORLD_SIZE={}", here.all),

@@ -211,9 +211,17 @@ void ProcessGroup::reap() {
       }
       close(i, stream);
     }
-    ends.push_back({.rank = i, .status = status, .code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)});
+    ends.push_back({.rank = i, .status = status, .code = code_of(status)});
   }
   for (const End& end : ends) judge(end);
+}
+
+int ProcessGroup::code_of(int status) const {
+  if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+  const int signal = WTERMSIG(status);
+  // It had not come to its handlers yet, so there was nothing to save.
+  if (options_.trains && asked_to_end_ && (signal == SIGTERM || signal == SIGINT || signal == SIGHUP)) return kPreempted;
+  return 128 + signal;
 }
 
 void ProcessGroup::judge(const End& end) {

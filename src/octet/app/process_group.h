@@ -19,8 +19,10 @@ namespace octet::app {
 enum class StandardStream { out, err };
 
 struct ProcessGroupOptions {
-  std::string program;                                // path of what every rank runs
-  std::vector<std::string> arguments;                 // its argv, the name included
+  std::string program;                 // path of what every rank runs
+  std::vector<std::string> arguments;  // its argv, the name included
+  bool trains =
+      false;  // `octet train`: a rank that SIGTERM, SIGINT or SIGHUP kills when it was asked to end counts as pre-empted
   std::vector<std::vector<std::string>> environment;  // of each rank, "NAME=value", over this process's own
   int first_rank = 0;                                 // the number of the first; lower ones run on other hosts
   double grace_s = 20;                                // from a failure to the SIGKILL
@@ -85,6 +87,7 @@ class ProcessGroup {
   bool read(std::size_t rank, StandardStream stream);
   void close(std::size_t rank, StandardStream stream);
   void reap();
+  int code_of(int status) const;  // of a rank, by what waitpid() says
   void judge(const End& end);
   void note(const End& end);
   void signal_all(int signal) const;

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "octet/app/commands.h"
@@ -21,6 +22,7 @@
 #include "octet/train/base_model.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
+#include "octet/train/signals.h"
 #include "octet/train/trainer.h"
 
 namespace octet::app {
@@ -86,6 +88,8 @@ int run_train(const TrainArgs& args) {
   if (std::string& resume = config.checkpoint.resume; resume != "auto" && resume != "none")
     resume = train::checkpoint_at(resume, "--resume").string();
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+  std::optional<train::StopBeforeTraining> stops;
+  if (!args.dry_run) stops.emplace(where.rank);
   train::check_config(config, where.size);
   if (where.rank > 0) set_log(Log::own_warnings);
   train::fetch_inputs(config, args.dry_run ? train::Fetch::architecture : train::Fetch::everything, show_copy);

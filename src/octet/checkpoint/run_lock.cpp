@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cinttypes>
+#include <climits>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <random>
 #include <system_error>
@@ -20,6 +23,7 @@
 #include "octet/base/retry.h"
 #include "octet/base/signals_held.h"
 #include "octet/base/start_thread.h"
+#include "octet/base/system_call.h"
 #include "octet/base/utc.h"
 
 namespace octet::checkpoint {
@@ -90,7 +94,40 @@ class FolderGuard {
 
 void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
+// What abandon_run_lock() needs of the lock that this process took last. A signal handler may not allocate memory.
+struct HeldLock {
+  char path[PATH_MAX], folder[PATH_MAX], begin[1024];
+  std::size_t begin_size;
+  bool made_folder;
+};
+HeldLock held_lock;
+std::atomic<bool> lock_is_held = false;  // held_lock is complete
+static_assert(std::atomic<bool>::is_always_lock_free, "a handler may not wait for a lock");
+
+void tell_handlers(const fs::path& folder, const std::string& begin, bool made_folder) {
+  const fs::path path = folder / "run.lock";
+  lock_is_held = false;
+  if (path.native().size() >= PATH_MAX || begin.size() > sizeof held_lock.begin) return;  // the lock stays, as after a SIGKILL
+  std::strcpy(held_lock.path, path.c_str());
+  std::strcpy(held_lock.folder, folder.c_str());
+  begin.copy(held_lock.begin, begin.size());
+  held_lock.begin_size = begin.size();
+  held_lock.made_folder = made_folder;
+  lock_is_held = true;
+}
+
 }  // namespace
+
+void abandon_run_lock() noexcept {
+  if (!lock_is_held) return;
+  char text[sizeof held_lock.begin];
+  const int fd = ::open(held_lock.path, O_RDONLY | O_CLOEXEC);
+  const ssize_t n = fd < 0 ? -1 : ::read(fd, text, held_lock.begin_size);
+  const bool is_ours =
+      n == static_cast<ssize_t>(held_lock.begin_size) && std::memcmp(text, held_lock.begin, held_lock.begin_size) == 0;
+  if (is_ours) ::unlink(held_lock.path);
+  if (is_ours && held_lock.made_folder) ::rmdir(held_lock.folder);  // fails unless the folder is empty
+}
 
 std::optional<LockHolder> lock_holder(const fs::path& folder) {
   const std::string text = text_of(folder / "run.lock", 0);
@@ -111,15 +148,19 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times, LockAttempt attempt
                      {"job", attempt_.job},   {"attempt", attempt_.number}};
   begin_ = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   begin_.pop_back();
-  made_folder_ = !retry(times_.retry_s, [&] { return path_exists(folder_); });
-  retry(times_.retry_s, [&] { make_folders(folder_); });
-  acquire();
+  create_output([&] {
+    made_folder_ = !retry(times_.retry_s, [&] { return path_exists(folder_); });
+    retry(times_.retry_s, [&] { make_folders(folder_); });
+    acquire();
+  });
+  tell_handlers(folder_, begin_, made_folder_);
   renewed_ = Clock::now();
   const SignalsHeld held;
   thread_ = start_thread("the heartbeat of run.lock", [this] { keep_beating(); });
 }
 
 RunLock::~RunLock() {
+  lock_is_held = false;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

@@ -41,6 +41,9 @@ struct LockHolder {
 // Throws SystemError if the file cannot be read.
 std::optional<LockHolder> lock_holder(const std::filesystem::path& folder);
 
+// Removes the lock of this process, if it holds one, for a signal handler that ends the process without destructors.
+void abandon_run_lock() noexcept;
+
 // Holds the lock from construction to destruction; a thread raises the counter. Where the holder before
 // - still runs on this machine, the constructor throws Error{config} at once, with its host, process id and start;
 // - has ended on this machine, it takes the folder over at once and says so;
@@ -48,8 +51,8 @@ std::optional<LockHolder> lock_holder(const std::filesystem::path& folder);
 //   counter stands still for silence_s, it takes the folder over and says so.
 class RunLock {
  public:
-  // Makes the folder if need be. Throws Error{config} as above, and Error{internal} or Error{data} "PATH: REASON" if the lock
-  // cannot be written or read.
+  // Makes the folder if need be. Throws Error{config} as above and if nothing can be written under this path (create_output), and
+  // Error{internal} or Error{data} "PATH: REASON" if the lock cannot be written or read for another reason.
   explicit RunLock(const std::filesystem::path& folder, RunLockTimes times = {}, LockAttempt attempt = {});
   // Removes run.lock, if it is still this holder's, and the folder if it is empty and the constructor made it.
   ~RunLock();

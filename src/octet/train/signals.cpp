@@ -5,9 +5,11 @@
 #include <atomic>
 #include <csignal>
 #include <exception>
+#include <string_view>
 
 #include "octet/base/bottom_line.h"
 #include "octet/base/require.h"
+#include "octet/checkpoint/run_lock.h"
 
 namespace octet::train {
 namespace {
@@ -23,6 +25,19 @@ void on_signal(int signal) {
   }
   if (signal == SIGINT) interrupted = 1;
   stop_signal = signal;
+}
+
+std::atomic<bool> says_why = false;
+
+void on_early_signal(int signal) {
+  checkpoint::abandon_run_lock();
+  abandon_bottom_line();
+  if (says_why) {
+    const std::string_view name = signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGINT";
+    const std::string_view rest = ": training has not begun, so there is nothing to save\n";
+    for (const std::string_view text : {name, rest}) [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  }
+  _exit(static_cast<int>(ExitCode::preempted));
 }
 
 void install(void (*handler)(int), bool hang_up) {
@@ -41,6 +56,14 @@ bool is_ignored(int signal) {
 }
 
 }  // namespace
+
+StopBeforeTraining::StopBeforeTraining(int rank) : hang_up_(!is_ignored(SIGHUP)) {
+  says_why = rank == 0;
+  install(on_early_signal, hang_up_);
+}
+
+// During an exception the process is about to end with a message and an exit code of its own.
+StopBeforeTraining::~StopBeforeTraining() { install(std::uncaught_exceptions() == 0 ? SIG_DFL : on_signal, hang_up_); }
 
 StopSignals::StopSignals() : hang_up_(!is_ignored(SIGHUP)) {
   stop_signal = 0;

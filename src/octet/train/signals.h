@@ -4,6 +4,20 @@
 
 namespace octet::train {
 
+// Before training begins there is nothing to save. While this object lives, SIGTERM, SIGHUP and SIGINT end the process at once
+// with code 75, whatever it waits for. StopSignals takes its place when training begins.
+class StopBeforeTraining {
+ public:
+  // A rank that is not the first says nothing.
+  explicit StopBeforeTraining(int rank);
+  ~StopBeforeTraining();
+  StopBeforeTraining(const StopBeforeTraining&) = delete;
+  StopBeforeTraining& operator=(const StopBeforeTraining&) = delete;
+
+ private:
+  bool hang_up_;  // false if SIGHUP is ignored
+};
+
 // Installs the signal handlers. The destructor restores the default handling, except while an exception is in flight.
 class StopSignals {
  public:
