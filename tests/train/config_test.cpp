@@ -410,6 +410,7 @@ TEST(Config, AxesBeyondOneRankAreRefusedByName) {
   EXPECT_EQ(check_error(kWhole + "[training]\nseq_len = 12\n[parallel]\nreplicate = 2\ncontext = 2\n", 4), "");
   EXPECT_EQ(check_error(kWhole + "[training]\nseq_len = 12\n[parallel]\ncontext = 4\n", 4),
             "run.toml: training.seq_len = 12: must be a multiple of 8, twice parallel.context = 4");
+  EXPECT_EQ(check_error(kWhole + "[run]\noutput_dir = ''\n", 1), "run.toml: run.output_dir is empty; give a folder for the run");
   EXPECT_EQ(check_error(kWhole + "[precision]\nreduce_amax = false\n", 8),
             "run.toml: precision.reduce_amax = false: must be true with 8 ranks, or their scales would differ");
 }

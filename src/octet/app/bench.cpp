@@ -40,7 +40,7 @@ void show_bench(const std::vector<BenchRow>& rows, const std::filesystem::path& 
     }
     list.push_back(object);
   }
-  if (!json.empty()) write_file_atomically(json, list.dump(2) + "\n");
+  if (!json.empty()) write_output(json, list.dump(2) + "\n");
 }
 
 }  // namespace octet::app

@@ -279,7 +279,7 @@ int run_bench_checkpoint(const BenchArgs& args) {
                          {"snapshot_stands_still_seconds", waits},
                          {"snapshot_costs_seconds", snapshot},
                          {"snapshot_seconds", taken}};
-    write_file_atomically(args.json, result.dump(2) + "\n");
+    write_output(args.json, result.dump(2) + "\n");
   }
   return 0;
 }

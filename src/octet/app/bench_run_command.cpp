@@ -173,7 +173,7 @@ int run_bench_run(const BenchArgs& args) {
                          {"launch_s", launch_s},
                          {"joules_per_token", joules ? Json(joules_of_token) : Json()},
                          {"ops", profile}};
-    write_file_atomically(args.json, result.dump(2) + "\n");
+    write_output(args.json, result.dump(2) + "\n");
   }
   return 0;
 }

@@ -54,7 +54,7 @@ int run_bench_tokenize(const BenchTokenizeArgs& args) {
                tokens.load(), seconds);
     results.push_back({{"cores", cores}, {"seconds", seconds}, {"mb_per_s", rate}, {"tokens", tokens.load()}});
   }
-  if (!args.json.empty()) write_file_atomically(args.json, results.dump(2) + "\n");
+  if (!args.json.empty()) write_output(args.json, results.dump(2) + "\n");
   return 0;
 }
 

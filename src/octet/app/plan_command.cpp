@@ -304,7 +304,7 @@ int run_plan(const PlanArgs& args) {
                                    : plan_text(run));
   std::fflush(stdout);
   if (args.picture.has_parent_path()) make_folders(args.picture.parent_path());
-  if (!args.picture.empty()) write_file_atomically(args.picture, args.schedule ? schedule_picture(run) : memory_picture(run));
+  if (!args.picture.empty()) write_output(args.picture, args.schedule ? schedule_picture(run) : memory_picture(run));
   if (!run.fits()) does_not_fit(run, config, cluster);
   return 0;
 }

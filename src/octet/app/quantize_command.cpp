@@ -8,6 +8,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/quantize/quantize.h"
@@ -95,7 +96,9 @@ class Results {
     tensors_.push_back({name, tensor});
     return tensor;
   }
-  void write(const std::filesystem::path& path) const { checkpoint::write_safetensors(path, tensors_); }
+  void write(const std::filesystem::path& path) const {
+    create_output([&] { checkpoint::write_safetensors(path, tensors_); });
+  }
 
  private:
   std::vector<std::unique_ptr<std::vector<std::byte>>> memory_;

@@ -100,7 +100,7 @@ int run_report(const ReportArgs& args) {
   if (!args.json) std::printf("report: %s\n", (output / "report.html").c_str());
   for (const PictureFile& picture : pictures) {
     if (picture.path.has_parent_path()) make_folders(picture.path.parent_path());
-    write_file_atomically(picture.path, report::render_picture(title_of(args, runs), runs, comparison, picture.theme));
+    write_output(picture.path, report::render_picture(title_of(args, runs), runs, comparison, picture.theme));
     if (!args.json) std::printf("picture: %s\n", picture.path.c_str());
   }
   return 0;

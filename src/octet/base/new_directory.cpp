@@ -14,6 +14,10 @@ namespace octet {
 namespace fs = std::filesystem;
 
 NewDirectory::NewDirectory(const fs::path& path) : path_(path.has_filename() ? path : path.parent_path()) {
+  create_output([&] { begin(); });
+}
+
+void NewDirectory::begin() {
   std::error_code error;
   const fs::file_type type = fs::symlink_status(path_, error).type();  // a dangling link is in the way, too
   if (type == fs::file_type::none)

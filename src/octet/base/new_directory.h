@@ -10,8 +10,8 @@ namespace octet {
 class NewDirectory {
  public:
   // Creates the temporary folder and missing parent folders. Throws Error{config} "PATH: ..." if `path` exists and is not an
-  // empty folder, SystemError with ExitCode::data if the system cannot say what `path` is, and Error{internal} if the temporary
-  // folder cannot be created.
+  // empty folder, or if nothing can be created under this path (create_output), SystemError with ExitCode::data if the system
+  // cannot say what `path` is, and Error{internal} if the temporary folder cannot be created for another reason.
   explicit NewDirectory(const std::filesystem::path& path);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
@@ -23,6 +23,8 @@ class NewDirectory {
   void finish();
 
  private:
+  void begin();
+
   std::filesystem::path path_, temporary_;
   bool finished_ = false;
 };

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::data {
 namespace fs = std::filesystem;
@@ -20,7 +21,7 @@ FileLock lock_of(const CorpusPaths& finals) {
   fs::create_directories(folder, error);
   std::error_code unknown;
   demand(fs::is_directory(folder, unknown), ExitCode::config, folder.string(), ": cannot create this folder: ", error.message());
-  return FileLock(part_of(finals.prefix, ".lock"), finals.prefix.string());
+  return create_output([&] { return FileLock(part_of(finals.prefix, ".lock"), finals.prefix.string()); });
 }
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include <optional>
 #include <system_error>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/report/attempts.h"
 #include "octet/report/charts.h"
 #include "octet/report/curves.h"
@@ -393,11 +395,11 @@ std::string render_html(std::string_view title, std::span<const Run> runs, const
 }
 
 void write_report(const std::filesystem::path& directory, std::string_view title, std::span<const Run> runs, const Comparison& comparison) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  demand(!error, ExitCode::internal, directory.string(), ": cannot create: ", error.message());
-  write_file_atomically(directory / "report.json", render_json(comparison));
-  write_file_atomically(directory / "report.html", render_html(title, runs, comparison));
+  create_output([&] {
+    make_folders(directory);
+    write_file_atomically(directory / "report.json", render_json(comparison));
+    write_file_atomically(directory / "report.html", render_html(title, runs, comparison));
+  });
 }
 
 }  // namespace octet::report

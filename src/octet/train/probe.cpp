@@ -4,6 +4,7 @@
 
 #include "octet/base/names.h"
 #include "octet/base/rng.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
@@ -242,7 +243,7 @@ void probe(const ProbeOptions& options) {
 
   std::vector<checkpoint::NamedTensor> named;
   for (const auto& [name, tensor] : out) named.push_back({name, tensor.view()});
-  checkpoint::write_safetensors(options.output, std::move(named));
+  create_output([&] { checkpoint::write_safetensors(options.output, std::move(named)); });
 }
 
 }  // namespace octet::train

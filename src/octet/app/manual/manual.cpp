@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "octet/base/directory.h"
 #include "octet/base/fields.h"
 #include "octet/base/file.h"
+#include "octet/base/system_call.h"
 #include "octet/base/visible.h"
 
 namespace octet::app {
@@ -25,12 +27,12 @@ std::vector<ManualFile> shared_files(const Command& root) {
 void write_below(const std::filesystem::path& folder, const std::vector<ManualFile>& files) {
   for (const ManualFile& file : files) {
     const std::filesystem::path path = folder / file.path;
-    std::error_code error;
-    std::filesystem::create_directories(path.parent_path(), error);
-    demand(!error, ExitCode::internal, path.parent_path().string(), ": cannot create this folder: ", error.message());
-    FileWriter writer(path);
-    writer.write(file.text);
-    writer.finish();
+    create_output([&] {
+      make_folders(path.parent_path());
+      FileWriter writer(path);
+      writer.write(file.text);
+      writer.finish();
+    });
   }
   fmt::print("{}: {} files\n", folder.string(), files.size());
 }
