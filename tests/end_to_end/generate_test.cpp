@@ -62,6 +62,14 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   EXPECT_TRUE(refused(run_.run("generate --model out/model --prompt ''"), 2, "--prompt"));
 }
 
+// --chat without a name takes the template beside the tokenizer, and the byte tokenizer has none.
+TEST_F(Model, ChatNeedsNoName) {
+  for (const char* chat : {"--chat", "--chat=auto"}) {
+    EXPECT_TRUE(
+        refused(run_.run(concat("generate --model out/model --prompt hi ", chat)), 2, "no chat template beside tokenizer byte"));
+  }
+}
+
 TEST_F(Model, ACheckpointSpeaksToo) {
   const std::string text = generate("--prompt 'the ' --max-tokens 20 --temperature 0", "out/checkpoints/step-00000030");
   EXPECT_EQ(text.rfind("the ", 0), 0u) << text;

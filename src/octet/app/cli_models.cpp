@@ -3,12 +3,6 @@
 namespace octet::app {
 
 void Octet::add_models() {
-  const CLI::Validator named_or_auto(
-      [](std::string& name) {
-        if (name.empty()) name = "auto";
-        return std::string();
-      },
-      "");
   CLI::App& generate = add(root_,
                            {.name = "generate",
                             .summary = "Continues a text with a model, or talks with it.",
@@ -16,7 +10,12 @@ void Octet::add_models() {
                                        "octet generate --model out/quickstart/model --chat chatml",
                             .notes = "With --chat the model answers every line of the standard input, and remembers the conversation. "
                                      "/quit or the end of the input ends it. With --prompt as well, it answers the prompt alone."},
-                           [this] { return run_generate(generate_); });
+                           [this] {
+                             // The parser leaves an option without a value empty, as if it were not there.
+                             const bool chats = root_.get_subcommand("generate")->count("--chat") > 0;
+                             if (chats && generate_.chat.empty()) generate_.chat = "auto";
+                             return run_generate(generate_);
+                           });
   option(generate,
          {.name = "--model",
           .help = "Hugging Face directory, adapter directory of PEFT, checkpoint, or folder of a run: its newest checkpoint.",
@@ -31,8 +30,7 @@ void Octet::add_models() {
                   "tokenizer; auto if none is named.",
           .value = "NAME"},
          generate_.chat)
-      ->expected(0, 1)
-      ->transform(named_or_auto);
+      ->expected(0, 1);
   option(generate, {.name = "--system", .help = "With --chat: the system message.", .value = "TEXT"}, generate_.system);
   option(generate,
          {.name = "--max-tokens", .help = "Most tokens to write; with --chat in each answer.", .value = "N", .range = kAtLeastOne},
