@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "octet/app/commands.h"
 #include "octet/app/compare.h"
@@ -106,8 +107,11 @@ void show_comparison(const CompareArgs& args, const train::Config& config, const
   const report::Comparison comparison = report::compare(runs, "bf16");
   const fs::path output = output_of(args, config);
   report::write_report(output, config.run.name, runs, comparison);
-  fmt::print("\n{}", args.json ? report::render_json(comparison) : report::render_text(comparison));
-  fmt::print("\nreport: {}\n", (output / "report.html").string());
+  if (args.json) {
+    fmt::print("{}\n", report::render_json(comparison));
+  } else {
+    fmt::print("\n{}\nreport: {}\n", report::render_text(comparison), (output / "report.html").string());
+  }
 }
 
 int run_compare(const CompareArgs& args) {
@@ -115,11 +119,18 @@ int run_compare(const CompareArgs& args) {
   demand(where.size == 1, ExitCode::config, "`octet compare` runs in one process, but ", where.source, " says that there are ",
          where.size, " ranks; use `octet train` for each recipe, then `octet report`");
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
+  std::vector<std::string> recipes = args.recipes;
+  std::sort(recipes.begin(), recipes.end());
+  const auto twice = std::adjacent_find(recipes.begin(), recipes.end());
+  demand(twice == recipes.end(), ExitCode::config, "--recipes: ", twice == recipes.end() ? "" : *twice,
+         " is given twice; each recipe is trained once, with --gpus on each number of ranks");
   outlive_stdout();
   const train::Config config = load_run(args.run);
   demand(config.checkpoint.remote.empty(), ExitCode::config, "checkpoint.remote: `octet compare` makes several runs, and one place holds the "
          "checkpoints of one run; give --checkpoint.remote=");
   if (!args.gpus.empty()) return compare_ranks(args, config);
+  std::optional<StdoutToStderr> progress_on_stderr;
+  if (args.json) progress_on_stderr.emplace();
   train::check_config(config);
   use_threads(config);
   std::vector<RecipeRun> plans = plan_runs(config, args.recipes, output_of(args, config));
@@ -154,6 +165,7 @@ int run_compare(const CompareArgs& args) {
     if (code != ExitCode::done) return static_cast<int>(code);
     runs.push_back(report::read_run(plan.config.run.output_dir));
   }
+  progress_on_stderr.reset();
   show_comparison(args, config, runs);
   return static_cast<int>(result);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "octet/app/fetched.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/progress.h"
+#include "octet/app/standard_streams.h"
 #include "octet/base/bottom_line.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
@@ -130,17 +132,14 @@ int run(const CompareArgs& args, const RanksRun& plan) {
 
 int compare_ranks(const CompareArgs& args, const train::Config& config) {
   demand(args.time_budget_s == 0, ExitCode::config, "--time-budget does not work with --gpus; give --training.steps instead");
-  std::vector<std::string> recipes = args.recipes;
-  std::sort(recipes.begin(), recipes.end());
-  const auto twice = std::adjacent_find(recipes.begin(), recipes.end());
-  demand(twice == recipes.end(), ExitCode::config, "--recipes: ", twice == recipes.end() ? "" : *twice,
-         " is given twice; with --gpus each recipe is trained once on each number of ranks");
   const std::vector<int> numbers = sorted_numbers(args.gpus);
   std::vector<RanksRun> plans;
   for (const int ranks : numbers) {
     for (const std::string& recipe : args.recipes) plans.push_back(plan_run(args, config, recipe, ranks, numbers.front()));
   }
   for (const RanksRun& plan : plans) check(plan);
+  std::optional<StdoutToStderr> progress_on_stderr;
+  if (args.json) progress_on_stderr.emplace();
   const checkpoint::RunLock lock(output_of(args, config));
   std::vector<report::Run> runs;
   int result = 0;  // of the whole: a run that found no finite step is a row like the others
@@ -151,6 +150,7 @@ int compare_ranks(const CompareArgs& args, const train::Config& config) {
     }
     runs.push_back(report::read_run(plan.config.run.output_dir));
   }
+  progress_on_stderr.reset();
   show_comparison(args, config, runs);
   return result;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include "octet/base/visible.h"
 
@@ -20,6 +22,21 @@ class OutputText {
   bool terminal_;
   VisibleText visible_;
 };
+
+// While it lives, stdout is stderr. For a command with --json: a program that reads its standard output must find the JSON alone.
+class StdoutToStderr {
+ public:
+  StdoutToStderr() : stdout_(std::exchange(stdout, stderr)) {}
+  ~StdoutToStderr() { stdout = stdout_; }
+  StdoutToStderr(const StdoutToStderr&) = delete;
+  StdoutToStderr& operator=(const StdoutToStderr&) = delete;
+
+ private:
+  std::FILE* stdout_;
+};
+
+// Writes text with Octet's own control sequences to stdout, past its OutputText. The caller has made all other text in it visible.
+void print_coloured(std::string_view text);
 
 // Takes the numbers of stdin, stdout and stderr where the program was started without them (`<&-`, some daemons): the next file
 // to be opened would have one, and what is said would be written into it. Reading and writing there fail as if they were closed.
