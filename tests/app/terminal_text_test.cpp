@@ -68,6 +68,21 @@ TEST(TerminalText, GeneratedText) {
   EXPECT_EQ(run.run(arguments).out.rfind(kAttack + " sch\u00F6n \u65E5\u672C", 0), 0u);
 }
 
+// The program's own colours are no text.
+TEST(TerminalText, TokensThatAreTrainedOnAreGreen) {
+  const TinyRun run;
+  {
+    data::CorpusWriter writer(run / "chats", data::ByteTokenizer(), {.loss_mask = data::CorpusWriter::LossMask::written});
+    writer.append(std::vector<std::int32_t>{'a', '\x1b', 'b', 'c'}, std::vector<std::uint8_t>{0, 0, 1, 1});
+    writer.end_document();
+    writer.finish();
+  }
+  TerminalProgram program("data inspect chats --tokens", run.path(), 1000);
+  EXPECT_EQ(program.wait(), 0) << program.bytes();
+  EXPECT_NE(program.bytes().find("a\\x1b\x1b[32mbc\x1b[0m"), std::string::npos) << program.bytes();
+  EXPECT_NE(run.run("data inspect chats --tokens").out.find("⟦bc⟧"), std::string::npos);
+}
+
 // A run's folder stands for its newest checkpoint.
 TEST(ModelAt, TheFolderOfARunIsItsNewestCheckpoint) {
   const TinyRun run;

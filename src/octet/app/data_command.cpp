@@ -105,9 +105,13 @@ int run_data_inspect(const DataInspectArgs& args) {
     options.sample_tokens = 8192;
   }
   const data::CorpusReport report = data::inspect(train::fetch_corpus(args.prefix, show_copy), options);
-  const data::Marks marks = ::isatty(STDOUT_FILENO) == 1 ? data::Marks::colour : data::Marks::brackets;
-  std::fputs((args.json ? data::to_json(report) : data::to_text(report, marks)).c_str(), stdout);
-  if (args.json) std::fputc('\n', stdout);
+  if (args.json) {
+    std::fputs((data::to_json(report) + "\n").c_str(), stdout);
+  } else if (::isatty(STDOUT_FILENO) == 1) {
+    print_coloured(data::to_text(report, data::Marks::colour));
+  } else {
+    std::fputs(data::to_text(report).c_str(), stdout);
+  }
   return 0;
 }
 

@@ -41,6 +41,22 @@ ssize_t write_or_discard(void* text, const char* data, std::size_t size) {
   return static_cast<ssize_t>(size);
 }
 
+// Writes everything, waiting if somebody made the descriptor non-blocking. Returns 0 or the errno of the failure.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
+      pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
 // A stdio stream that writes to `fd` by way of an OutputText, or null if there is no memory. Both live until the process ends: the C
 // library flushes streams after it has destroyed all static objects.
 std::FILE* stream_of(int fd, cookie_write_function_t* write, int buffering) {
@@ -56,20 +72,12 @@ std::FILE* stream_of(int fd, cookie_write_function_t* write, int buffering) {
 OutputText::OutputText(int fd) : fd_(fd), terminal_(::isatty(fd) == 1) {}
 
 int OutputText::write(std::string_view text) {
-  const std::string visible = terminal_ ? visible_.feed(text) : std::string();
-  if (terminal_) text = visible;
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd_, text.data(), text.size());
-    if (n >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(n));
-    } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
-      pollfd writable = {.fd = fd_, .events = POLLOUT, .revents = 0};
-      ::poll(&writable, 1, -1);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
+  return terminal_ ? write_all(fd_, visible_.feed(text)) : write_all(fd_, text);
+}
+
+void print_coloured(std::string_view text) {
+  std::fflush(stdout);
+  demand(write_all(STDOUT_FILENO, text) == 0, ExitCode::internal, "cannot write to stdout");
 }
 
 void hold_standard_streams() {

@@ -164,7 +164,7 @@ CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& 
 }
 
 std::string to_text(const CorpusReport& report, Marks marks) {
-  std::string text = fmt::format("{}\n", report.prefix);
+  std::string text = fmt::format("{}\n", marks == Marks::colour ? printable(report.prefix) : report.prefix);
   const auto line = [&](std::string_view name, const std::string& value) { text += fmt::format("  {:<14}{}\n", name, value); };
   line("documents", format_count(report.documents));
   if (report.sequences != report.documents) line("sequences", format_count(report.sequences));

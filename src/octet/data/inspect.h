@@ -59,7 +59,8 @@ struct InspectOptions {
 // checks that tokens are not negative and fit in 31 bits. Throws Error{data}.
 CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& options = {});
 
-// How text shows which tokens are trained on: in colour, or between ⟦ and ⟧.
+// How text shows which tokens are trained on: in colour, for a terminal, or between ⟦ and ⟧. Text in colour has no other control
+// sequences: what comes from files is made visible.
 enum class Marks { colour, brackets };
 std::string to_text(const CorpusReport& report, Marks marks = Marks::brackets);
 std::string to_json(const CorpusReport& report);
