@@ -1,8 +1,10 @@
 // Text from files, options and models cannot control the terminal of the user who looks at it. Files and pipes keep the bytes.
 #include <fstream>
 
+#include "octet/checkpoint/safetensors.h"
 #include "octet/data/corpus_writer.h"
 #include "octet/data/tokenizer/byte.h"
+#include "octet/tensor/host_tensor.h"
 #include "support/terminal.h"
 #include "support/tiny_run.h"
 
@@ -96,7 +98,17 @@ TEST(ModelAt, TheFolderOfARunIsItsNewestCheckpoint) {
   EXPECT_EQ(run.run("convert export --checkpoint out --output exported").code, 0);
   std::filesystem::remove_all(run / "out/checkpoints");
   EXPECT_EQ(run.run("generate --model out" + prompt).code, 0);  // its model
+  HostTensor tokens(DType::i32, {1, 8});
+  for (int i = 0; i < 8; ++i) tokens.view().as<std::int32_t>()[i] = 'a' + i;
+  checkpoint::write_safetensors(run / "tokens", {{"tokens", tokens.view()}});
+  for (const std::string model : {"out", "out/model"}) {
+    const ProgramResult probe = run.run("probe --model " + model + " --tokens tokens --recipe bf16 --output " + model + ".probe");
+    EXPECT_EQ(probe.code, 0) << probe.err;
+  }
+  EXPECT_EQ(read_file(run / "out.probe"), read_file(run / "out/model.probe"));
   std::filesystem::remove_all(run / "out/model");
+  EXPECT_TRUE(refused(run.run("probe --model out --tokens tokens --recipe bf16 --output probe"), 76, "out: this run has no model yet; "
+                      "`octet convert export --checkpoint out` writes one from its newest checkpoint"));
   EXPECT_TRUE(refused(run.run("generate --model out" + prompt), 76, "out: this run has no checkpoint and no model yet"));
 }
 

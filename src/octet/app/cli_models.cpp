@@ -127,7 +127,10 @@ void Octet::add_numerics() {
        .summary = "Writes logits, loss and gradients of a model, to compare them with another program.",
        .example = "octet probe --model out/quickstart/model --tokens tokens.safetensors --recipe fp32 --output probe.safetensors --grads"},
       [this] { return run_probe(probe_); });
-  option(probe, {.name = "--model", .help = "Hugging Face directory, or adapter directory of PEFT.", .value = "DIR", .s3 = true},
+  option(probe, {.name = "--model",
+          .help = "Hugging Face directory, adapter directory of PEFT, or folder of a run: its model or adapter.",
+          .value = "DIR",
+          .s3 = true},
          probe_.model)
       ->required();
   option(probe, {.name = "--tokens", .help = "safetensors file with tokens [B, T] and optionally targets [B, T].", .value = "FILE"},

@@ -2,6 +2,7 @@
 #include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/train/probe.h"
+#include "octet/train/restore.h"
 #include "octet/train/setup.h"
 
 namespace octet::app {
@@ -18,7 +19,7 @@ int run_probe(const ProbeArgs& args) {
   for (const std::string& assignment : args.set) train::apply_override(config, assignment);
   use_threads(config);
   const DeviceKind device = train::device_of(config);
-  train::ProbeOptions options{.model = fetched_folder(args.model),
+  train::ProbeOptions options{.model = train::exported_model_at(fetched_folder(args.model)),
                               .tokens = args.tokens,
                               .calibrate = args.calibrate,
                               .output = args.output,

@@ -76,6 +76,15 @@ fs::path checkpoint_at(const fs::path& path, const char* option) {
   return checkpoint;
 }
 
+fs::path exported_model_at(const fs::path& path) {
+  if (is_adapter(path) || path_exists(path / "config.json") || !path_exists(path / "run.json")) return path;
+  for (const char* name : {"model", "adapter"}) {
+    if (path_exists(path / name)) return path / name;
+  }
+  fail(ExitCode::data, path.string(), ": this run has no model yet; `octet convert export --checkpoint ", path.string(),
+       "` writes one from its newest checkpoint");
+}
+
 std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {
   EngineOptions options;
   options.training = false;

@@ -18,6 +18,8 @@ void check_split(const checkpoint::Reader& reader, const Config& config);
 // Returns the checkpoint or model directory that `path` stands for. A run's folder stands for its newest checkpoint or, if it has
 // none, for its model or adapter. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
 std::filesystem::path model_at(const std::filesystem::path& path);
+// The same for a command that reads no checkpoints: a run's folder stands for its model or adapter.
+std::filesystem::path exported_model_at(const std::filesystem::path& path);
 
 // Returns the checkpoint that `path`, the value of `option`, stands for: itself, or the newest one of a run's folder. Throws
 // Error{data} for anything else.
