@@ -221,11 +221,18 @@ TEST(RunInfo, RoundTripAndRefusals) {
   info.model = "\xff<b>\n";
   info.parameters = 918272;
   info.lr = 3e-3;
+  info.code = 75;
+  info.config.text = R"({"run":{"name":"a","steps":[{"x":1}]},"steps":7})";
   write_run_info(folder / "run.json", info);
   const RunInfo back = read_run_info(folder / "run.json");
   EXPECT_EQ(back.name, info.name);
   EXPECT_EQ(back.parameters, info.parameters);
   EXPECT_EQ(back.lr, info.lr);
+  EXPECT_EQ(back.code, 75);
+  EXPECT_EQ(back.steps, 0) << "keys within the configuration are no fields";
+  const auto json = nlohmann::ordered_json::parse(read_file(folder / "run.json"));
+  EXPECT_EQ(json["config"].dump(), info.config.text);
+  EXPECT_TRUE(json["versions"].is_null());
   EXPECT_EQ(back.model, "\xEF\xBF\xBD<b>\n");
   for (const char* text : {"", "[]", "{}", R"({"name":3})", R"({"name":"a","steps":"b"})"}) {
     const auto path = folder.write("bad.json", text);

@@ -335,8 +335,8 @@ void Octet::add_training() {
   CLI::Option* as_json = flag(status, json_field(), status_.json);
   flag(status,
        {.name = "--code",
-        .help = "Print nothing and end with the code of the run's last attempt, with 137 if it was killed together with its supervisor, and "
-                "with 0 while it runs. For job scripts."},
+        .help = "Print nothing and end with the code of the last process that trained, with 137 if it was killed and no supervisor saw "
+                "it, and with 0 while it runs. For job scripts."},
        status_.code)
       ->excludes(as_json);
 

@@ -56,11 +56,13 @@ void read_remote(const fs::path& folder, RunStatus& status) {
   status.remote_age_s = age_s(path);
 }
 
-// Sets step, steps, loss and stragglers.
+// Sets step, steps, loss and stragglers, and the code if no supervisor has recorded a later one.
 void read_metrics(const fs::path& folder, RunStatus& status) {
   if (path_exists(folder / "run.json")) {
     const telemetry::RunInfo info = telemetry::read_run_info(folder / "run.json");
     status.steps = info.steps;
+    if (!info.ended.empty() && (status.attempts.empty() || info.ended > status.attempts.back().ended))
+      status.code = static_cast<int>(info.code);
     if (const fs::path path = folder / "stragglers.jsonl"; path_exists(path))
       status.stragglers = standing(telemetry::read_jsonl<telemetry::StragglerRecord>(path).records, info.started);
   }
@@ -143,16 +145,16 @@ RunStatus status_of(const fs::path& folder) {
   RunStatus status{.attempts = telemetry::Attempts(folder).read()};
   read_checkpoints(folder, status);
   read_remote(folder, status);
+  for (const telemetry::Attempt& attempt : status.attempts) {
+    if (!attempt.ended.empty())
+      status.code = attempt.next == telemetry::kAskedToEnd ? static_cast<int>(ExitCode::preempted) : attempt.code;
+  }
   read_metrics(folder, status);
   demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
          ": no attempts/ and no run.json here; give the folder of a run");
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
   status.state = state_of(status, folder, lock);
-  for (const telemetry::Attempt& attempt : status.attempts) {
-    if (!attempt.ended.empty())
-      status.code = attempt.next == telemetry::kAskedToEnd ? static_cast<int>(ExitCode::preempted) : attempt.code;
-  }
   if (const telemetry::Attempt* const current = current_of(status)) read_ranks(*current, status);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);
   return status;

@@ -323,7 +323,8 @@ std::string fact_name(std::string_view json_name) {
   return name;
 }
 std::string fact_text(const std::string& value) { return escape(value); }
-std::string fact_text(std::int64_t value) { return value == 0 ? "" : format_count(value); }
+std::string fact_text(std::int64_t value) { return value <= 0 ? "" : format_count(value); }
+std::string fact_text(const telemetry::JsonText&) { return ""; }
 std::string fact_text(double value) { return std::isfinite(value) ? format_significant(value, 3) : ""; }
 
 // Facts that all runs share are listed once. The other facts go into a table with a row for each run.

@@ -19,6 +19,7 @@ json to_value(const Field& field) {
 }
 json to_value(const std::optional<double>& field) { return field && std::isfinite(*field) ? json(*field) : json(nullptr); }
 json to_value(double field) { return std::isfinite(field) ? json(field) : json(nullptr); }
+nlohmann::ordered_json to_value(const JsonText& field) { return parse_ordered_json(field.text, "a field"); }
 nlohmann::ordered_json to_value(const NamedNumbers& field) {
   nlohmann::ordered_json object;  // null until it has a key
   for (const auto& [name, number] : field) object[name] = to_value(number);
@@ -54,7 +55,8 @@ class RecordReader : public nlohmann::json_sax<json> {
       if constexpr (std::is_same_v<Field, double>) field = kUnknown;
       if constexpr (std::is_same_v<Field, std::optional<double>>) field.reset();
       if constexpr (std::is_same_v<Field, NamedNumbers>) field.clear();
-      return std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>> || std::is_same_v<Field, NamedNumbers>;
+      return std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>> || std::is_same_v<Field, NamedNumbers> ||
+             std::is_same_v<Field, JsonText>;
     });
   }
   bool boolean(bool) override {
@@ -137,7 +139,7 @@ class RecordReader : public nlohmann::json_sax<json> {
     bool known = false;
     if (depth_ == 1) {
       visit_fields(record_, [&](const FieldName& name, auto& field) {
-        if (key_ != name.json) return;
+        if (key_ != name.json || std::is_same_v<std::decay_t<decltype(field)>, JsonText>) return;
         known = true;
         if constexpr (std::is_same_v<std::decay_t<decltype(field)>, NamedNumbers>) {
           if (object) within_ = &field;

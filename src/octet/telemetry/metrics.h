@@ -85,7 +85,12 @@ struct ExpertSample {
   std::vector<std::int64_t> chosen{};
 };
 
-// run.json: the facts of a run that its report needs. Written before the first step, and after each checkpoint.
+// The text of a JSON object that a file holds as an object. It is for other programs: reading a record leaves it out.
+struct JsonText {
+  std::string text = "null";
+};
+
+// run.json: the facts of a run. Written before the first step, after each checkpoint and at the end.
 struct RunInfo {
   std::string name{};
   std::string recipe{};
@@ -115,6 +120,10 @@ struct RunInfo {
   std::int64_t best_step = 0;
   double best_eval_loss = kUnknown;
   std::int64_t lost_records = 0;
+  std::string ended{};
+  std::int64_t code = -1;
+  JsonText versions{};
+  JsonText config{};
 };
 
 // How the sinks call a field. TensorBoard's tags are torchtitan's where it has the metric.
@@ -319,6 +328,10 @@ void visit_fields(Record& r, Visitor&& visit) {
         r.best_eval_loss);
   visit(FieldName{.json = "lost_records", .help = "Records of metrics that could not be written, for example because the disk was full."},
         r.lost_records);
+  visit(FieldName{.json = "ended", .help = "End of the process that trained, in UTC; \"\" while it trains, or if it was killed."}, r.ended);
+  visit(FieldName{.json = "code", .help = "Exit code with which it ended; -1 until then."}, r.code);
+  visit(FieldName{.json = "versions", .help = "What octet was built for, and the libraries that compute."}, r.versions);
+  visit(FieldName{.json = "config", .help = "Every key of the configuration, as `octet train --print-config` shows it."}, r.config);
 }
 
 }  // namespace octet::telemetry

@@ -410,6 +410,17 @@ void Trainer::calibrate() {
 
 ExitCode Trainer::run() {
   const StopSignals signals;
+  try {
+    const ExitCode code = train_to_end();
+    record_end(code);
+    return code;
+  } catch (const Error& error) {
+    record_end(error.code());
+    throw;
+  }
+}
+
+ExitCode Trainer::train_to_end() {
   const fs::path directory = config_.run.output_dir;
   page_.enter(Phase::loading);
   const bool keeps_as_before = resume();

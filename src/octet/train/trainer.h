@@ -64,7 +64,7 @@ class Trainer {
 
   // Trains to the last step or to options.until, or until evaluation.patience ends the run. `preempted` when a signal asked to
   // stop: everything is saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and not one of its steps,
-  // those before a resume included, has been finite.
+  // those before a resume included, has been finite. run.json then says how the run ended.
   ExitCode run();
 
   Engine& engine() { return *engine_; }
@@ -96,6 +96,7 @@ class Trainer {
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();
+  ExitCode train_to_end();  // what run() does, but for the last line of run.json
   // checkpoint.remote (trainer_remote.cpp). Without one, nothing happens. The first rank fetches the newest checkpoint there if it is
   // newer than all in run.output_dir and than a snapshot on the local disk, which the run then does not go on from. All ranks call it
   // together.
@@ -174,6 +175,7 @@ class Trainer {
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;
   void record_checkpoint(std::int64_t step);
+  void record_end(ExitCode code);  // in run.json
   // On the first rank, a clause for the message about a failed save: what a checkpoint takes, what is free, and how old the
   // newest one is. Call it while the writer is idle.
   std::string room_for_saves() const;

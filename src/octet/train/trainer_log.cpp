@@ -117,7 +117,21 @@ telemetry::RunInfo Trainer::run_info() const {
   info.timeline = timeline_;
   info.best_step = best_->step();
   info.best_eval_loss = best_->loss();
+  info.versions.text = versions_json(device_);
+  info.config.text = to_json(config_).dump();
   return info;
+}
+
+void Trainer::record_end(ExitCode code) {
+  writer_.reset();  // its thread owns info_
+  if (!recorder_ || !world_.is_first()) return;
+  info_.ended = utc_now();
+  info_.code = static_cast<int>(code);
+  try {
+    recorder_->write_run_info(info_);
+  } catch (const Error& error) {
+    log_warning(concat(error.what(), "; run.json does not say how the run ended"));
+  }
 }
 
 void Trainer::record_checkpoint(std::int64_t step) {

@@ -2,8 +2,10 @@
 
 #include <fstream>
 
+#include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/attention/attention.h"
 #include "octet/kernels/gemm/gemm.h"
 
 namespace octet::train {
@@ -20,6 +22,19 @@ std::string device_name(DeviceKind device) {
     if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
   }
   return "CPU";
+}
+
+std::string versions_json(DeviceKind device) {
+  nlohmann::ordered_json versions = {{"build", build_name()}};
+  if (device == DeviceKind::cpu) versions["products"] = product_kernels(device);
+  if (device == DeviceKind::cuda) {
+    const CudaProperties gpu = cuda_properties();
+    versions.update({{"cublaslt", kernels::gemm_library_version()},
+                     {"cudnn", kernels::attention_library_version()},
+                     {"driver", gpu.driver_version},
+                     {"cuda", gpu.runtime_version}});
+  }
+  return versions.dump();
 }
 
 std::string product_kernels(DeviceKind device) {

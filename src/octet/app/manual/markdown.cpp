@@ -115,6 +115,8 @@ std::string json_type(const std::string&) { return "string"; }
 std::string json_type(const std::vector<std::int64_t>&) { return "list of numbers"; }
 std::string json_type(const telemetry::NamedNumbers&) { return "object of numbers, or null"; }
 
+std::string json_type(const telemetry::JsonText&) { return "object"; }
+
 struct RecordFile {
   std::string name, help;
   std::string text;
@@ -178,8 +180,8 @@ std::string files_page(const std::string& file) {
                                               "One JSON object in each line, when a rank has become slower than the others "
                                               "(health.straggler) and when it has recovered. There is no such file before."),
       record_file<telemetry::RunInfo>("run.json",
-                                      "One JSON object with the facts of the run that its report needs. Written before the first "
-                                      "step and after each checkpoint."),
+                                      "One JSON object with the facts of the run. Written before the first step, after each checkpoint "
+                                      "and at the end."),
   };
   std::string text;
   for (const RecordFile& record : selected(files, file, "files", [](const RecordFile& f) { return f.name; })) text += record.text;
