@@ -61,7 +61,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none","layers":-1})");
   EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","allow":[],"async":true,"max_failed_saves":3,"retry_s":60.0,"memory_every":"auto","replicas":1,"local_dir":"","remote":""})");
   EXPECT_EQ(at("/run/set_aside"), "false");
-  EXPECT_EQ(at("/anomaly"), R"({"spike":"auto","max_rollbacks":3,"remedy":"none"})");
+  EXPECT_EQ(at("/anomaly"), R"({"spike":"auto","max_rollbacks":3,"remedy":"rollback"})");
   EXPECT_EQ(at("/health"), R"({"replicas_every":10,"sdc_every":0,"straggler":0.85})");
   EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100,"port":0,"address":"127.0.0.1"})");
 }
@@ -447,6 +447,15 @@ TEST(Config, KeysThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
   EXPECT_EQ(found[0].key + " " + found[0].before, "data.source.0.split \"auto\"");
   for (const Json& damaged : {Json(), Json("text"), json_of(R"({"data": {"source": ["a"]}})"), json_of(R"({"data": 1})")})
     EXPECT_FALSE(differences(damaged, c).empty()) << damaged;
+}
+
+// What is now "rollback" was "none".
+TEST(Config, TheOldNameOfARemedyIsNoDifference) {
+  const Config c = parse_config(kWhole + "[anomaly]\nremedy = 'none'\n", "x");
+  EXPECT_EQ(c.anomaly.remedy, "rollback");
+  Json before = to_json(c);
+  before["anomaly"]["remedy"] = "none";
+  EXPECT_TRUE(differences(before, c).empty());
 }
 
 TEST(Config, DifferencesOfSourcesAreListedByTheirNumber) {

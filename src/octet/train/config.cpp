@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
+constexpr std::string_view kOldRemedy = "none";  // what earlier versions, and checkpoints of theirs, call "rollback"
+
 bool gives(const TomlNode& root, const char* key) {
   const TomlNode* training = root.find("training");
   return training && training->find(key);
@@ -37,6 +39,7 @@ void apply_preset(PrecisionConfig& precision, const TomlNode& root) {
 void read_into(Config& config, const TomlNode& root, const FieldSource& source) {
   apply_preset(config.precision, root);
   read_record(config, root, source, "");
+  if (config.anomaly.remedy == kOldRemedy) config.anomaly.remedy = AnomalyConfig().remedy;
   TrainingConfig& training = config.training;
   if (gives(root, "epochs") && training.epochs > 0) {
     demand(!gives(root, "steps") || training.steps == 0, ExitCode::config, source.name, ": training.steps = ", training.steps,
@@ -279,7 +282,8 @@ Json with_defaults(const Json& before) {
     return defaults;
   };
   Json result = filled(to_json(Config{}), before);
-  const Json::json_pointer source("/data/source");
+  const Json::json_pointer remedy("/anomaly/remedy"), source("/data/source");
+  if (result.contains(remedy) && result[remedy] == kOldRemedy) result[remedy] = AnomalyConfig().remedy;
   if (result.contains(source) && result[source].is_array()) {
     for (Json& item : result[source]) item = filled(octet::to_json(to_node(SourceConfig{})), item);
   }

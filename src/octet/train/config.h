@@ -356,7 +356,7 @@ void visit_fields(C& c, auto&& visit) {
 struct AnomalyConfig {
   std::string spike = "auto";
   std::int64_t max_rollbacks = 3;
-  std::string remedy = "none";
+  std::string remedy = "rollback";
 };
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -370,9 +370,9 @@ void visit_fields(C& c, auto&& visit) {
               .range = kNotNegative},
         c.max_rollbacks);
   visit(Field{.name = "remedy",
-              .help = "demote: after a rollback the linears whose input or weight the last health sample found in danger compute in BF16. "
-                      "Checkpoints remember them.",
-              .choices = "none | demote"},
+              .help = "rollback: nothing beyond the rollback; none is its older name. demote: after a rollback the linears whose input or "
+                      "weight the last health sample found in danger compute in BF16. Checkpoints remember them.",
+              .choices = "rollback | demote | none"},
         c.remedy);
 }
 
