@@ -195,6 +195,13 @@ TEST(Report, DrawsOneRunAndSeveral) {
   EXPECT_LT(several.out.find("bf16"), several.out.find("fp8_block")) << several.out;  // the baseline comes first
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "runs" / "report.html"));
   EXPECT_EQ(json_of(run_program("report runs --json", folder.path()).out)["rows"].size(), 2u);
+  EXPECT_EQ(run_program("report runs --baseline fp8_block", folder.path()).code, 0);
+  const ProgramResult wrong = run_program("report runs --baseline fp8_blcok", folder.path());
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_EQ(wrong.err, "octet: --baseline=fp8_blcok: no run has this name (did you mean fp8_block?)\n");
+  EXPECT_EQ(run_program("report runs --baseline x", folder.path()).err,
+            "octet: --baseline=x: no run has this name; there are bf16, fp8_block\n");
+  EXPECT_EQ(run_program("report runs --output runs/bf16/metrics.jsonl/x", folder.path()).code, 2);
   EXPECT_EQ(run_program("report runs/bf16 --output one", folder.path()).code, 0);
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "one" / "report.html"));
   EXPECT_EQ(run_program("report none", folder.path()).err, "octet: none: not a folder\n");

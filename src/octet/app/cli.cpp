@@ -350,8 +350,8 @@ void Octet::add_training() {
       ->expected(1, -1);
   CLI::Option* output =
       option(report, {.name = "--output", .help = "Folder of report.html. Default: the first DIR.", .value = "DIR"}, report_.output);
-  option(report, {.name = "--baseline", .help = "Name of the run that the others are compared with.", .value = "NAME"}, report_.baseline)
-      ->capture_default_str();
+  option(report, {.name = "--baseline", .help = "Name of the run that the others are compared with. Default: bf16.", .value = "NAME"},
+         report_.baseline);
   option(report, {.name = "--title", .help = "Title of the page.", .value = "TEXT"}, report_.title);
   CLI::Option* json = flag(report, {.name = "--json", .help = "Print the report's data as JSON instead of a table."}, report_.json);
   CLI::Option* picture = option(report,

@@ -128,7 +128,7 @@ int run_status(const StatusArgs& args);
 struct ReportArgs {
   std::vector<std::filesystem::path> directories;
   std::filesystem::path output;     // folder of report.html; "" when not given: the first directory
-  std::string baseline = "bf16";
+  std::optional<std::string> baseline;  // name of a run; not given: bf16, if there is such a run
   std::string title;
   bool json = false;
   std::filesystem::path picture;    // SVG to write; "" when not given

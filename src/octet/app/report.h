@@ -16,6 +16,9 @@ std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesy
 
 std::vector<report::Run> read_runs(const std::vector<std::filesystem::path>& folders);
 
+// Name of the run that the others are compared with.
+std::string baseline_of(const ReportArgs& args);
+
 // Puts the baseline first, wherever it was named. A run "NAME-repeat" of NAME's recipe becomes the repeat of the run NAME.
 void arrange(std::vector<report::Run>& runs, const std::string& baseline);
 

@@ -7,6 +7,7 @@
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
+#include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/report/html.h"
 #include "octet/report/picture.h"
@@ -50,6 +51,16 @@ std::vector<PictureFile> picture_files(const ReportArgs& args) {
   return files;
 }
 
+void check_baseline(const std::string& baseline, const std::vector<report::Run>& runs) {
+  std::vector<std::string> names;
+  for (const report::Run& run : runs) names.push_back(run.info.name);
+  if (std::find(names.begin(), names.end(), baseline) != names.end()) return;
+  const std::string near = did_you_mean(baseline, names);
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "; there are " : ", ") + name;
+  fail(ExitCode::config, "--baseline=", baseline, ": no run has this name", near.empty() ? all : near);
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesystem::path>& directories) {
@@ -63,6 +74,8 @@ std::vector<report::Run> read_runs(const std::vector<std::filesystem::path>& fol
   for (const std::filesystem::path& folder : folders) runs.push_back(report::read_run(folder));
   return runs;
 }
+
+std::string baseline_of(const ReportArgs& args) { return args.baseline.value_or("bf16"); }
 
 void arrange(std::vector<report::Run>& runs, const std::string& baseline) {
   for (report::Run& run : runs) {
@@ -92,8 +105,9 @@ int run_report(const ReportArgs& args) {
     if (runs[i].broken_lines > 0)
       log_warning(concat(folders[i].string(), ": ", runs[i].broken_lines, " broken lines passed over"));
   }
-  arrange(runs, args.baseline);
-  const report::Comparison comparison = report::compare(runs, args.baseline);
+  if (args.baseline) check_baseline(*args.baseline, runs);
+  arrange(runs, baseline_of(args));
+  const report::Comparison comparison = report::compare(runs, baseline_of(args));
   const std::filesystem::path output = args.output.empty() ? args.directories.front() : args.output;
   report::write_report(output, title_of(args, runs), runs, comparison);
   std::fputs(args.json ? (report::render_json(comparison) + "\n").c_str() : report::render_text(comparison).c_str(), stdout);

@@ -87,10 +87,10 @@ class Page {
 
   std::shared_ptr<const HttpContent> draw(const std::vector<fs::path>& folders, const std::vector<Stamp>& stamps) const {
     std::vector<report::Run> runs = read_runs(folders);
-    arrange(runs, args_.baseline);
+    arrange(runs, baseline_of(args_));
     const auto newest =
         std::max_element(stamps.begin(), stamps.end(), [](const Stamp& a, const Stamp& b) { return a.time < b.time; });
-    return content(kHtml, report::watched_page(title_of(args_, runs), runs, report::compare(runs, args_.baseline),
+    return content(kHtml, report::watched_page(title_of(args_, runs), runs, report::compare(runs, baseline_of(args_)),
                                                newest == stamps.end() ? "" : time_of_day(newest->time)));
   }
 
