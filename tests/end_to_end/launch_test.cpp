@@ -97,6 +97,19 @@ TEST(Launch, ATerminatedRunSaves) {
   }
 }
 
+TEST(Launch, ASecondInterruptLeavesNoToken) {
+  const TinyRun run;
+  std::filesystem::create_directories(run / "tmp");
+  Process process(kTrainForLong, run.path(), "exec env TMPDIR=tmp");
+  ASSERT_TRUE(process.read_to_step(2));
+  EXPECT_FALSE(std::filesystem::is_empty(run / "tmp"));
+  process.send(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait().code, 130);
+  EXPECT_TRUE(std::filesystem::is_empty(run / "tmp"));
+}
+
 TEST(Launch, GivesTorchrunsVariables) {
   const TinyRun run;
   Process process(kTrainForLong, run.path(), kSayPid);

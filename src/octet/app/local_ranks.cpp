@@ -23,6 +23,7 @@ comm::Token token_in(const std::string& path) {
 LocalToken::LocalToken() : token_(comm::find_token(&::getenv)) {
   if (token_.is_secret()) return;
   file_ = std::make_unique<comm::TokenFile>();
+  delete_at_interrupt(file_->path());
   token_ = token_in(file_->path().string());
   variable_ = concat(kTokenFile, "=", file_->path().string());
 }
@@ -33,6 +34,10 @@ LocalToken::LocalToken(const std::filesystem::path& file) : token_(comm::find_to
   comm::make_token_file(file);
   token_ = token_in(file.string());
   variable_ = concat(kTokenFile, "=", file.string());
+}
+
+LocalToken::~LocalToken() {
+  if (file_) delete_at_interrupt("");
 }
 
 ProcessGroupOptions local_ranks(const RanksHere& here, const std::vector<std::string>& command, const std::string& token) {

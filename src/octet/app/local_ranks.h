@@ -17,8 +17,9 @@ inline constexpr int kMostRanks = 1024;
 // constructors throw Error{config} if the variable that is set gives no valid token.
 class LocalToken {
  public:
-  // The file is new, and goes with this object.
+  // The file is new, and goes with this object, or with the process if a second SIGINT ends it.
   LocalToken();
+  ~LocalToken();
   // The file is made if it does not exist, and stays. Without a path there is no token.
   explicit LocalToken(const std::filesystem::path& file);
   // "OCTET_TOKEN_FILE=PATH", or "" if the ranks inherit the token.
