@@ -57,7 +57,12 @@ TEST_F(Model, EndsWhereItsConfigSays) {
 
 TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   const std::string longer(200, 'a');  // longer than the model's longest sequence, which has 64 tokens
-  EXPECT_EQ(generate("--prompt " + longer + " --max-tokens 5").rfind(longer, 0), 0u);
+  const ProgramResult beyond = run_.run("generate --model out/model --max-tokens 5 --prompt " + longer);
+  EXPECT_EQ(beyond.code, 0) << beyond.err;
+  EXPECT_EQ(beyond.out.rfind(longer, 0), 0u);
+  EXPECT_EQ(beyond.err,
+            "the model's longest sequence has 64 tokens, and this text may have 205: each new token is computed from the "
+            "last 64 tokens\n");
   EXPECT_EQ(generate("--prompt 'ä→😀' --max-tokens 5").rfind("ä→😀", 0), 0u);
   EXPECT_TRUE(refused(run_.run("generate --model out/model --prompt ''"), 2, "--prompt"));
 }

@@ -76,6 +76,11 @@ int run_generate(const GenerateArgs& args) {
     demand(id < engine->model().config().vocab, ExitCode::data, model.string(), ": token ", id,
            " of the prompt is outside the model's vocabulary of ", engine->model().config().vocab);
   }
+  const std::int64_t most = engine->options().seq_len, text_tokens = static_cast<std::int64_t>(ids.size()) + args.max_tokens;
+  if (text_tokens > most) {
+    log_info(concat("the model's longest sequence has ", most, " tokens, and this text may have ", text_tokens,
+                    ": each new token is computed from the last ", most, " tokens"));
+  }
   const std::vector<std::int64_t>& eos = engine->model().config().eos;
   const auto ends = [&](std::int32_t id) {
     return tokenizer->end_of_document() == id || std::find(eos.begin(), eos.end(), id) != eos.end();
