@@ -118,7 +118,11 @@ int run_train(const TrainArgs& args) {
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   train::World world(where, config);
   config = fitting_together(world, config, where);
-  if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
+  if (where.size > 1) {
+    log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
+  } else if (where.source != comm::RankEnvironment::kOneProcess) {
+    log_info(concat("1 rank, as ", where.source, " says"));
+  }
   Progress progress;
   train::TrainerOptions trainer_options{.config = config,
                                         .console = [&](std::string_view line) { progress.line(line); },

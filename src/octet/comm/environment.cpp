@@ -278,7 +278,7 @@ RankEnvironment from_launcher(const Variables& variables) {
   if (variables.has("PMI_RANK") || variables.has("PMI_SIZE")) return from_pmi(variables);
   if (variables.has("SM_HOSTS") || variables.has("SM_CURRENT_HOST")) return from_sagemaker(variables);
   refuse_one_of_several_pods(variables);
-  return {.source = "one process"};
+  return {.source = RankEnvironment::kOneProcess};
 }
 
 }  // namespace

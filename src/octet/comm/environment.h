@@ -14,9 +14,10 @@ struct RankEnvironment {
   int local_rank = 0, local_size = 1;  // on this host; a lower bound of local_size if the launcher does not set it
   // Host of rank 0; may be empty if there is one rank. 127.0.0.1 if the launcher says that all ranks run on this host.
   std::string host;
-  int port = 0;        // port on which rank 0 listens; 0 with one rank: any
-  Token token;         // find_token(); none if there is one rank
-  std::string source;  // "torchrun", "Slurm", "Open MPI", "PMI", "SageMaker" or "one process"
+  int port = 0;  // port on which rank 0 listens; 0 with one rank: any
+  Token token;   // find_token(); none if there is one rank
+  static constexpr const char* kOneProcess = "one process";
+  std::string source;  // "torchrun", "Slurm", "Open MPI", "PMI", "SageMaker" or kOneProcess
 };
 
 // The range of ports for runs without MASTER_PORT, and for runs under torchrun's agent, which itself listens at MASTER_PORT. The
