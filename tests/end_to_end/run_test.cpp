@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <csignal>
 
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/format.h"
@@ -309,6 +310,42 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   const ProgramResult nothing = more("--run.output_dir=all --data.split=1,0");
   ASSERT_EQ(nothing.code, 0) << nothing.err;
   EXPECT_EQ(nothing.err.find("before step 1"), std::string::npos) << nothing.err;
+}
+
+// Without a supervisor run.json alone knows how a run ended.
+TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
+  const TinyRun run;
+  const std::string options = "--training.steps=6 --optimizer.lr=0.25 ";
+  ASSERT_EQ(run.train(options + "--until 4").code, 0);
+  const Json info = json_of(read_file(run / "out/run.json"));
+  EXPECT_EQ(info["config"]["optimizer"]["lr"], 0.25);
+  EXPECT_FALSE(info["versions"]["build"].get<std::string>().empty());
+  EXPECT_EQ(info["code"], 0);
+  EXPECT_EQ(run.run("status out --code").code, 0);
+  const ProgramResult beyond = run.train(options + "--until 2");
+  EXPECT_NE(beyond.err.find("--until 2: the run is beyond it, at step 4 of 6 in out/checkpoints"), std::string::npos)
+      << beyond.err;
+
+  Process process("train run.toml --training.steps=100000 --optimizer.lr=0.25", run.path());
+  ASSERT_TRUE(process.read_to_step(5));
+  EXPECT_EQ(json_of(read_file(run / "out/run.json"))["code"], -1);
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().code, 75);
+  EXPECT_EQ(json_of(read_file(run / "out/run.json"))["code"], 75);
+  EXPECT_EQ(run.run("status out --code").code, 75);
+  EXPECT_EQ(json_of(run.run("status out --json").out)["code"], 75);
+}
+
+// What the run would refuse, --dry-run refuses, too.
+TEST(Run, RefusesAnotherWordForAuto) {
+  const TinyRun run;
+  const std::string why =
+      "checkpoint.resume = \"atuo\": there is no checkpoint; give auto, none or the folder of a checkpoint (did you mean auto?)";
+  for (const char* options : {"--resume atuo", "--resume atuo --dry-run"}) EXPECT_TRUE(refused(run.train(options), 76, why));
+  EXPECT_TRUE(refused(run.train("--model.tokenizer=foo"), 2, "model.tokenizer = \"foo\": must be \"byte\""));
+  EXPECT_TRUE(refused(run.train("--run.output_dir="), 2, "run.output_dir is empty"));
+  for (const char* folder : {"run.toml/x", "/proc/none/x"})
+    EXPECT_TRUE(refused(run.train(concat("--run.output_dir=", folder)), 2, folder));
 }
 
 // The run starts without stdin, stdout and stderr, as under some daemons. Files of the run must not get their descriptors.

@@ -112,6 +112,7 @@ int run_train(const TrainArgs& args) {
   if (args.dry_run) {
     const bool is_copy = config.copies.contains(config.model.init_from);  // of config.json alone
     if (!is_copy) train::check_init_from(config);
+    train::check_resume(config.checkpoint);
     print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
     return 0;
   }

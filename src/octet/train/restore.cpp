@@ -5,6 +5,9 @@
 
 #include "octet/base/directory.h"
 #include "octet/base/math.h"
+#include "octet/base/names.h"
+#include "octet/base/retry.h"
+#include "octet/base/visible.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
@@ -56,6 +59,14 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
   demand(before == config.data.split_by || !divides_sources(config), ExitCode::config, reader.path().string(),
          ": its run held out ", before, ", and data.split_by = \"", config.data.split_by,
          "\" would hold out text that it was trained on; give --data.split_by=", before);
+}
+
+void check_resume(const CheckpointConfig& config) {
+  const std::vector<std::string> words = {"auto", "none"};
+  if (std::find(words.begin(), words.end(), config.resume) != words.end()) return;
+  const bool there = retry(config.retry_s, [&] { return is_checkpoint(config.resume); });
+  demand(there, ExitCode::data, "checkpoint.resume = ", in_quotes(config.resume),
+         ": there is no checkpoint; give auto, none or the folder of a checkpoint", did_you_mean(config.resume, words));
 }
 
 fs::path model_at(const fs::path& path) {

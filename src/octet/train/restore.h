@@ -15,6 +15,9 @@ namespace octet::train {
 // out. Checkpoints made before data.split_by existed held out windows.
 void check_split(const checkpoint::Reader& reader, const Config& config);
 
+// Throws Error{data} unless checkpoint.resume is auto, none or the folder of a checkpoint.
+void check_resume(const CheckpointConfig& config);
+
 // Returns the checkpoint or model directory that `path` stands for. A run's folder stands for its newest checkpoint or, if it has
 // none, for its model or adapter. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
 std::filesystem::path model_at(const std::filesystem::path& path);

@@ -131,6 +131,7 @@ void Trainer::find_checkpoint() {
   } else if (options_.resume == "auto") {
     resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), retry_s);
   } else if (options_.resume != "none") {
+    if (world_.is_first()) check_resume(config_.checkpoint);
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
   }
   if (world_.is_first()) {
@@ -560,8 +561,8 @@ ExitCode Trainer::train_to_end() {
   page_.enter(Phase::saving);
   save_for_good();
   if (pauses) {
-    log_info(concat("--until ", options_.until, ": saved step ", step_, " of ", steps_, " in ",
-                    (directory / "checkpoints").string(), "; without --until the same command goes on from there"));
+    log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ", step_,
+                    " of ", steps_, " in ", (directory / "checkpoints").string(), "; without --until the same command goes on from there"));
     engine_->close();
     world_.barrier("done");
     demand_remote();
