@@ -99,7 +99,7 @@ TEST(Fields, ReadsEveryKind) {
 
 TEST(Fields, WrongTypesAreNamed) {
   EXPECT_EQ(read("yes = 1"), "f:1: yes = 1: must be true or false, not a whole number");
-  EXPECT_EQ(read("\nbig = 2.5"), "f:2: big = 2.5: must be a whole number, not a number");
+  EXPECT_EQ(read("\nbig = 2.5"), "f:2: big = 2.5: must be a whole number");
   EXPECT_EQ(read("big = -1"), "f:1: big = -1: must be at least 0");
   EXPECT_EQ(read("small = 128"), "f:1: small = 128: must be at least -128 and at most 127");
   EXPECT_EQ(read("choice = 'maybe'"), "f:1: choice = \"maybe\": must be one of auto | true | false");

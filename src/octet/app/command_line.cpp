@@ -96,9 +96,10 @@ CLI::Validator CommandLine::check_of(const Field& field, bool number, bool whole
     std::int64_t integer = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = whole ? std::from_chars(text.data(), end, integer) : std::from_chars(text.data(), end, value);
+    if (error == std::errc::result_out_of_range && stop == end) return "`" + printable(text) + "` is too large";
     if (error != std::errc() || stop != end) return given + (whole ? "a whole number" : "a number");
     if (whole) value = static_cast<double>(integer);
-    return contains(range, value) ? "" : given + octet::describe(range);
+    return contains(range, value) ? "" : given + requirement(range, value);
   };
   return CLI::Validator(check, "");
 }

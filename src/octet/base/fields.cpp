@@ -29,6 +29,12 @@ std::string value_text(const TomlNode& value) {
   return text;
 }
 
+// Whether this is a whole number, of any size.
+bool is_digits(std::string_view text) {
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789_") == std::string_view::npos;
+}
+
 std::string file_and_line(const FieldSource& source, const TomlNode& value) {
   return value.line > 0 && !source.is_override ? concat(source.name, ":", value.line) : source.name;
 }
@@ -64,6 +70,12 @@ std::string describe(const Range& range) {
   return low && high ? from + " and " + to : low ? from : high ? to : "";
 }
 
+std::string requirement(const Range& range, double number) {
+  const std::string limits = describe(range);
+  const bool says_it = std::isfinite(range.min) && std::isfinite(range.max);
+  return std::isfinite(number) || says_it ? limits : limits.empty() ? "finite" : limits + " and finite";
+}
+
 std::vector<std::string> cut_choices(std::string_view choices) {
   std::vector<std::string> result;
   for (std::size_t begin = 0; begin < choices.size();) {
@@ -91,14 +103,16 @@ void fail_unknown_element(const FieldSource& source, const std::string& path, st
 
 void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted) {
   const std::string_view kind = describe(value.kind);
-  const std::string found = kind == wanted || wanted.find(kind) == 0 ? "" : ", not " + std::string(kind);
+  const bool whole = wanted == describe(TomlNode::Kind::integer);
+  demand(!whole || !is_digits(value.raw), ExitCode::config, place_of(source, path, value), ": too large for a number of 64 bits");
+  const bool says_nothing = kind == wanted || wanted.find(kind) == 0 || (whole && value.kind == TomlNode::Kind::real);
+  const std::string found = says_nothing ? "" : ", not " + std::string(kind);
   fail(ExitCode::config, place_of(source, path, value), ": must be ", wanted, found);
 }
 
 void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number) {
   if (contains(range, number)) return;
-  const bool bounded = std::isfinite(range.min) || std::isfinite(range.max);
-  fail(ExitCode::config, place_of(source, path, value), ": must be ", std::isfinite(number) || bounded ? describe(range) : "finite");
+  fail(ExitCode::config, place_of(source, path, value), ": must be ", requirement(range, number));
 }
 
 void check_path(const FieldSource& source, const std::string& path, const TomlNode& value, const Field& field,

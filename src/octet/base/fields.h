@@ -67,6 +67,8 @@ std::string why_no_path(const Field& field, std::string_view text);
 bool contains(const Range& range, double number);
 // "at least 0 and below 1", or "" if any number is in the range.
 std::string describe(const Range& range);
+// What a number must be that `range` does not contain: "at least 1", "finite".
+std::string requirement(const Range& range, double number);
 // "a | b | c" cut at its bars.
 std::vector<std::string> cut_choices(std::string_view choices);
 
