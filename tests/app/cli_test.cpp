@@ -100,6 +100,16 @@ TEST(CommandLine, MissingAndWrongArguments) {
   expect_error("generate --model x --prompt y --seed=-1", 2, " generate: --seed: `-1` must be at least 0. See `octet generate --help`.");
   expect_error("generate --model x --prompt y --temperature warm", 2,
                " generate: --temperature: `warm` must be a number. See `octet generate --help`.");
+  expect_error("generate --model x --prompt y --seed 99999999999999999999", 2,
+               " generate: --seed: `99999999999999999999` is too large. See `octet generate --help`.");
+  expect_error("quantize --input x --recipe fp8_block --role weight --output y --scale nan", 2,
+               " quantize: --scale: `nan` must be finite. See `octet quantize --help`.");
+  expect_error("data prepare --chat --input x --output y", 2, " data prepare: `--chat` needs a value: --chat=NAME");
+  expect_error("convert export --checkpoint x --output y --adapter --dtype fp8", 2,
+               " convert export: --dtype excludes --adapter. See `octet convert export --help`.");
+  expect_error("plan a.toml --gpus 8xH100 --picture x.png", 2, ": --picture=x.png: the name must end in .svg");
+  expect_error("compare a.toml --recipes bf16,fp32,bf16", 2,
+               ": --recipes: bf16 is given twice; each recipe is trained once, with --gpus on each number of ranks");
   expect_error("compare a.toml --recipes bf16 --gpus 1,x", 2,
                " compare: --gpus: `x` must be a whole number. See `octet compare --help`.");
   expect_error("data prepare --input x --output y --format josnl", 2,
@@ -148,6 +158,11 @@ TEST(CommandLine, KeysOfTheRunAreOptions) {
   EXPECT_EQ(error("--optimizer.lr").err, "octet: --optimizer.lr: must be --section.key=value\n");
   EXPECT_EQ(error("--optimizer.lr=x").err, "octet: --optimizer.lr=x: must be a number, not a string\n");
   EXPECT_EQ(error("--optimizer.lr=x").code, 2);
+  EXPECT_EQ(error("--optimizer.lr=inf").err, "octet: --optimizer.lr=inf: must be at least 0 and finite\n");
+  EXPECT_EQ(error("--training.steps=1.5").err, "octet: --training.steps=1.5: must be a whole number\n");
+  EXPECT_EQ(error("--training.steps=true").err, "octet: --training.steps=true: must be a whole number, not true or false\n");
+  EXPECT_EQ(error("--run.seed=99999999999999999999").err,
+            "octet: --run.seed=99999999999999999999: too large for a number of 64 bits\n");
 }
 
 TEST(CommandLine, MistakesInTheFileNameFileAndLine) {
@@ -214,9 +229,11 @@ TEST(Report, DrawsOneRunAndSeveral) {
 // If output cannot be written, the program fails instead of staying silent.
 TEST(CommandLine, AFullStdoutIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  const ProgramResult result = run_program("--help >/dev/full");
-  EXPECT_EQ(result.code, 1);
-  EXPECT_EQ(result.err, "octet: cannot write to stdout\n");
+  for (const char* command : {"--help", "manual", "completion bash"}) {
+    const ProgramResult result = run_program(concat(command, " >/dev/full"));
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.err, "octet: cannot write to stdout\n");
+  }
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ TEST_F(BadInput, EvaluationsThatGiveNoLossSayWhy) {
                 .code,
             0);
   const std::string eval = "eval run.toml --checkpoint out/checkpoints/step-00000001 ";
-  EXPECT_TRUE(refused(run_.run(eval + "--data.split=1,0"), 76, "no held-out text; set data.split"));
+  EXPECT_TRUE(refused(run_.run(eval + "--data.split=1,0"), 2, "no held-out text; set data.split"));
   EXPECT_TRUE(refused(run_.run(eval + "--evaluation.sequences=0"), 2, "evaluation.sequences = 0"));
   EXPECT_TRUE(refused(run_.run(eval), 77, "step-00000001: the held-out loss is not finite"));
 }

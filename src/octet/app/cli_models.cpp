@@ -75,10 +75,12 @@ void Octet::add_convert() {
          export_.checkpoint)
       ->required();
   add_output(exporting, export_.output, export_.max_shard_size);
-  option(exporting, {.name = "--dtype", .help = "Type of the weights.", .choices = "bf16 | fp32 | fp8"}, export_.dtype)
-      ->capture_default_str();
+  CLI::Option* dtype =
+      option(exporting, {.name = "--dtype", .help = "Type of the weights.", .choices = "bf16 | fp32 | fp8"}, export_.dtype)
+          ->capture_default_str();
   flag(exporting, {.name = "--adapter", .help = "Write only the adapters of a run with [lora], as a directory of PEFT."},
-       export_.adapter);
+       export_.adapter)
+      ->excludes(dtype);
 
   CLI::App& importing = add(
       convert,

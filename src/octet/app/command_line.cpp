@@ -154,12 +154,14 @@ int CommandLine::run(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = chosen();
     refuse_separate_values(command, arguments);
+    refuse_missing_values(command, arguments);
     refuse_extras(root_);  // a mistyped option explains a missing one
     const std::string message = error.what();
     refuse(command, message.substr(0, message.find('\n')), ". ", advice(command));
   }
   const CLI::App& command = chosen();
   refuse_separate_values(command, arguments);
+  refuse_missing_values(command, arguments);
   refuse_extras(root_);
   const Entry& entry = entries_.at(&command);
   if (!entry.action) {  // `octet`, or a group such as `octet data`
@@ -198,6 +200,17 @@ void CommandLine::refuse_separate_values(const CLI::App& command, const std::vec
     if (!looks_like_a_key(key) || key.find('=') != std::string::npos || value.starts_with("-") || value.ends_with(".toml")) continue;
     refuse(command, "unexpected argument `", printable(value), "`. Options take a value with `=`: `", printable(key), "=", printable(value),
            "`.");
+  }
+}
+
+// `--chat --input FILE`: the parser would take --input for the value of --chat.
+void CommandLine::refuse_missing_values(const CLI::App& command, const std::vector<std::string>& arguments) const {
+  const std::vector<std::string> names = option_names(command);
+  for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
+    const std::string &name = arguments[i], &value = arguments[i + 1];
+    if (std::find(names.begin(), names.end(), name) == names.end() || std::find(names.begin(), names.end(), value) == names.end()) continue;
+    const CLI::Option& option = *command.get_option(name);
+    if (option.get_items_expected_min() > 0) refuse(command, "`", name, "` needs a value: ", name, "=", option.get_type_name());
   }
 }
 

@@ -91,6 +91,7 @@ class CommandLine {
   Command describe(const CLI::App& command) const;
   const CLI::App& chosen() const;
   void refuse_separate_values(const CLI::App& command, const std::vector<std::string>& arguments) const;
+  void refuse_missing_values(const CLI::App& command, const std::vector<std::string>& arguments) const;
   void refuse_extras(const CLI::App& command) const;
   [[noreturn]] void refuse_extra(const CLI::App& command, const std::string& extra) const;
 

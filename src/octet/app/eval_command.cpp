@@ -35,7 +35,7 @@ int run_eval(const EvalArgs& args) {
   const std::string tokenizer = train::tokenizer_of_run(config, options.model);
   train::check_tokenizer(dataset, tokenizer);
   held_out.check_tokenizers(tokenizer);
-  demand(held_out.deciding().held_out_samples() > 0, ExitCode::data, checkpoint.string(),
+  demand(held_out.deciding().held_out_samples() > 0, ExitCode::config, checkpoint.string(),
          ": no held-out text; set data.split, give a data.source with split = \"validation\", or add [[evaluation.source]]");
   demand(held_out.sequences() > 0, ExitCode::config, checkpoint.string(),
          ": evaluation.sequences = 0: must be above 0 for a held-out loss");

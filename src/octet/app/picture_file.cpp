@@ -7,6 +7,10 @@
 
 namespace octet::app {
 
+void check_picture_name(const std::filesystem::path& path) {
+  demand(path.extension() == ".svg", ExitCode::config, "--picture=", path.string(), ": the name must end in .svg");
+}
+
 void check_picture(const std::filesystem::path& path, bool (*is_ours)(std::string_view begin), std::string_view command) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);

@@ -6,6 +6,9 @@
 
 namespace octet::app {
 
+// Throws Error{config} unless the name ends in .svg.
+void check_picture_name(const std::filesystem::path& path);
+
 // Throws Error{config} if a file is there that is no picture of this command's: `is_ours` knows one by its first 256 bytes.
 void check_picture(const std::filesystem::path& path, bool (*is_ours)(std::string_view begin), std::string_view command);
 

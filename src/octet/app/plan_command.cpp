@@ -279,6 +279,7 @@ int run_plan(const PlanArgs& args) {
   const plan::Cluster cluster = parse_cluster(args.gpus, args.nodes);
   if (!args.picture.empty()) {
     const auto is_ours = [](std::string_view begin) { return report::is_memory_bar(begin) || report::is_lanes(begin); };
+    check_picture_name(args.picture);
     check_picture(args.picture, is_ours, "octet plan");
   }
   train::Config config = load_run(args.run, train::Fetch::architecture);

@@ -39,8 +39,7 @@ struct PictureFile {
 // Without a theme, loss.svg stands for loss-light.svg and loss-dark.svg.
 std::vector<PictureFile> picture_files(const ReportArgs& args) {
   if (args.picture.empty()) return {};
-  demand(args.picture.extension() == ".svg", ExitCode::config, "report: --picture=", args.picture.string(),
-         ": the name must end in .svg");
+  check_picture_name(args.picture);
   std::vector<PictureFile> files;
   for (const auto& [name, theme] : {std::pair("light", report::Theme::light), std::pair("dark", report::Theme::dark)}) {
     if (args.theme == name) files.push_back({args.picture, theme});
