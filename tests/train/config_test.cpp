@@ -273,6 +273,8 @@ TEST(Config, OtherProgramsNamesAreKnown) {
       {"steps", "training.steps"},
       {"hybrid_shard_degree", "parallel.shard"},
       {"first_last_layers_bf16", "precision.skip"},
+      {"checkpoint.enable_checkpoint", "checkpoint.interval"},
+      {"job.dump_folder", "run.output_dir"},
   };
   std::vector<std::string> paths;
   for (const KeyDescription& key : config_keys()) paths.push_back(key.path);
@@ -280,6 +282,10 @@ TEST(Config, OtherProgramsNamesAreKnown) {
     EXPECT_EQ(advise_key(name), " (did you mean " + ours + "?)") << name;
     EXPECT_NE(std::find(paths.begin(), paths.end(), ours), paths.end()) << ours;
   }
+  EXPECT_EQ(parse_error("[job]\ndescription = ''\n"), "run.toml:1: job: unknown key (did you mean run?)");
+  EXPECT_EQ(parse_error("[profiling]\nenable_profiling = true\n"),
+            "run.toml:1: profiling: unknown key (`octet bench step RUN.toml` measures a step, kernel by kernel)");
+  EXPECT_EQ(advise_key("optimizer.name"), " (octet has one optimizer, AdamW)");
   EXPECT_EQ(advise_key("model.delayed_param"), " (octet always creates parameters shard by shard)");
   EXPECT_EQ(advise_key("parallel.sequence_parallel"), " (parallel.tensor always divides the tokens, too)");
   EXPECT_EQ(advise_key("sm_activation_offloading"),

@@ -136,8 +136,10 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"expert_model_parallel_size", "parallel.expert"},
       {"reset_attention_mask", "data.document_mask"},
       // torchtitan and nanoGPT
+      {"job", "run"},
       {"dump_folder", "run.output_dir"},
       {"flavor", "model.config"},
+      {"enable_checkpoint", "checkpoint.interval"},
       {"local_batch_size", "training.micro_batch_size"},
       {"batch_size", "training.global_batch_size"},
       {"max_norm", "optimizer.max_grad_norm"},
@@ -172,7 +174,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
   return names;
 }
 
-// Names for what is no key of ours, and why.
+// Names for what is no key of ours, in full or the last part alone, and why.
 const std::map<std::string, std::string, std::less<>>& foreign_notes() {
   static const std::map<std::string, std::string, std::less<>> notes = {
       {"dropout", "octet drops only inputs of adapters, with lora.dropout"},
@@ -182,6 +184,9 @@ const std::map<std::string, std::string, std::less<>>& foreign_notes() {
       {"enable_sequence_parallel", "parallel.tensor always divides the tokens, too"},
       {"sm_activation_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
       {"activation_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
+      {"optimizer.name", "octet has one optimizer, AdamW"},
+      {"profiling", "`octet bench step RUN.toml` measures a step, kernel by kernel"},
+      {"enable_profiling", "`octet bench step RUN.toml` measures a step, kernel by kernel"},
       {"cpu_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
   };
   return notes;
@@ -227,8 +232,10 @@ std::string nearest_key(const std::string& path) {
 }
 
 std::string advise_key(const std::string& path) {
-  if (const auto note = foreign_notes().find(last_part(normalised(path))); note != foreign_notes().end())
-    return " (" + note->second + ")";
+  const std::string full = normalised(path);
+  for (const std::string& part : {full, last_part(full)}) {
+    if (const auto note = foreign_notes().find(part); note != foreign_notes().end()) return " (" + note->second + ")";
+  }
   const std::string name = nearest_key(path);
   return name.empty() ? "" : " (did you mean " + name + "?)";
 }
