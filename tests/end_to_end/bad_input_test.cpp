@@ -256,8 +256,8 @@ TEST_F(BadModel, FilesThatAreBroken) {
 
 TEST_F(BadInput, PlacesThatCannotBeWritten) {
   write_text(run_ / "file", "in the way");
-  EXPECT_TRUE(refused(run_.train("--run.output_dir=file/out"), 1, "file/out"));
-  EXPECT_TRUE(refused(run_.train("--run.output_dir=/proc/octet"), 1, "/proc/octet"));
+  EXPECT_TRUE(refused(run_.train("--run.output_dir=file/out"), 2, "file/out"));
+  EXPECT_TRUE(refused(run_.train("--run.output_dir=/proc/octet"), 2, "/proc/octet"));
   EXPECT_TRUE(refused(run_.run("train run.toml --print-config", "exec 1>/dev/full; exec"), 1, "No space left on device"));
 }
 

@@ -536,7 +536,9 @@ int run(int argc, const char* const* argv) {
   } catch (const Error& error) {
     return say(concat("octet: ", error.what()), error.code());
   } catch (const std::system_error& error) {
-    if (std::ferror(stdout)) return say("octet: cannot write to stdout", ExitCode::internal);  // thrown by fmt::print
+    if (std::ferror(stdout)) {  // thrown by fmt::print
+      return say(concat("octet: cannot write to stdout: ", error.code().message()), ExitCode::internal);
+    }
     return say(concat("octet: internal error: ", error.what()), ExitCode::internal);
   } catch (const std::bad_alloc&) {
     return say("octet: out of memory", ExitCode::internal);

@@ -157,8 +157,8 @@ void check_config(const Config& config, std::int64_t ranks) {
         "no model: give [model] config = \"PRESET\", init_from = \"DIRECTORY\" or an architecture (hidden_size, ...)");
   check(model.config.empty() || model.init_from.empty(), "model.config = \"", model.config, "\" and model.init_from = \"",
         model.init_from, "\": give one of them");
-  check(!model.tokenizer || *model.tokenizer == "byte" || data::tokenizer_file(*model.tokenizer), "model.tokenizer = ",
-        in_quotes(model.tokenizer.value_or("")), ": must be \"byte\"; without it the tokenizer files of model.init_from count");
+  const std::string tokenizer = model.tokenizer.value_or("");
+  check(tokenizer.empty() || tokenizer == "byte" || data::tokenizer_file(tokenizer), "model.tokenizer = ", in_quotes(tokenizer), ": must be \"byte\"; without it the tokenizer files of model.init_from count");
   check(!config.run.output_dir.empty(), "run.output_dir is empty; give a folder for the run");
   check(!config.data.source.empty(), "no data: add [[data.source]] with path = \"PREFIX\" of a corpus that `octet data prepare` made");
   for (const SourceConfig& source : config.data.source) check(!source.path.empty(), "a [[data.source]] has no path");
