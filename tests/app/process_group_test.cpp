@@ -146,7 +146,7 @@ TEST(ProcessGroup, WhoDoesNotEndWithinTheGraceIsKilled) {
 }
 
 TEST(ProcessGroup, BeingPreemptedIsNoFailure) {
-  const Lines sentence = {"the run was pre-empted (code 75)"};
+  const Lines sentence = {"the run was asked to stop (code 75)"};
   const std::string work = ": > $DIR/$RANK; while :; do sleep 0.01; done";
   // Rank 2 ends first, by itself. The others end by the SIGTERM that follows, whether they catch it or not.
   for (const std::string trap : {"trap 'exit 75' TERM; ", "trap 'exit 0' TERM; ", ""}) {
@@ -157,7 +157,7 @@ TEST(ProcessGroup, BeingPreemptedIsNoFailure) {
   }
   const Heard some = run({.script = "trap 'exit 9' TERM; if [ $RANK = 1 ]; then " + wait_for("0") + "exit 75; fi; " + work});
   EXPECT_EQ(some.code, 75);
-  EXPECT_EQ(some.notes, Lines({"rank 0 ended with code 9 after others were pre-empted (code 75)"}));
+  EXPECT_EQ(some.notes, Lines({"rank 0 ended with code 9 after others were asked to stop (code 75)"}));
 }
 
 TEST(ProcessGroup, RanksThatWereAskedAreNotAskedAgain) {
@@ -171,7 +171,7 @@ TEST(ProcessGroup, RanksThatWereAskedAreNotAskedAgain) {
                            }});
   EXPECT_EQ(heard.code, 75);
   EXPECT_EQ(heard.count("asked 1\n"), 1);
-  EXPECT_EQ(heard.notes, Lines({"the run was pre-empted (code 75)"}));
+  EXPECT_EQ(heard.notes, Lines({"the run was asked to stop (code 75)"}));
 }
 
 TEST(ProcessGroup, ARankThatMissesAPeerWasNotTheFirst) {

@@ -124,7 +124,7 @@ TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
     process.send(SIGINT);
     const ProgramResult result = process.wait();
     EXPECT_EQ(result.code, 75) << result.err;
-    EXPECT_NE(result.err.find("octet compare: bf16 x2: the run was pre-empted (code 75)\n"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("octet compare: bf16 x2: the run was asked to stop (code 75)\n"), std::string::npos) << result.err;
     EXPECT_FALSE(fs::exists(run_ / "out/report.html"));
     EXPECT_EQ(run_.pid_of_rank(0), -1);
     EXPECT_EQ(run_.pid_of_rank(1), -1);

@@ -90,7 +90,7 @@ TEST(Launch, ATerminatedRunSaves) {
     const ProgramResult result = process.wait();
     EXPECT_EQ(result.code, 75) << result.err;
     EXPECT_NE(result.err.find(": saved step "), std::string::npos) << result.err;
-    const std::string last = "octet launch: the run was pre-empted (code 75)\n";
+    const std::string last = "octet launch: the run was asked to stop (code 75)\n";
     ASSERT_GE(result.err.size(), last.size());
     EXPECT_EQ(result.err.substr(result.err.size() - last.size()), last);
     EXPECT_FALSE(checkpoint::find_checkpoints(run / "out/checkpoints").empty());

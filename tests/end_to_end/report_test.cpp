@@ -100,7 +100,7 @@ TEST(Report, DrawsPicturesForBothThemes) {
   ASSERT_EQ(both.code, 0) << both.err;
   EXPECT_TRUE(has(both.out, "report: all/report.html\npicture: pictures/loss-light.svg\npicture: pictures/loss-dark.svg\n"))
       << both.out;
-  EXPECT_TRUE(has(both.out, "bf16 trained twice")) << both.out;
+  EXPECT_TRUE(has(both.out, "Two bf16 runs")) << both.out;
   const std::string light = read_file(run / "pictures/loss-light.svg"), dark = read_file(run / "pictures/loss-dark.svg");
   for (const char* text : {">Two &amp; three<", ">fp8_block<", ">bf16-repeat<", ">% above bf16<"}) {
     EXPECT_TRUE(has(light, text)) << text;

@@ -224,9 +224,9 @@ TEST(EqualLoss, IsInTableReportAndJson) {
   EXPECT_TRUE(has(text, "recipe       tok/s/gpu  faster  equal loss  noise  final loss")) << text;
   EXPECT_TRUE(has(text, "fp8_delayed        100   +0.0%       1.99x   0.3%      6.0200")) << text;
   EXPECT_TRUE(has(text,
-                  "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed "
-                  "losses. Noise: its standard deviation, from bf16 trained twice. lost has no time to equal loss: the last "
-                  "tenth of its steps has no finite loss.\n"))
+                  "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two "
+                  "final smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs. lost has "
+                  "no time to equal loss: the last tenth of its steps has no finite loss.\n"))
       << text;
   EXPECT_TRUE(has(html, "<th>speed-up at<br>equal loss</th>"));
   EXPECT_TRUE(has(html, "<td data-column=\"speed-up at equal loss\">1.99×<small>±0.3%</small></td>")) << html;

@@ -112,10 +112,10 @@ TEST(RenderText, TheTable) {
       "bf16                 100       -           -      -      2.0300       -      2.0314       -    2.2330       -\n"
       "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%\n"
       "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%\n"
-      "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed losses. "
-      "Noise: its standard deviation, from bf16 trained twice.\n"
-      "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
-      "last tenth and by 0.10% on held-out text.\n");
+      "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
+      "smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs.\n"
+      "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
+      "the steps and by 0.10% on held-out text.\n");
 }
 
 // Two runs that start from given weights, and one that does not.
@@ -153,10 +153,10 @@ TEST(RenderText, TheTableOfRunsThatGoOnFromWeights) {
       "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%             "
       " -       -\n"
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n"
-      "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed losses. "
-      "Noise: its standard deviation, from bf16 trained twice.\n"
-      "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
-      "last tenth and by 0.10% on held-out text.\n");
+      "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
+      "smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs.\n"
+      "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
+      "the steps and by 0.10% on held-out text.\n");
 }
 
 TEST(RenderJson, LossesBeforeStep1) {

@@ -95,7 +95,7 @@ void ProcessGroup::start() {
 
 int ProcessGroup::conclude() {
   if (misses_peer_ && !noted_) note(*misses_peer_);
-  if (code_ == kPreempted && !noted_) options_.note("the run was pre-empted (code 75)");
+  if (code_ == kPreempted && !noted_) options_.note("the run was asked to stop (code 75)");
   return code_;
 }
 
@@ -250,7 +250,7 @@ void ProcessGroup::judge(const End& end) {
 void ProcessGroup::note(const End& end) {
   noted_ = true;
   options_.note(concat(describe_end(static_cast<std::size_t>(options_.first_rank) + end.rank, end.status, end.code),
-                       code_ == kPreempted ? " after others were pre-empted (code 75)" : ""));
+                       code_ == kPreempted ? " after others were asked to stop (code 75)" : ""));
 }
 
 void ProcessGroup::signal_all(int signal) const {

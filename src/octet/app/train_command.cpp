@@ -120,9 +120,9 @@ int run_train(const TrainArgs& args) {
   train::World world(where, config);
   config = fitting_together(world, config, where);
   if (where.size > 1) {
-    log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
+    log_info(concat(where.size, " ranks (variables of ", where.source, "): ", mesh_text(mesh, config)));
   } else if (where.source != comm::RankEnvironment::kOneProcess) {
-    log_info(concat("1 rank, as ", where.source, " says"));
+    log_info(concat("1 rank (variables of ", where.source, ")"));
   }
   Progress progress;
   train::TrainerOptions trainer_options{.config = config,

@@ -233,12 +233,13 @@ std::string equal_loss_sentences(const Comparison& comparison) {
                        [&](const Row& row) { return row.equal_loss && row.equal_loss->noise_from == source; });
   };
   std::string text = fmt::format(
-      "Equal loss: the training time of {} divided by that of the run, up to the larger of their two last smoothed losses.",
+      "Equal loss: how many times faster than {} the run reaches a loss that both reach, the higher of their two final "
+      "smoothed losses.",
       comparison.baseline);
   if (noise_from("repeat")) {
-    text += fmt::format(" Noise: its standard deviation, from {} trained twice.", comparison.baseline);
+    text += fmt::format(" Noise: the standard deviation of this factor, estimated from two {} runs.", comparison.baseline);
   } else if (noise_from("scatter")) {
-    text += " Noise: its standard deviation, from the scatter of the losses around their smooth curves.";
+    text += " Noise: the standard deviation of this factor, estimated from the scatter of the losses around their smooth curves.";
   }
   for (const Row& row : comparison.rows) {
     if (!row.equal_loss || row.equal_loss->reason.empty()) continue;
@@ -260,8 +261,8 @@ std::string length_sentences(const Comparison& comparison) {
 
 std::string spread_sentence(const Comparison& comparison) {
   if (!comparison.spread || !std::isfinite(comparison.spread->mean_loss_pct)) return "";
-  std::string sentence = fmt::format("{} trained twice on the same batches, summed in another order, differs from itself by {:.2f}% "
-                                     "in mean loss over the last tenth",
+  std::string sentence = fmt::format("Two {} runs on the same batches, with sums in a different order, differ by {:.2f}% in "
+                                     "mean loss over the last tenth of the steps",
                                      comparison.spread->of, comparison.spread->mean_loss_pct);
   if (std::isfinite(comparison.spread->eval_loss_pct)) {
     sentence += fmt::format(" and by {:.2f}% on held-out text", comparison.spread->eval_loss_pct);

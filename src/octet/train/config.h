@@ -56,7 +56,8 @@ void visit_fields(C& c, auto&& visit) {
               .help = "CPU threads, at most four per core; 0 takes one per core.", .value = "threads", .range = kNotNegative},
         c.threads);
   visit(Field{.name = "set_aside",
-              .help = "Moves an earlier run in output_dir that checkpoint.resume does not continue to history/; else it is refused."},
+              .help = "If output_dir holds an earlier run that checkpoint.resume does not continue: true moves that run to "
+                      "history/, false refuses to start."},
         c.set_aside);
 }
 
@@ -346,8 +347,8 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Activations that backward computes again instead of keeping them.", .choices = "none | selective | full"},
         c.mode);
   visit(Field{.name = "layers",
-              .help = "With mode = \"full\": so many layers, from the first on, compute everything again, and the others only what "
-                      "\"selective\" does. -1: all layers. The fewer, the faster, as far as memory lasts.",
+              .help = "With mode = \"full\": the number of layers, counted from the first, that recompute everything; the others "
+                      "recompute what \"selective\" does. -1: all layers. Fewer layers are faster and take more memory.",
               .value = "layers",
               .range = {.min = -1}},
         c.layers);
@@ -361,12 +362,14 @@ struct AnomalyConfig {
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "spike",
-              .help = "What loss is a spike: auto judges by the spread of the last 100, off none, a number by so many times their median.",
+              .help = "Which losses count as a spike. auto: three in a row far above the spread of the last 100. A number: one above "
+                      "that many times their median. off: none.",
               .value = "auto | off | NUMBER",
               .number = true},
         c.spike);
   visit(Field{.name = "max_rollbacks",
-              .help = "Returns to the last good checkpoint this often after a spike; the next one ends the run with code 77.",
+              .help = "How many times a run may go back to its last good checkpoint after a spike. One spike more ends it with "
+                      "exit code 77.",
               .range = kNotNegative},
         c.max_rollbacks);
   visit(Field{.name = "remedy",

@@ -64,13 +64,14 @@ void visit_fields(C& c, auto&& visit) {
               .value = "0 | 1", .range = {.min = 0, .max = 1}},
         c.replicas);
   visit(Field{.name = "local_dir",
-              .help = "A folder on a disk that each host has for itself, to which every such snapshot is copied, so that a run goes on from "
-                      "there after all its hosts were started again. If not set, nowhere.",
+              .help = "Folder on a disk of each host's own. Every snapshot in memory is also copied there, so that a run survives a "
+                      "restart of all its hosts. If not set, snapshots stay in memory only.",
               .value = "DIR"},
         c.local_dir);
   visit(Field{.name = "remote",
-              .help = "Where every checkpoint is copied behind training, and fetched from if run.output_dir has none as new; nothing is "
-                      "deleted there. If not set, nowhere.",
+              .help = "Bucket to which every checkpoint is copied while training goes on. A run fetches its newest checkpoint from "
+                      "there if run.output_dir has an older one or none. Octet deletes nothing there. If not set, checkpoints are not "
+                      "copied.",
               .value = "s3://BUCKET/PREFIX"},
         c.remote);
 }
