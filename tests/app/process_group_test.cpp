@@ -254,7 +254,7 @@ TEST(ProcessGroup, ARankThatIsKilledBeforeItTrainsIsPreempted) {
     const Heard heard = run({.script = "echo ready; exec sleep 100", .after_line = send_once, .trains = trains});
     EXPECT_EQ(heard.code, trains ? 75 : 128 + SIGTERM);
     EXPECT_EQ(heard.notes,
-              trains ? Lines({"the run was pre-empted (code 75)"}) : Lines({"rank 0 was killed by signal 15 (SIGTERM)"}));
+              trains ? Lines({"the run was asked to stop (code 75)"}) : Lines({"rank 0 was killed by signal 15 (SIGTERM)"}));
   }
   EXPECT_EQ(run({.script = "kill $$", .trains = true}).code, 128 + SIGTERM);  // nobody asked
 }

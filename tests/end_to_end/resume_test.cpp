@@ -175,7 +175,7 @@ TEST_F(Resume, OtherKernelsOfProductsAreNamed) {
 TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
   EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere"));
   const std::string wanted = "out/model: not a checkpoint, for it has no manifest.json; ";
-  EXPECT_TRUE(refused(train("--resume out/model"), 76, wanted + "--resume takes RUN/checkpoints/step-N, or RUN"));
+  EXPECT_TRUE(refused(train("--resume out/model"), 76, "out/model is not a checkpoint, for it has no manifest.json; give auto, none, the "));
   EXPECT_TRUE(refused(run_.run("eval run.toml --checkpoint out/model"), 76,
                       wanted + "--checkpoint takes RUN/checkpoints/step-N, or RUN"));
   corrupt(checkpoint(10) / "rank-00000.safetensors");
@@ -268,7 +268,7 @@ TEST_F(ResumeFromWeights, ButStartsOnlyFromIt) {
                       "new/checkpoints has no checkpoint"));
   EXPECT_FALSE(fs::exists(run_ / "new"));
   EXPECT_TRUE(refused(train("--resume none"), 76, "published/config.json: No such file", "checkpoint.resume = \"none\""));
-  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere/manifest.json"));
+  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere is not a checkpoint, for it has no manifest.json"));
   EXPECT_TRUE(refused(train("--model.num_hidden_layers=3"), 76, "out/checkpoints/step-", "model.layers.2."));
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), checkpoints);
 }

@@ -340,7 +340,8 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
 TEST(Run, RefusesAnotherWordForAuto) {
   const TinyRun run;
   const std::string why =
-      "checkpoint.resume = \"atuo\": there is no checkpoint; give auto, none or the folder of a checkpoint (did you mean auto?)";
+      "checkpoint.resume = \"atuo\": atuo is not a checkpoint, for it has no manifest.json; give auto, none, the folder of a checkpoint, "
+      "or that of a run for its newest one (did you mean auto?)";
   for (const char* options : {"--resume atuo", "--resume atuo --dry-run"}) EXPECT_TRUE(refused(run.train(options), 76, why));
   EXPECT_TRUE(refused(run.train("--model.tokenizer=foo"), 2, "model.tokenizer = \"foo\": must be \"byte\""));
   EXPECT_TRUE(refused(run.train("--run.output_dir="), 2, "run.output_dir is empty"));

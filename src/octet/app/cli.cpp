@@ -183,7 +183,7 @@ void Octet::add_training() {
                                   "checkpoint.resume is none or names one."},
                         [this] { return only_reads_ ? 0 : run_train(train_); });
   line_.takes_run(train, train_.run);
-  option(train, {.name = "--resume", .help = "auto, none or the folder of a checkpoint; replaces checkpoint.resume.", .value = "DIR"},
+  option(train, {.name = "--resume", .help = "auto, none, or the folder of a checkpoint or a run; replaces checkpoint.resume.", .value = "DIR"},
          train_.resume);
   option(train,
          {.name = "--until",

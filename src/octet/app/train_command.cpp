@@ -85,8 +85,7 @@ int run_train(const TrainArgs& args) {
     outlive_stdout();
     set_log_time(LogTime::utc);
   }
-  if (std::string& resume = config.checkpoint.resume; resume != "auto" && resume != "none")
-    resume = train::checkpoint_at(resume, "--resume").string();
+  config.checkpoint.resume = train::checkpoint_to_resume(config.checkpoint);
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   std::optional<train::StopBeforeTraining> stops;
   if (!args.dry_run) stops.emplace(where.rank);
@@ -112,7 +111,6 @@ int run_train(const TrainArgs& args) {
   if (args.dry_run) {
     const bool is_copy = config.copies.contains(config.model.init_from);  // of config.json alone
     if (!is_copy) train::check_init_from(config);
-    train::check_resume(config.checkpoint);
     print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
     return 0;
   }

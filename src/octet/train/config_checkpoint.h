@@ -36,7 +36,7 @@ void visit_fields(C& c, auto&& visit) {
               .value = "steps", .range = kNotNegative},
         c.keep_every);
   visit(Field{.name = "resume",
-              .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint.",
+              .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint or a run.",
               .value = "DIR"},
         c.resume);
   visit(Field{.name = "allow",

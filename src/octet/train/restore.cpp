@@ -61,14 +61,6 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
          "\" would hold out text that it was trained on; give --data.split_by=", before);
 }
 
-void check_resume(const CheckpointConfig& config) {
-  const std::vector<std::string> words = {"auto", "none"};
-  if (std::find(words.begin(), words.end(), config.resume) != words.end()) return;
-  const bool there = retry(config.retry_s, [&] { return is_checkpoint(config.resume); });
-  demand(there, ExitCode::data, "checkpoint.resume = ", in_quotes(config.resume),
-         ": there is no checkpoint; give auto, none or the folder of a checkpoint", did_you_mean(config.resume, words));
-}
-
 fs::path model_at(const fs::path& path) {
   const fs::path checkpoints = path / "checkpoints", model = path / "model", adapter = path / "adapter";
   if (is_checkpoint(path) || is_adapter(path) || path_exists(path / "config.json")) return path;
@@ -78,6 +70,18 @@ fs::path model_at(const fs::path& path) {
   demand(!path_exists(path / "run.json") && !path_exists(checkpoints), ExitCode::data, path.string(),
          ": this run has no checkpoint and no model yet");
   return path;
+}
+
+std::string checkpoint_to_resume(const CheckpointConfig& config) {
+  const std::vector<std::string> words = {"auto", "none"};
+  if (std::find(words.begin(), words.end(), config.resume) != words.end()) return config.resume;
+  return retry(config.retry_s, [&] {
+    const fs::path checkpoint = model_at(config.resume);
+    demand(is_checkpoint(checkpoint), ExitCode::data, "checkpoint.resume = ", in_quotes(config.resume), ": ", checkpoint.string(),
+           " is not a checkpoint, for it has no ", checkpoint::kManifestName,
+           "; give auto, none, the folder of a checkpoint, or that of a run for its newest one", did_you_mean(config.resume, words));
+    return checkpoint.string();
+  });
 }
 
 fs::path checkpoint_at(const fs::path& path, const char* option) {

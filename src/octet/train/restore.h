@@ -15,14 +15,15 @@ namespace octet::train {
 // out. Checkpoints made before data.split_by existed held out windows.
 void check_split(const checkpoint::Reader& reader, const Config& config);
 
-// Throws Error{data} unless checkpoint.resume is auto, none or the folder of a checkpoint.
-void check_resume(const CheckpointConfig& config);
-
 // Returns the checkpoint or model directory that `path` stands for. A run's folder stands for its newest checkpoint or, if it has
 // none, for its model or adapter. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
 std::filesystem::path model_at(const std::filesystem::path& path);
 // The same for a command that reads no checkpoints: a run's folder stands for its model or adapter.
 std::filesystem::path exported_model_at(const std::filesystem::path& path);
+
+// Returns the value of checkpoint.resume, with the newest checkpoint in place of the folder of a run. Looks again for retry_s after an
+// error that may pass. Throws Error{data} unless it is auto, none, the folder of a checkpoint or that of a run that has one.
+std::string checkpoint_to_resume(const CheckpointConfig& config);
 
 // Returns the checkpoint that `path`, the value of `option`, stands for: itself, or the newest one of a run's folder. Throws
 // Error{data} for anything else.

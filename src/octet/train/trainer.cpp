@@ -131,7 +131,6 @@ void Trainer::find_checkpoint() {
   } else if (options_.resume == "auto") {
     resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), retry_s);
   } else if (options_.resume != "none") {
-    if (world_.is_first()) check_resume(config_.checkpoint);
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
   }
   if (world_.is_first()) {

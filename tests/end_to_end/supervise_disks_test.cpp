@@ -1,0 +1,156 @@
+// `octet launch --supervise` and disks that hang, are full or cannot be read.
+#include <csignal>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "end_to_end/supervise_fixture.h"
+#include "support/faults.h"
+
+namespace octet::testing {
+namespace {
+
+// Storage that never answers: the rank is alive, and its connections are.
+TEST_F(Supervise, ADiskThatHangsIsFound) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  write_text(run_ / "hangs", "");
+  const std::string rule = concat("write */out/metrics.jsonl 9 hang while ", (run_ / "hangs").string());
+  const std::string options = "--checkpoint.interval=2 --training.steps=20 ";
+  ASSERT_EQ(run_.train("--metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  Process process(command(options + "--comm.stall_s=1", 1), run_.path(), "exec " + with_faults(rule));
+  ASSERT_TRUE(process.read_to_step(7));
+  ASSERT_TRUE(node_says("no rank has moved for "));
+  std::filesystem::remove(run_ / "hangs");
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json attempt = status()["attempts"][0];
+  EXPECT_EQ(attempt["code"], 80) << result.err;
+  double silent_s = 0;
+  ASSERT_EQ(std::sscanf(attempt["what"].get<std::string>().c_str(), "no rank has moved for %lf s", &silent_s), 1) << attempt;
+  EXPECT_GE(silent_s, 1.0) << "comm.stall_s";
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"), "octet::telemetry::"))
+      << "the stack shows who writes\n" << read_file(run_ / "out/logs/rank-00000.log");
+}
+
+// A disk that is full for a while, from the third save on. Training goes on until three saves have failed. Neither the steps that
+// are trained again nor the lines that had no room are lost.
+TEST_F(Supervise, AFullDiskCostsNothingButTime) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  const std::string full = (run_ / "full").string();
+  const std::string rules =
+      concat("write *rank-00000.safetensors* 3+ ENOSPC while ", full, ";write */out/metrics.jsonl 5+ ENOSPC while ", full);
+  const std::string options = "--checkpoint.interval=2 --training.steps=30 --parallel.shard=2 ";
+  ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
+  write_text(full, "");
+  Process process(command(options), run_.path(), "exec " + with_faults(rules));
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("attempt 1 ended with code 1 "));
+  std::filesystem::remove(full);
+  const ProgramResult result = end.get();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  EXPECT_TRUE(says(result.err,
+                   ": cannot write: No space left on device; training goes on with the older ones (failed save 1 of 3); "
+                   "a checkpoint takes "));
+  EXPECT_TRUE(says(result.err, " are free, and the newest is of step ")) << result.err;
+  EXPECT_TRUE(says(result.err, "3 saves in a row failed, and checkpoint.max_failed_saves = 3; a checkpoint takes "));
+}
+
+// While the disk is full, rank 0's metrics are not on it, so its snapshots do not count. Those of the other ranks must not push out
+// the last one that all ranks have.
+TEST_F(Supervise, AFullDiskKeepsTheSnapshotBeforeIt) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  const std::string full = (run_ / "full").string();
+  Process process(command("--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=100000 "
+                          "--training.global_batch_size=16 --lr_scheduler.decay=constant"),
+                  run_.path(), "exec " + with_faults(concat("write */out/metrics.jsonl 1+ ENOSPC while ", full)));
+  ASSERT_TRUE(process.read_to_step(12));
+  write_text(full, "");
+  ASSERT_TRUE(process.read_to_step(30));
+  std::filesystem::remove(full);
+  kill_rank(1);
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("attempt 2 trains from step "));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_EQ(attempts[1]["from"], "memory") << result.err;
+  EXPECT_GE(attempts[1]["from_step"], 6);
+}
+
+// A rank is killed while nothing more fits onto the disk. The next attempt has the state in memory. It waits for a little room, and
+// then trains on, although a checkpoint does not fit yet.
+TEST_F(Supervise, AFullDiskDoesNotEndARunThatIsInMemory) {
+  write_text(run_ / "on_a_small_disk.sh", "mkdir small && mount -t tmpfs -o size=3m tmpfs small || exit 99\nexec \"$@\"\n");
+  Process process(command("--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=100000 --run.output_dir=small/out "
+                          "--training.global_batch_size=16 --lr_scheduler.decay=constant --checkpoint.retry_s=20"),
+                  run_.path(), "exec unshare -m sh on_a_small_disk.sh");
+  if (!process.read_to_step(12)) {
+    ASSERT_EQ(process.wait().code, 99);
+    GTEST_SKIP() << "no permission to mount a small disk";
+  }
+  const std::filesystem::path ballast = concat("/proc/", process.pid(), "/root", (run_ / "small/ballast").string());
+  for (std::ofstream file(ballast); file << std::string(4096, 'x') << std::flush;) {
+  }
+  kill_rank(1);
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::filesystem::resize_file(ballast, std::filesystem::file_size(ballast) - (300 << 10));
+  ASSERT_TRUE(process.read_to_step(60));  // of attempt 2
+  std::filesystem::remove(ballast);
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "cannot write: No space left on device; waiting up to 20 s for room")) << result.err;
+  EXPECT_TRUE(says(result.err, "are free. Make room; the run goes on meanwhile")) << result.err;
+  EXPECT_TRUE(says(result.err, "octet launch: attempt 2 trains from step 1")) << result.err;
+  EXPECT_TRUE(says(result.err, ", from memory: its first step came ")) << result.err;
+}
+
+// Reading was tried again for checkpoint.retry_s when a rank ends with 76.
+TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  ASSERT_EQ(run_.train("--training.steps=4 --metrics.tensorboard=false").code, 0);
+  const std::string options = "--training.steps=8 --checkpoint.retry_s=0.2";
+  Process process(command(options), run_.path(), "exec " + with_faults("read *step-00000004/rank-00000.safetensors 3+ EIO"));
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("; restarts in 60 s"));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "rank-00000.safetensors: cannot read: Input/output error, also after 0.2 s of trying again"));
+  EXPECT_EQ(status()["attempts"][0]["code"], 76);
+  EXPECT_EQ(status()["code"], 75) << "a job script starts it again";
+
+  const ProgramResult forbidden =
+      run_.run(command(options), "exec " + with_faults("open *step-00000004/manifest.json 1+ EACCES"));
+  EXPECT_EQ(forbidden.code, 76) << forbidden.err;
+  EXPECT_EQ(status()["attempts"].back()["next"], "stops") << "permissions do not come back by themselves";
+  const ProgramResult later = run_.run(command(options));
+  EXPECT_EQ(later.code, 0) << later.err;
+
+  const ProgramResult config = run_.run("train run.toml", "exec " + with_faults("read *run.toml 1+ EIO"));
+  EXPECT_EQ(config.code, 76) << "the storage, and no mistake in the file: " << config.err;
+}
+
+// The index of a corpus is mapped. A page that cannot be read gives no error number, only a signal.
+TEST_F(Supervise, ACorpusThatCannotBeReadGetsTimeToo) {
+  Process process(command("--training.steps=100000 --checkpoint.interval=0 --lr_scheduler.decay=constant"), run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  std::filesystem::resize_file(run_ / "corpus.idx", 0);
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("; restarts in 60 s"));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "corpus.idx: cannot be read: ")) << result.err;
+}
+
+}  // namespace
+}  // namespace octet::testing

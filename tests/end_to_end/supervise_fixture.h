@@ -1,0 +1,51 @@
+// What tests of `octet launch --supervise` on one host share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "support/hosts.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+
+class Supervise : public ::testing::Test {
+ protected:
+  std::string command(const std::string& options, int ranks = 2, const std::string& limits = "") const {
+    return concat("launch -n ", ranks, " --supervise ", limits, " -- train run.toml --metrics.tensorboard=false ", options);
+  }
+  // Kills a rank of an attempt that has not been hit yet, as soon as it is there.
+  void kill_rank(int rank) {
+    for (int tries = 0; tries < 10'000; ++tries) {
+      const pid_t victim = run_.pid_of_rank(rank);
+      if (victim > 1 && victim != victim_) {
+        victim_ = victim;
+        ::kill(victim, SIGKILL);
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "rank " << rank << " has not been started";
+  }
+  Json status() const { return json_of(run_.run("status out --json").out); }
+  // Waits until the supervisor has said these words.
+  bool node_says(const std::string& words) const {
+    const std::filesystem::path log = run_ / "out/logs/node-000.log";
+    for (int tries = 0; tries < 3000; ++tries) {
+      if (std::filesystem::exists(log) && says(read_file(log), words)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+  TinyRun run_;
+
+ private:
+  pid_t victim_ = -1;
+};
+
+}  // namespace octet::testing
