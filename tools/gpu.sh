@@ -390,10 +390,9 @@ run_amx() {
 
 # What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
 work=(
-  "test:AttentionFp8*:*MxScalesAtTheEnds*:*CalibratesAndEvaluates* 1 60"
-  "row:8b-2k-attention 1 60"
-  "memcheck 1 300"
-  "amx 1 240"
+  "tests 1 300"
+  "ranks 4 330"
+  "families 4 200"
 )
 work_off() {
   local ends=$((SECONDS + ${MINUTES:-8} * 60)) entry name needs seconds
