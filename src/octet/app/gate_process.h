@@ -12,7 +12,7 @@
 
 namespace octet::app {
 
-// When a gate is killed. That is many times what it should take, for hosts that are busy.
+// A gate is killed after this long, which is many times what it should take, because a host may be busy.
 inline constexpr double kQuickGateLimitS = 120, kFullGateLimitS = 300;
 
 struct GateEnd {

@@ -12,8 +12,8 @@
 // all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
 // gathered and then quantized.
 //
-// wgrad reads columnwise codes. Where one scale serves both directions and the device reads codes of either layout, it reads the
-// rowwise ones, and there are no others.
+// wgrad reads columnwise codes. If the tensor has one scale and the device's GEMMs read codes with K first, wgrad reads the rowwise
+// codes instead, and no columnwise ones are made.
 //
 // The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
 // that come from other ranks (nn/expert_exchange.h) travel as codes if the ranks that send them know the scale of each expert.
@@ -112,7 +112,7 @@ class Quantizer {
  private:
   // `reads` without a wgrad that reads nothing.
   Reads needed(Reads reads) const { return is_kept() ? reads : Reads::fprop; }
-  // Whether wgrad reads codes, and those that fprop or dgrad reads.
+  // Whether wgrad reads the same rowwise codes that fprop reads of X, or dgrad of G.
   bool wgrad_reads_rowwise(const Scope& scope) const;
   Arena& kept(const Scope& scope) const { return options_.role == Role::gradient ? scope.scratch : scope.stash.get(); }
   bool gathers(const Scope& scope) const { return options_.shared && scope.tensor.size() > 1; }

@@ -41,7 +41,7 @@ struct Requests {
   bool stop = false;      // after this step
   bool snapshot = false;  // of the state after this step, in memory; none is taken if a rank is busy
   bool busy = false;      // with the snapshot before
-  bool failed = false;    // to take the snapshot before
+  bool failed = false;    // this rank has no complete last snapshot
 };
 
 class Optimizer {

@@ -31,7 +31,7 @@ struct Attempt {
   int code = 0;
   std::string what;            // which rank failed, and how
   std::int64_t last_step = 0;  // finished
-  // Of the newest checkpoint. 0: there is none, or nobody knows of one.
+  // The step of the newest checkpoint; 0 if there is no checkpoint, or if nobody knows of one.
   std::int64_t checkpoint_step = 0;
   std::string next;  // "restarts in 5 s", "stops: ...", kAskedToEnd; "" after success
   // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended. `stop`

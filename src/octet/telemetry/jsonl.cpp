@@ -195,7 +195,7 @@ AppendFile open_after(const std::filesystem::path& path, std::optional<std::int6
       });
     }
     if (kept.size() == text.size()) return AppendFile(path);
-    if (text.starts_with(kept)) {  // which needs no room on a full disk
+    if (text.starts_with(kept)) {  // cutting the end off needs no room on a full disk
       std::error_code error;
       std::filesystem::resize_file(path, kept.size(), error);
       if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot cut: ", error.message()), error.value());

@@ -174,7 +174,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
   return names;
 }
 
-// Names for what is no key of ours, in full or the last part alone, and why.
+// Keys of other programs that have no counterpart here, whole or the last part alone, and what to know instead.
 const std::map<std::string, std::string, std::less<>>& foreign_notes() {
   static const std::map<std::string, std::string, std::less<>> notes = {
       {"dropout", "octet drops only inputs of adapters, with lora.dropout"},

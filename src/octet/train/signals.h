@@ -8,7 +8,7 @@ namespace octet::train {
 // with code 75, whatever it waits for. StopSignals takes its place when training begins.
 class StopBeforeTraining {
  public:
-  // A rank that is not the first says nothing.
+  // Only rank 0 prints a line.
   explicit StopBeforeTraining(int rank);
   ~StopBeforeTraining();
   StopBeforeTraining(const StopBeforeTraining&) = delete;

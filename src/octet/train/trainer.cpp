@@ -123,7 +123,7 @@ void Trainer::find_checkpoint() {
   const double retry_s = config_.checkpoint.retry_s;
   resumed_ = newest_snapshot();
   from_memory_ = resumed_.has_value();
-  // On a full disk, perhaps nobody could write down that it has.
+  // A full disk may have kept the earlier attempt from recording that it has trained.
   job_has_trained_ = job_has_trained_ || (from_memory_ && !from_local_dir_);
   fetch_newer_checkpoint();
   if (from_memory_) {

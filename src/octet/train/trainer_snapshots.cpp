@@ -32,7 +32,7 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
   const char* const how = "; --checkpoint.memory_every=0 takes none";
   demand(!memory.total_bytes || needed <= kMostOfMemory * static_cast<double>(*memory.total_bytes), ExitCode::does_not_fit, what,
          " are more than 40 % of this host's ", telemetry::format_bytes(memory.total_bytes.value_or(0)), " of memory", how);
-  // By an earlier attempt. Of its replicas, a host drops those for which it is no longer the right place.
+  // What an earlier attempt has taken is there for this one. A host drops replicas that belong on another host now.
   const double taken = static_cast<double>(checkpoint::bytes_taken(slots)) +
                        std::min(static_cast<double>(bytes_of_replicas), static_cast<double>(bytes) * static_cast<double>(replicas));
   demand(!memory.available_bytes || needed - taken <= static_cast<double>(*memory.available_bytes), ExitCode::does_not_fit, what,
