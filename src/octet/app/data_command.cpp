@@ -6,6 +6,7 @@
 
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
+#include "octet/app/standard_streams.h"
 #include "octet/base/directory.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"

@@ -7,6 +7,7 @@
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/telemetry/stragglers.h"
 
 namespace octet::telemetry {
