@@ -10,11 +10,6 @@ quick=(-LE '(slow|long)$' -E "$slow_cases")
 # through code that the tests of its rooms run as well. `--long` leaves out none. Tests without a program have no label.
 shorter_asan=(-LE '^(end_to_end|docs|layers)|(slow|long)$' -E "$slow_cases|NOT_BUILT")
 
-# What `--full` looks for in this build. UBSan's checks for null, alignment and vptr are left to `--long`: a null pointer faults anyway,
-# x86 permits any alignment, and the three take a third of the time to compile and half of the code.
-shorter_asan_checks=address,bool,bounds,builtin,enum,integer-divide-by-zero,nonnull-attribute,object-size,pointer-overflow
-shorter_asan_checks+=,return,returns-nonnull-attribute,shift,signed-integer-overflow,unreachable,vla-bound
-
 # ThreadSanitizer makes tests ten times as long. Of the rooms that mostly compute, `--full` gives it some tests of each kind of thread:
 # workers that read and tokenise, ranks, saves behind training, copies of optimizer states. `--long` gives it all.
 threads='^(base|storage|device|comm|telemetry|checkpoint)\.'
