@@ -103,8 +103,10 @@ TEST(Launch, ASecondInterruptLeavesNoToken) {
   Process process(kTrainForLong, run.path(), "exec env TMPDIR=tmp");
   ASSERT_TRUE(process.read_to_step(2));
   EXPECT_FALSE(std::filesystem::is_empty(run / "tmp"));
-  process.send(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const pid_t rank = child_of(process.pid());
+  ASSERT_GT(rank, 1);
+  ::kill(rank, SIGSTOP);  // so that the run does not end between the two interrupts
+  process.send_and_wait(SIGINT);
   process.send(SIGINT);
   EXPECT_EQ(process.wait().code, 130);
   EXPECT_TRUE(std::filesystem::is_empty(run / "tmp"));

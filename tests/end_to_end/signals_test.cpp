@@ -64,8 +64,7 @@ TEST(Signals, ASecondInterruptEndsTheRunAtOnce) {
   Process process("train run.toml --training.steps=100000 --checkpoint.interval=0 --precision.calibrate=false", run.path());
   ASSERT_TRUE(process.read_to_step(2));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  process.send(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  process.send_and_wait(SIGINT);
   process.send(SIGINT);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 130) << result.err;

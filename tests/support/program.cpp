@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include "support/paths.h"
 
@@ -74,6 +76,18 @@ bool Process::read_to_step(std::int64_t step) {
 
 void Process::send(int signal) const {
   if (pid_ > 0) ::kill(pid_, signal);
+}
+
+void Process::send_and_wait(int signal) const {
+  send(signal);
+  const auto is_pending = [&] {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("ShdPnd:", 0) == 0) return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+    return false;
+  };
+  while (is_pending()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 ProgramResult Process::wait() {

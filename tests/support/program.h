@@ -47,6 +47,8 @@ class Process {
   // Reads until the line of step `step` or a later step. Returns false if the output ends first.
   bool read_to_step(std::int64_t step);
   void send(int signal) const;
+  // Also waits until the process has taken the signal. Until then, the same signal once more would be lost.
+  void send_and_wait(int signal) const;
   pid_t pid() const { return pid_; }
   ProgramResult wait();
 
