@@ -90,8 +90,8 @@ TEST(NotFinite, ARunThatSkippedAllStepsHasFailed) {
   EXPECT_NE(result.out.find("step 6/6  loss nan"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("skipped 6"), std::string::npos) << result.out;
   const std::string sentence =
-      "octet: all 6 steps had a loss or gradient that is not finite and were skipped: bad/checkpoints holds the weights that the "
-      "run began with, and no model is exported";
+      "octet: all 6 steps had a loss or gradient that is not finite and were skipped, so no model is exported; bad/checkpoints "
+      "holds the weights that the run began with. Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
   EXPECT_EQ(lines_with(result.err, "octet: "), std::vector{sentence}) << result.err;
   EXPECT_FALSE(fs::exists(run / "bad/model"));
   EXPECT_EQ(last_checkpoint(run / "bad").filename(), checkpoint::step_name(6));
@@ -140,8 +140,44 @@ TEST(NotFinite, ARunThatSkippedSomeStepsEndsWell) {
       run.train("--model.init_from=out/model --run.output_dir=some --checkpoint.interval=0 --training.epochs=1");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(lines_with(result.err, "loss or gradient not finite; skipped").size(), 1u) << result.err;
-  EXPECT_EQ(metrics_of(run / "some").rbegin()->second["skipped_steps"], 1);
+  const auto metrics = metrics_of(run / "some");
+  EXPECT_EQ(metrics.rbegin()->second["skipped_steps"], 1);
   EXPECT_TRUE(fs::exists(run / "some/model/model.safetensors"));
+  const std::string text = concat("1 of ", metrics.size(), " steps had a loss or gradient that is not finite and was skipped");
+  EXPECT_EQ(lines_with(result.err, text).size(), 1u) << result.err;
+  EXPECT_LT(result.err.find(text), result.err.find("done: ")) << result.err;
+  EXPECT_EQ(json_of(read_file(run / "some/run.json")).at("skipped_steps"), 1);
+  const std::string status = run.run("status some").out;
+  EXPECT_NE(status.find("some: done\n"), std::string::npos) << status;
+  EXPECT_EQ(lines_with(status, text).size(), 1u) << status;
+  EXPECT_EQ(json_of(run.run("status some --json").out).at("skipped_steps"), 1);
+  ASSERT_EQ(run.run("report some").code, 0);
+  EXPECT_NE(read_file(run / "some/report.html").find(text), std::string::npos);
+}
+
+// Training goes on at a learning rate that makes the weights overflow. The model of the good steps stays where it is.
+TEST(NotFinite, ARunThatSkippedMostStepsHasFailed) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2").code, 0);
+  const std::string model = read_file(run / "out/model/model.safetensors");
+  const std::string options = "--optimizer.lr=1e38 --lr_scheduler.warmup_steps=0 --lr_scheduler.decay=constant --training.steps=";
+  const ProgramResult half = run.train(options + "6");
+  EXPECT_EQ(half.code, 0) << half.err;
+  EXPECT_EQ(lines_with(half.err, "warning: 3 of 6 steps had a loss or gradient that is not finite and were skipped").size(), 1u) << half.err;
+  const std::string of_half = read_file(run / "out/model/model.safetensors");
+  EXPECT_NE(of_half, model);
+  const ProgramResult most = run.train(options + "8");
+  EXPECT_EQ(most.code, 77);
+  EXPECT_EQ(lines_with(most.err, "octet: "),
+            std::vector<std::string>{"octet: 5 of 8 steps had a loss or gradient that is not finite and were skipped, so no model is exported; "
+                                     "out/checkpoints holds the weights. Lower optimizer.lr or lengthen lr_scheduler.warmup_steps"});
+  EXPECT_EQ(most.out.find("done: "), std::string::npos) << most.out;
+  EXPECT_EQ(read_file(run / "out/model/model.safetensors"), of_half);
+  const Json about = json_of(read_file(run / "out/run.json"));
+  EXPECT_EQ(about.at("code"), 77);
+  EXPECT_EQ(about.at("skipped_steps"), 5);
+  EXPECT_NE(run.run("status out").out.find("out: ended with code 77\n"), std::string::npos) << run.run("status out").out;
+  EXPECT_EQ(run.run("status out --code").code, 77);
 }
 
 // The texts are mostly one letter, which a model learns at once. A few windows of noise make its loss jump.

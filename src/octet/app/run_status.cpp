@@ -72,6 +72,7 @@ void read_metrics(const fs::path& folder, RunStatus& status) {
   if (metrics.empty()) return;
   status.step = std::max(status.step, metrics.back().step);
   status.loss = metrics.back().loss;
+  status.skipped_steps = metrics.back().skipped_steps;
 }
 
 // The attempt whose ranks a supervisor of this machine has started, and that has not ended; or null.
@@ -97,7 +98,8 @@ RunState state_of(const RunStatus& status, const fs::path& folder, const std::op
   const bool unfinished = last && (last->ended.empty() || last->next.starts_with("restarts"));
   if (holder == Fate::unknown || (supervisor == Fate::unknown && unfinished)) return RunState::elsewhere;
   const bool exported = path_exists(folder / "model") || path_exists(folder / "adapter");
-  if (exported && status.steps > 0 && status.checkpoint_step >= status.steps) return RunState::done;
+  // A run that failed later may have exported a model before.
+  if (exported && status.code.value_or(0) == 0 && status.steps > 0 && status.checkpoint_step >= status.steps) return RunState::done;
   // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended.
   if (!last) return lock ? RunState::vanished : RunState::ended;
   if (unfinished || (lock && lock->since > last->ended)) return RunState::vanished;

@@ -51,6 +51,7 @@ struct RunStatus {
   std::string holder;                // "process 123 on node1, since ..."; "": nobody
   std::int64_t step = 0, steps = 0;  // finished, as far as is known; of all
   std::optional<double> loss;        // of the last logged step
+  std::int64_t skipped_steps = 0;    // up to the last logged step
   std::int64_t checkpoint_step = 0;
   std::optional<double> checkpoint_age_s;
   std::string remote;            // checkpoint.remote, if a checkpoint was copied there; "": none

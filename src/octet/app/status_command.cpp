@@ -12,6 +12,7 @@
 #include "octet/base/visible.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/telemetry/skipped_steps.h"
 
 namespace octet::app {
 namespace {
@@ -77,6 +78,7 @@ std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
   const auto line = [&](std::string_view name, const std::string& value) { text += fmt::format("  {:<12}{}\n", name, value); };
   line("step", fmt::format("{} of {}{}", format_count(s.step), s.steps > 0 ? format_count(s.steps) : "?",
                            s.loss ? fmt::format(", loss {:.3f}", *s.loss) : ""));
+  if (s.skipped_steps > 0) line("skipped", telemetry::text_of_skipped(s.skipped_steps, s.step));
   line("checkpoint", checkpoint_text(s.checkpoint_step, s.checkpoint_age_s));
   if (!s.remote.empty()) line("remote", fmt::format("{}, in {}", checkpoint_text(s.remote_step, s.remote_age_s), printable(s.remote)));
   if (s.snapshot)
@@ -108,6 +110,7 @@ std::string to_json(const RunStatus& s) {
                {"code", s.code ? Json(*s.code) : Json(nullptr)},
                {"step", s.step},
                {"steps", s.steps},
+               {"skipped_steps", s.skipped_steps},
                {"loss", s.loss ? Json(*s.loss) : Json(nullptr)},
                {"checkpoint_step", s.checkpoint_step},
                {"checkpoint_age_s", s.checkpoint_age_s ? Json(*s.checkpoint_age_s) : Json(nullptr)},

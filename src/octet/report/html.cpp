@@ -54,7 +54,7 @@ std::string legend(const std::vector<Shown>& shown, const std::string& more) {
 
 // Returns the sentences under the title, which tell the reader the most important results.
 std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) {
-  std::string out = escape(length_sentences(comparison));
+  std::string out = escape(warning_sentences(comparison));
   if (!out.empty()) out = "<strong>" + out + "</strong> ";
   if (comparison.scales) return out + scaling_lead(comparison);
   const Row* farthest = nullptr;

@@ -9,6 +9,7 @@
 #include "octet/report/held_out.h"
 #include "octet/report/scaling.h"
 #include "octet/report/text_table.h"
+#include "octet/telemetry/skipped_steps.h"
 
 namespace octet::report {
 namespace {
@@ -119,6 +120,17 @@ nlohmann::ordered_json to_json(const std::optional<EqualLoss>& equal) {
           {"noise_pct", number(equal->noise_pct)},
           {"noise_from", equal->noise_from},
           {"reason", equal->reason}};
+}
+
+// The sentences that name the runs that skipped steps, or "".
+std::string skipped_sentences(const Comparison& comparison) {
+  std::string text;
+  for (const Row& row : comparison.rows) {
+    const Summary& s = row.summary;
+    if (s.skipped_steps == 0) continue;
+    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", row.label, telemetry::text_of_skipped(s.skipped_steps, s.steps));
+  }
+  return text;
 }
 
 }  // namespace
@@ -259,6 +271,11 @@ std::string length_sentences(const Comparison& comparison) {
   return text;
 }
 
+std::string warning_sentences(const Comparison& comparison) {
+  const std::string lengths = length_sentences(comparison), skipped = skipped_sentences(comparison);
+  return lengths + (lengths.empty() || skipped.empty() ? "" : " ") + skipped;
+}
+
 std::string spread_sentence(const Comparison& comparison) {
   if (!comparison.spread || !std::isfinite(comparison.spread->mean_loss_pct)) return "";
   std::string sentence = fmt::format("Two {} runs on the same batches, with sums in a different order, differ by {:.2f}% in "
@@ -285,7 +302,7 @@ std::string text_noise(const std::optional<EqualLoss>& equal) {
 }
 
 std::string render_text(const Comparison& comparison) {
-  const std::string lengths = length_sentences(comparison), below = lengths + (lengths.empty() ? "" : "\n");
+  const std::string warnings = warning_sentences(comparison), below = warnings + (warnings.empty() ? "" : "\n");
   if (comparison.scales) return render_scaling(comparison) + below + render_held_out(comparison);
   std::vector<std::vector<std::string>> lines{{"recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "faster"}};
   const bool equal = has_equal_losses(comparison);

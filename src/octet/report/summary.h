@@ -102,6 +102,8 @@ std::string text_noise(const std::optional<EqualLoss>& equal);
 std::string equal_loss_sentences(const Comparison& comparison);
 // Returns the sentences that name the runs whose losses are not compared because they have other lengths, or "".
 std::string length_sentences(const Comparison& comparison);
+// Returns these sentences and those that name the runs that skipped steps, or "".
+std::string warning_sentences(const Comparison& comparison);
 // Returns the sentence about the spread, or "" if it is unknown.
 std::string spread_sentence(const Comparison& comparison);
 

@@ -122,6 +122,7 @@ struct RunInfo {
   std::int64_t lost_records = 0;
   std::string ended{};
   std::int64_t code = -1;
+  std::int64_t skipped_steps = -1;
   JsonText versions{};
   JsonText config{};
 };
@@ -330,6 +331,9 @@ void visit_fields(Record& r, Visitor&& visit) {
         r.lost_records);
   visit(FieldName{.json = "ended", .help = "End of the process that trained, in UTC; \"\" while it trains, or if it was killed."}, r.ended);
   visit(FieldName{.json = "code", .help = "Exit code with which it ended; -1 until then."}, r.code);
+  visit(FieldName{.json = "skipped_steps",
+                  .help = "Steps since the start of training whose loss or gradient was not finite; -1 until it ended."},
+        r.skipped_steps);
   visit(FieldName{.json = "versions", .help = "What octet was built for, and the libraries that compute."}, r.versions);
   visit(FieldName{.json = "config", .help = "Every key of the configuration, as `octet train --print-config` shows it."}, r.config);
 }

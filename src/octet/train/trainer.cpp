@@ -15,6 +15,7 @@
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
+#include "octet/telemetry/skipped_steps.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/base_model.h"
 #include "octet/train/disk_space.h"
@@ -568,8 +569,7 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  const bool moved = anomaly_.skipped_steps() < step_;
-  if (moved) {
+  if (!telemetry::skipped_most(anomaly_.skipped_steps(), step_)) {
     if (lock_) lock_->renew();
     if (config_.lora) {
       save_adapter(*engine_, config_.model.init_from, directory / "adapter");
@@ -585,9 +585,7 @@ ExitCode Trainer::train_to_end() {
   world_.barrier("done");
   demand_remote();
   if (recorder_->lost() > 0) log_warning(concat(recorder_->lost(), " records of metrics could not be written and are missing"));
-  demand(moved, ExitCode::not_finite, "all ", step_,
-         " steps had a loss or gradient that is not finite and were skipped: ", (directory / "checkpoints").string(),
-         " holds the weights that the run began with, and no model is exported");
+  judge_skipped_steps();
   return ExitCode::done;
 }
 

@@ -63,8 +63,8 @@ class Trainer {
   explicit Trainer(const TrainerOptions& options);
 
   // Trains to the last step or to options.until, or until evaluation.patience ends the run. `preempted` when a signal asked to
-  // stop: everything is saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and not one of its steps,
-  // those before a resume included, has been finite. run.json then says how the run ended.
+  // stop: everything is saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and has skipped most of
+  // its steps, those before a resume included; then no model is exported. run.json says how the run ended.
   ExitCode run();
 
   Engine& engine() { return *engine_; }
@@ -171,6 +171,8 @@ class Trainer {
     bool health, waits;
   };
   kernels::StepScalars step(Watch watch);
+  // At the end of a run: throws Error{not_finite} if it skipped most of its steps, and warns if it skipped fewer.
+  void judge_skipped_steps() const;
   void log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled);
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;

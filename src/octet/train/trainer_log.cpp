@@ -6,6 +6,7 @@
 #include "octet/base/utc.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/format.h"
+#include "octet/telemetry/skipped_steps.h"
 #include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 #include "octet/train/version.h"
@@ -69,6 +70,16 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   watch_stragglers();
 }
 
+void Trainer::judge_skipped_steps() const {
+  const std::int64_t skipped = anomaly_.skipped_steps();
+  if (skipped == 0) return;
+  const std::string text = telemetry::text_of_skipped(skipped, step_), remedy = "Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
+  demand(!telemetry::skipped_most(skipped, step_), ExitCode::not_finite, text, ", so no model is exported; ",
+         (fs::path(config_.run.output_dir) / "checkpoints").string(), " holds the weights",
+         skipped == step_ ? " that the run began with. " : ". ", remedy);
+  log_shared_warning(concat(text, ". A few of them do no harm. If there are many: ", remedy));
+}
+
 void Trainer::log_experts() {
   const std::vector<double> loads = engine_->expert_loads_of_step();
   const auto count = static_cast<std::ptrdiff_t>(engine_options_.model.experts);
@@ -127,6 +138,7 @@ void Trainer::record_end(ExitCode code) {
   if (!recorder_ || !world_.is_first()) return;
   info_.ended = utc_now();
   info_.code = static_cast<int>(code);
+  info_.skipped_steps = anomaly_.skipped_steps();
   try {
     recorder_->write_run_info(info_);
   } catch (const Error& error) {
