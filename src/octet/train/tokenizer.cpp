@@ -12,6 +12,7 @@
 #include "octet/data/corpus.h"
 #include "octet/data/tokenizer/files.h"
 #include "octet/data/tokenizer/tokenizer.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/model_files.h"
 
 namespace octet::train {
@@ -117,6 +118,30 @@ void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer)
            info.vocab_size, advice);
   }
   log_warning(concat(text, "; the files differ, and Octet cannot tell whether they define the same tokenizer"));
+}
+
+void warn_of_untrained_ids(const Config& config, std::int64_t vocab) {
+  std::string corpus, tokenizer;
+  std::int64_t ids = 0;
+  try {
+    for (const SourceConfig& source : config.data.source) {
+      const fs::path json = data::CorpusPaths(source.path).json;
+      if (!path_exists(json)) return;
+      const data::CorpusInfo info = data::parse_corpus_info(read_file(json), json.string());
+      if (info.vocab_size <= ids) continue;
+      ids = info.vocab_size;
+      corpus = json.string();
+      tokenizer = info.tokenizer;
+    }
+  } catch (const Error& error) {
+    return log_warning(error.what());  // a plan needs no corpus, and a run reads the file again
+  }
+  if (ids == 0 || vocab - ids <= ids) return;
+  const std::string has = tokenizer.empty() ? "" : concat(" (tokenizer ", tokenizer, ")");
+  log_warning(concat(corpus, ": the corpus has ", telemetry::format_count(ids), " token ids", has, ", but model.vocab_size = ",
+                     telemetry::format_count(vocab), ": no token trains the embeddings of the other ",
+                     telemetry::format_count(vocab - ids), ". Give --model.vocab_size=", ids,
+                     ", or prepare the corpus with the model's tokenizer"));
 }
 
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
