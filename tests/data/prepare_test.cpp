@@ -114,8 +114,8 @@ TEST(Prepare, RefusesNothing) {
   EXPECT_TRUE(contains(refuse(ExitCode::data, {folder / "none"}), "none: "));
   std::filesystem::create_directory(folder / "empty");
   EXPECT_TRUE(contains(refuse(ExitCode::data, {folder / "empty"}), "empty: no documents here: 0 text files"));
-  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder.write("a.txt", "")}), "1 text files, 1 empty documents"));
-  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder.write("bad/a.txt", "\xFF").parent_path()}), "1 files that are not UTF-8"));
+  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder.write("a.txt", "")}), "1 text file, 1 empty document,"));
+  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder.write("bad/a.txt", "\xFF").parent_path()}), "1 file not in UTF-8"));
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.txt", "bad", "empty"}));
 }
 

@@ -180,7 +180,7 @@ TEST(PackedRuns, AreTheSameOnEveryMesh) {
   const std::string options = kPacked + "--precision.recipe=bf16 --run.output_dir=";
   const ProgramResult one = run.train(options + "one");
   ASSERT_EQ(one.code, 0) << one.err;
-  EXPECT_NE(one.err.find(" documents packed into "), std::string::npos) << one.err;
+  EXPECT_NE(one.err.find(" packed into "), std::string::npos) << one.err;
   for (const std::string mesh : {"context", "tensor", "replicate"}) {
     const ProgramResult two = run.run("launch -n 2 -- train run.toml --parallel." + mesh + "=2 " + options + mesh);
     ASSERT_EQ(two.code, 0) << two.err;

@@ -148,7 +148,7 @@ TEST(Run, HalfTheMicroBatchGivesTheSameLosses) {
     const ProgramResult result =
         run.train(options + "--run.output_dir=" + name + " --training.micro_batch_size=" + std::to_string(size));
     ASSERT_EQ(result.code, 0) << result.err;
-    EXPECT_NE(result.out.find(std::to_string(8 / size) + " micro-batches of " + std::to_string(size)), std::string::npos);
+    EXPECT_NE(result.out.find(std::to_string(8 / size) + (size == 8 ? " micro-batch of " : " micro-batches of ") + std::to_string(size)), std::string::npos);
     metrics.push_back(metrics_of(run / name));
   }
   for (std::size_t i = 1; i < sizes.size(); ++i) {

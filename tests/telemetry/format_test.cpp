@@ -11,6 +11,15 @@ namespace octet::telemetry {
 namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+TEST(Format, CountsWithTheirNouns) {
+  EXPECT_EQ(format_count(0, "step"), "0 steps");
+  EXPECT_EQ(format_count(1, "step"), "1 step");
+  EXPECT_EQ(format_count(1200, "step"), "1,200 steps");
+  EXPECT_EQ(format_count(1, "micro-batch"), "1 micro-batch");
+  EXPECT_EQ(format_count(2, "micro-batch"), "2 micro-batches");
+  EXPECT_EQ(format_count(3, "process"), "3 processes");
+}
+
 TEST(Format, CountsHaveThousandsSeparators) {
   EXPECT_EQ(format_count(std::int64_t{0}), "0");
   EXPECT_EQ(format_count(std::int64_t{999}), "999");

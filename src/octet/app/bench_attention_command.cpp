@@ -8,6 +8,7 @@
 #include "octet/base/threads.h"
 #include "octet/kernels/attention/attention.h"
 #include "octet/kernels/gemm/blas.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::app {
 namespace {
@@ -69,7 +70,7 @@ int run_bench_attention(const BenchArgs& args) {
               {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse, .go = go, .gq = gq, .gk = gk, .gv = gv});
         }));
   }
-  fmt::print("causal attention in BF16 on {} threads\n", num_threads());
+  fmt::print("causal attention in BF16 on {}\n", telemetry::format_count(num_threads(), "thread"));
   show_bench(rows, args.json);
   return 0;
 }

@@ -140,11 +140,11 @@ int run_bench_run(const BenchArgs& args) {
   const double flops = tokens * options.flops_per_token() / seconds;
   const std::size_t peak = engine.device().memory().total_peak;
   if (world.is_first()) {
-    fmt::print("{} on {}{}, recipe {}: {} steps of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
-               mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name, steps, accumulation,
+    fmt::print("{} on {}{}, recipe {}: {} of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
+               mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name, telemetry::format_count(steps, "step"), accumulation,
                options.micro_batch_size, options.seq_len);
     const std::string rate = device == DeviceKind::cpu
-                                 ? fmt::format("{:.1f} GFLOP/s on {} threads", flops * 1e-9, num_threads())
+                                 ? fmt::format("{:.1f} GFLOP/s on {}", flops * 1e-9, telemetry::format_count(num_threads(), "thread"))
                                  : fmt::format("{:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's", flops * 1e-12,
                                                telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
                                                telemetry::format_share(flops / train::kHopperPeak.fp8_flops));

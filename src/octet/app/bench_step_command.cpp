@@ -4,6 +4,7 @@
 #include "octet/app/commands.h"
 #include "octet/base/threads.h"
 #include "octet/recipes/registry.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/engine.h"
 
 namespace octet::app {
@@ -51,8 +52,8 @@ int run_bench_step(const BenchArgs& args) {
                     .ceiling = tokens / bf16,
                     .against = "the BF16 step"});
   }
-  fmt::print("a step of {} parameters, {} x {} tokens, on {} threads\n", options.model.parameters(), options.micro_batch_size,
-             options.seq_len, num_threads());
+  fmt::print("a step of {} parameters, {} x {} tokens, on {}\n", options.model.parameters(), options.micro_batch_size,
+             options.seq_len, telemetry::format_count(num_threads(), "thread"));
   show_bench(rows, args.json);
   return 0;
 }

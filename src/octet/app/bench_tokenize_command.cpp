@@ -11,6 +11,7 @@
 #include "octet/base/threads.h"
 #include "octet/data/jsonl.h"
 #include "octet/data/tokenizer/tokenizer.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::app {
 namespace {
@@ -34,7 +35,8 @@ int run_bench_tokenize(const BenchTokenizeArgs& args) {
   const std::vector<std::string> documents = read_documents(args.input);
   double bytes = 0;
   for (const std::string& document : documents) bytes += static_cast<double>(document.size());
-  fmt::print("{:.1f} MB in {} documents, tokenizer {}\n", bytes * 1e-6, documents.size(), args.tokenizer);
+  fmt::print("{:.1f} MB in {}, tokenizer {}\n", bytes * 1e-6,
+             telemetry::format_count(static_cast<std::int64_t>(documents.size()), "document"), args.tokenizer);
   Json results = Json::array();
   std::vector<int> counts = {1};
   if (available_cores() > 1) counts.push_back(available_cores());

@@ -41,7 +41,7 @@ void add_processor(std::vector<Fact>& facts, const Machine& machine, int threads
   facts.push_back({.name = "cpu.simd", .value = machine.simd});
   const GroupCores& group = machine.group_cores;
   Fact cores{.name = "cpu.cores", .label = "cores", .value = machine.cores};
-  cores.text = fmt::format("{} for this process, {} thread{}", machine.cores, threads, threads == 1 ? "" : "s");
+  cores.text = fmt::format("{} for this process, {}", machine.cores, telemetry::format_count(threads, "thread"));
   facts.push_back(std::move(cores));
   Fact quota{.name = "cpu.quota", .label = "CPU quota", .value = json_or_null(group.quota), .text = "none"};
   if (!group.unread.empty()) {
@@ -177,8 +177,8 @@ std::vector<Fact> gemm_facts(const Gemm& gemm, const Machine& machine) {
   // OpenBLAS takes Prescott for a processor that it does not know.
   const bool fits = gemm.core != "Prescott" || machine.simd.rfind("AVX", 0) != 0;
   Fact core{.name = "gemm.core", .label = "GEMM", .value = gemm.core};
-  core.text = fmt::format("OpenBLAS, {} kernels, {:.0f} GFLOP/s in FP32 on {} thread{}", gemm.core, gemm.gflops, gemm.threads,
-                          gemm.threads == 1 ? "" : "s");
+  core.text = fmt::format("OpenBLAS, {} kernels, {:.0f} GFLOP/s in FP32 on {}", gemm.core, gemm.gflops,
+                          telemetry::format_count(gemm.threads, "thread"));
   if (!fits) {
     warn(core, "OpenBLAS runs its " + gemm.core +
                    " kernels, which reach about a tenth of this processor's speed. Unset OPENBLAS_CORETYPE, or "

@@ -7,6 +7,7 @@
 #include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/json.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/base_model.h"
 #include "octet/train/held_out.h"
 #include "octet/train/restore.h"
@@ -48,8 +49,8 @@ int run_eval(const EvalArgs& args) {
     return 0;
   }
   const auto print = [&](const std::string& of, double loss, const data::Dataset& set) {
-    fmt::print("{}: step {}, held-out loss {}{:.4f} over {} sequences (perplexity {:.3f})\n", checkpoint.string(), step, of, loss,
-               std::min(held_out.sequences(), set.held_out_samples()), std::exp(loss));
+    fmt::print("{}: step {}, held-out loss {}{:.4f} over {} (perplexity {:.3f})\n", checkpoint.string(), step, of, loss,
+               telemetry::format_count(std::min(held_out.sequences(), set.held_out_samples()), "sequence"), std::exp(loss));
   };
   if (losses.by_name.empty()) print("", losses.deciding, held_out.deciding());
   for (std::size_t i = 0; i < losses.by_name.size(); ++i)

@@ -65,7 +65,7 @@ std::string goodput_text(const PlannedRun& run, const train::Config& config, con
   const GoodputPlan plan = goodput_plan(run, config, options);
   const plan::Goodput own = plan.every(plan.interval), advised = plan.every(plan.advised);
   const auto every = [&](std::int64_t steps) {
-    return fmt::format("every {} steps, {}", telemetry::format_count(steps),
+    return fmt::format("every {}, {}", telemetry::format_count(steps, "step"),
                        format_duration(static_cast<double>(steps) * plan.step_s));
   };
   std::string text =
@@ -74,7 +74,7 @@ std::string goodput_text(const PlannedRun& run, const train::Config& config, con
     text += fmt::format("  {:<22} {:>10}  {}\n", name, value, note);
   };
   line("a failure", format_duration(plan.upkeep.mtbf_s),
-       fmt::format("on average until one of {} GPUs fails; --mtbf {}", telemetry::format_count(std::int64_t{run.cluster.gpus}),
+       fmt::format("on average until one of {} fails; --mtbf {}", telemetry::format_count(std::int64_t{run.cluster.gpus}, "GPU"),
                    telemetry::format_count(options.mtbf_hours)));
   line("a checkpoint", telemetry::format_bytes(options.checkpoint_bytes),
        fmt::format("durable after {}; the storage takes {} GB/s", format_duration(plan.upkeep.write_s),

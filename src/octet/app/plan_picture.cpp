@@ -226,8 +226,8 @@ std::string schedule_picture(const PlannedRun& run) {
   lanes.title = fmt::format("{}: {}; predicted, not measured", run.run,
                             stages ? "the passes of a step on all pipeline stages" : "the first micro-batch, task by task");
   lanes.lines = {fmt::format("{} on {}; {}", run.recipe, cluster_text(run.cluster), plan::mesh_text(run.layout.mesh)),
-                 fmt::format("{}; {} micro-batch{} of {} x {} tokens in a step", plan::keeps_text(run.layout), run.micro_batches,
-                             run.micro_batches == 1 ? "" : "es", run.layout.micro_batch, run.seq_len)};
+                 fmt::format("{}; {} of {} x {} tokens in a step", plan::keeps_text(run.layout),
+                             telemetry::format_count(run.micro_batches, "micro-batch"), run.layout.micro_batch, run.seq_len)};
   if (!stages) lanes.lines.push_back("Arrows lead from a task to one that waits for it. A pale arrow cost no time.");
   return report::draw(lanes);
 }

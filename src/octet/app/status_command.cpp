@@ -46,8 +46,8 @@ std::string checkpoint_text(std::int64_t step, std::optional<double> age_s) {
 // "2 ranks, from memory, step 4,180; 14s lost": how the newest attempt began.
 std::string start_text(const std::vector<telemetry::Attempt>& attempts) {
   const telemetry::Attempt& last = attempts.back();
-  std::string text = fmt::format("{} rank{}", last.ranks, last.ranks == 1 ? "" : "s");
-  if (!last.nodes.empty()) text += fmt::format(" on {} host{}", last.nodes.size(), last.nodes.size() == 1 ? "" : "s");
+  std::string text = format_count(last.ranks, "rank");
+  if (!last.nodes.empty()) text += " on " + format_count(static_cast<std::int64_t>(last.nodes.size()), "host");
   if (!last.from.empty()) text += fmt::format(", from {}, step {}", last.from, format_count(last.from_step));
   const std::optional<double> lost_s = lost_before(attempts, attempts.size() - 1);
   return lost_s ? fmt::format("{}; {} lost", text, format_duration(*lost_s)) : text;

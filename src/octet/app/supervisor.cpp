@@ -11,6 +11,7 @@
 #include "octet/base/utc.h"
 #include "octet/comm/environment.h"
 #include "octet/comm/socket.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/version.h"
 
 namespace octet::app {
@@ -475,7 +476,7 @@ void Supervisor::say_recovered() {
   const std::int64_t again = ended_.empty() ? 0 : ended_.back().last_step - first.start_step;
   ranks_.say(fmt::format("attempt {} trains from step {}{}{}: its first step came {:.1f} s after the fault{}", attempt_,
                          first.start_step.load(), from.empty() ? "" : ", from ", from, seconds_since(*failed_at_) - since_step,
-                         again > 0 ? fmt::format(", and {} step{} done again", again, again == 1 ? " is" : "s are") : ""));
+                         again > 0 ? fmt::format(", and {} {} done again", telemetry::format_count(again, "step"), again == 1 ? "is" : "are") : ""));
   failed_at_.reset();
 }
 

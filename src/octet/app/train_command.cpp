@@ -133,9 +133,9 @@ int run_train(const TrainArgs& args) {
   trainer_options.until = args.until;
   train::Trainer trainer(trainer_options);
   print_memory(config, trainer.plan());
-  fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),
-             config.training.global_batch_size, config.training.seq_len, train::accumulation_of(config, mesh.data_coordinates()),
-             config.training.micro_batch_size);
+  fmt::print("{} of {} of {}: {} of {} to a step\n", telemetry::format_count(trainer.steps(), "step"),
+             telemetry::format_count(config.training.global_batch_size, "sequence"), telemetry::format_count(config.training.seq_len, "token"),
+             telemetry::format_count(train::accumulation_of(config, mesh.data_coordinates()), "micro-batch"), config.training.micro_batch_size);
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(config.run.output_dir, unknown);
   fmt::print("a checkpoint takes {}{} in {}\n", telemetry::format_bytes(trainer.checkpoint_bytes()),

@@ -10,6 +10,7 @@
 #include "octet/app/threads.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/verify.h"
 
 namespace octet::app {
@@ -43,7 +44,8 @@ void print_table(const char* title, std::vector<TensorDifference> differences) {
                    [](const TensorDifference& a, const TensorDifference& b) { return a.relative > b.relative; });
   const auto equal =
       std::count_if(differences.begin(), differences.end(), [](const TensorDifference& d) { return d.absolute == 0; });
-  fmt::print("{}: {} tensors, {} of them equal\n", title, differences.size(), equal);
+  fmt::print("{}: {}, {} of them equal\n", title,
+             telemetry::format_count(static_cast<std::int64_t>(differences.size()), "tensor"), equal);
   differences.resize(std::min({differences.size(), differences.size() - static_cast<std::size_t>(equal), kShown}));
   if (!differences.empty()) fmt::print("  {:>10} {:>10} {:>12} {:>12}\n", "max rel", "max abs", "norm A", "norm B");
   for (const TensorDifference& d : differences) {

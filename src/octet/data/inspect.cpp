@@ -192,14 +192,14 @@ std::string to_text(const CorpusReport& report, Marks marks) {
   if (report.info && report.info->chat) {
     const ChatInfo& chat = *report.info->chat;
     line("conversations", fmt::format("template {}, trained on: {}", printable(chat.form), printable(chat.train_on)));
-    line("cut", fmt::format("{} tokens", format_count(chat.cut_tokens)));
+    line("cut", format_count(chat.cut_tokens, "token"));
     line("left out", fmt::format("{} without an answer, {} whose answers were cut off, {} duplicates",
                                  format_count(chat.no_answer), format_count(chat.answer_cut), format_count(chat.duplicates)));
   }
   if (report.packing) {
     const PackingReport& packing = *report.packing;
-    line("packed", fmt::format("{} sequences of {} tokens, {:.1f}% full; documents longer than that, which are split: {}",
-                               format_count(packing.sequences), format_count(packing.seq_len), 100 * packing.fill,
+    line("packed", fmt::format("{} of {}, {:.1f}% full; documents longer than that, which are split: {}",
+                               format_count(packing.sequences, "sequence"), format_count(packing.seq_len, "token"), 100 * packing.fill,
                                format_count(packing.split_documents)));
   }
 
@@ -214,7 +214,7 @@ std::string to_text(const CorpusReport& report, Marks marks) {
                         format_count(bucket.documents), std::string(static_cast<std::size_t>(bar), '#'));
   }
   for (const DocumentSample& sample : report.samples) {
-    text += fmt::format("\n  document {} ({} tokens)\n    ", format_count(sample.document), format_count(sample.tokens));
+    text += fmt::format("\n  document {} ({})\n    ", format_count(sample.document), format_count(sample.tokens, "token"));
     if (!sample.stretches.empty()) {
       text += marked(sample, marks);
     } else {

@@ -185,7 +185,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   if (writer.resumed()) {
     journal = *earlier;
     progress.bytes_done = progress.bytes_before = journal.bytes_done;
-    log_info(concat("data prepare: continuing after ", format_count(writer.documents()), " documents of an interrupted run"));
+    log_info(concat("data prepare: continuing after ", format_count(writer.documents(), "document"), " of an interrupted run"));
   } else if (earlier) {
     log_warning(concat(options.output.string(), ": the part files of the interrupted run are damaged; starting over"));
   }
@@ -212,7 +212,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
       writer.keep();
     }
     const bool limited = stop.code == ExitCode::does_not_fit;
-    fail(stop.code, options.output.string(), ": ", stop.why, "; stopped after ", writer.documents(), " documents. ",
+    fail(stop.code, options.output.string(), ": ", stop.why, "; stopped after ", format_count(writer.documents(), "document"), ". ",
          !goes_on  ? "Nothing was written"
          : limited ? "The same command with a larger --max-output goes on from there"
                    : "Make room and run the same command: it goes on from there");
@@ -274,8 +274,9 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   demand(writer.documents() > 0 || !options.chat, ExitCode::data, names_of(options.inputs),
          ": no conversation to train on here: ", journal.no_answer, " without an answer of the assistant, ", journal.answer_cut,
          " whose answers --max-tokens cuts off");
-  demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs), ": no documents here: ", journal.files,
-         " text files, ", journal.empty_documents, " empty documents, ", journal.skipped_files, " files that are not UTF-8 text");
+  demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs), ": no documents here: ",
+         format_count(journal.files, "text file"), ", ", format_count(journal.empty_documents, "empty document"), ", ",
+         format_count(journal.skipped_files, "file"), " not in UTF-8");
   std::optional<ChatInfo> chat;
   if (options.chat) {
     chat = ChatInfo{.form = std::string(options.chat->form->name),
@@ -325,9 +326,9 @@ PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer
 std::string to_text(const PrepareSummary& summary) {
   const CorpusInfo& corpus = summary.corpus;
   std::string text = fmt::format(
-      "{} documents, {} tokens (tokenizer {}, vocabulary {}, {}) from {} files, {}, in {}\n", format_count(corpus.documents),
-      format_count(corpus.tokens), corpus.tokenizer.empty() ? "unknown" : corpus.tokenizer, format_count(corpus.vocab_size),
-      token_type_name(corpus.type), format_count(summary.files), format_bytes(static_cast<std::uint64_t>(summary.input_bytes)),
+      "{}, {} (tokenizer {}, vocabulary {}, {}) from {}, {}, in {}\n", format_count(corpus.documents, "document"),
+      format_count(corpus.tokens, "token"), corpus.tokenizer.empty() ? "unknown" : corpus.tokenizer, format_count(corpus.vocab_size),
+      token_type_name(corpus.type), format_count(summary.files, "file"), format_bytes(static_cast<std::uint64_t>(summary.input_bytes)),
       format_duration(summary.elapsed_s));
   if (corpus.loss) {
     text += fmt::format("{} tokens are trained on, {} are masked\n", format_count(corpus.loss->trained_tokens),
@@ -335,10 +336,10 @@ std::string to_text(const PrepareSummary& summary) {
   }
   if (corpus.chat) text += to_text(*corpus.chat);
   if (summary.skipped_files > 0)
-    text += fmt::format("skipped {} files that are not UTF-8 text\n", format_count(summary.skipped_files));
-  if (summary.empty_documents > 0) text += fmt::format("left out {} empty documents\n", format_count(summary.empty_documents));
+    text += fmt::format("skipped {} not in UTF-8\n", format_count(summary.skipped_files, "file"));
+  if (summary.empty_documents > 0) text += fmt::format("left out {}\n", format_count(summary.empty_documents, "empty document"));
   if (summary.duplicates > 0) {
-    text += fmt::format("{} documents are the same as an earlier one{}\n", format_count(summary.duplicates),
+    text += fmt::format("{} {} the same as an earlier one{}\n", format_count(summary.duplicates, "document"), summary.duplicates == 1 ? "is" : "are",
                         summary.duplicates_were == Duplicates::drop ? ": dropped" : "; --duplicates drop leaves them out");
   }
   return text;
@@ -361,9 +362,9 @@ void ConsoleProgress::operator()(const PrepareProgress& progress) {
       progress.bytes_total > 0 ? static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total) : 1;
   std::string line = "prepare";
   if (!progress.endless || progress.last) line += fmt::format(" {:3.0f}%", 100 * (progress.endless ? 1 : share));
-  line += fmt::format("  {}  {}/s  {} documents  {} tokens", format_bytes(static_cast<std::uint64_t>(progress.bytes_done)),
-                      format_bytes(static_cast<std::uint64_t>(rate)), format_count(progress.documents),
-                      format_count(progress.tokens));
+  line += fmt::format("  {}  {}/s  {}  {}", format_bytes(static_cast<std::uint64_t>(progress.bytes_done)),
+                      format_bytes(static_cast<std::uint64_t>(rate)), format_count(progress.documents, "document"),
+                      format_count(progress.tokens, "token"));
   if (!progress.last && progress.output_bytes > 0) {
     const std::int64_t expected =
         progress.endless ? 0 : expected_bytes(progress.output_bytes, progress.bytes_done, progress.bytes_total);

@@ -26,8 +26,8 @@ std::string facts_of(const std::vector<Shown>& shown) {
   std::vector<std::string> facts;
   if (info.parameters > 0) facts.push_back(telemetry::format_compact(static_cast<double>(info.parameters)) + " parameters");
   if (info.tokens_per_step > 0) {
-    facts.push_back(fmt::format("{} steps of {} tokens", telemetry::format_count(static_cast<std::int64_t>(last_step(shown))),
-                                telemetry::format_count(info.tokens_per_step)));
+    facts.push_back(fmt::format("{} of {}", telemetry::format_count(static_cast<std::int64_t>(last_step(shown)), "step"),
+                                telemetry::format_count(info.tokens_per_step, "token")));
   }
   if (!info.device_name.empty())
     facts.push_back(info.processes > 1 ? fmt::format("{} x {}", info.processes, info.device_name) : info.device_name);

@@ -9,6 +9,7 @@
 #include "octet/report/held_out.h"
 #include "octet/report/scaling.h"
 #include "octet/report/text_table.h"
+#include "octet/telemetry/format.h"
 #include "octet/telemetry/skipped_steps.h"
 
 namespace octet::report {
@@ -265,8 +266,8 @@ std::string length_sentences(const Comparison& comparison) {
   for (const Row& row : comparison.rows) {
     if (!row.has_other_length) continue;
     const Row& baseline = comparison.rows[*row.baseline];
-    text += fmt::format("{}{} has {} steps and {} has {}, so their losses are not compared.", text.empty() ? "" : " ", row.label,
-                        telemetry::format_count(row.summary.steps), baseline.label, telemetry::format_count(baseline.summary.steps));
+    text += fmt::format("{}{} has {} and {} has {}, so their losses are not compared.", text.empty() ? "" : " ", row.label,
+                        telemetry::format_count(row.summary.steps, "step"), baseline.label, telemetry::format_count(baseline.summary.steps));
   }
   return text;
 }

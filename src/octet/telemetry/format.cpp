@@ -40,6 +40,11 @@ std::string format_count(double count) {
   return digits == "-0" ? "0" : group_digits(digits);
 }
 
+std::string format_count(std::int64_t count, std::string_view noun) {
+  const char* const ending = count == 1 ? "" : noun.ends_with("ch") || noun.ends_with("s") ? "es" : "s";
+  return fmt::format("{} {}{}", format_count(count), noun, ending);
+}
+
 std::string format_compact(double count) {
   if (!std::isfinite(count)) return fmt::format("{}", count);
   return with_unit(count, std::array<Unit, 4>{{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "K"}}}, "");

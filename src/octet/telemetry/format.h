@@ -10,6 +10,8 @@ namespace octet::telemetry {
 
 std::string format_count(std::int64_t count);   // "17,012", "-1,000"
 std::string format_count(double count);         // rounded to a whole number; "nan" or "inf" if it is not finite
+// "1 micro-batch", "1,200 steps": a count with its noun, which is given in the singular and whose plural is regular.
+std::string format_count(std::int64_t count, std::string_view noun);
 std::string format_compact(double count);       // "1.02 M", "614 K", "8.03 B", "312"
 std::string format_bytes(std::uint64_t bytes);  // "61.2 GiB", "512 MiB", "17 B"
 std::string format_gib(double gib);             // a number of GiB as format_bytes writes it; "?" if it is negative or not finite

@@ -10,8 +10,8 @@ bool skipped_most(std::int64_t skipped, std::int64_t steps) { return skipped > s
 
 std::string text_of_skipped(std::int64_t skipped, std::int64_t steps) {
   const std::string which = steps == 1         ? "the only step"
-                            : skipped == steps ? fmt::format("all {} steps", format_count(steps))
-                                               : fmt::format("{} of {} steps", format_count(skipped), format_count(steps));
+                            : skipped == steps ? "all " + format_count(steps, "step")
+                                               : fmt::format("{} of {}", format_count(skipped), format_count(steps, "step"));
   return fmt::format("{} had a loss or gradient that is not finite and {} skipped", which, skipped == 1 ? "was" : "were");
 }
 

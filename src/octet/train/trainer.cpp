@@ -405,8 +405,8 @@ void Trainer::calibrate() {
   loader_->seek(position);
   loader_->take_wait_s();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {} sequences, forward and backward", taken.count(), step_ + 1,
-                       config_.training.global_batch_size));
+  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {}, forward and backward", taken.count(), step_ + 1,
+                       telemetry::format_count(config_.training.global_batch_size, "sequence")));
 }
 
 ExitCode Trainer::run() {
@@ -584,7 +584,7 @@ ExitCode Trainer::train_to_end() {
   engine_->close();
   world_.barrier("done");
   demand_remote();
-  if (recorder_->lost() > 0) log_warning(concat(recorder_->lost(), " records of metrics could not be written and are missing"));
+  if (recorder_->lost() > 0) log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));
   judge_skipped_steps();
   return ExitCode::done;
 }
