@@ -214,7 +214,7 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
       with_time.push_back(box);
     }
     EXPECT_EQ(lane_of.size(), 2u);
-    EXPECT_NE(lane_of["compute"], lane_of["params"]);
+    EXPECT_NE(lane_of["compute"], lane_of["communication"]);
     expect_no_overlap(with_time);
     EXPECT_EQ(svg.find("blocks 2 to 6") != std::string::npos, layers == "9");
   }

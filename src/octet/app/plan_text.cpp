@@ -217,7 +217,7 @@ std::string schedule_text(const PlannedRun& run) {
   }
   text += stages ? fmt::format("\nThe micro-batches as each rank of stage {} enqueues them (docs/walk.md):\n", run.shape.stage)
                  : "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
-  text += fmt::format("{:>5} {:>10} {:>10}  {:<8} task\n", "", "begin, ms", "end, ms", "stream");
+  text += fmt::format("{:>5} {:>10} {:>10}  {:<13} task\n", "", "begin, ms", "end, ms", "stream");
   text += parallel::text_of(run.shape, run.tasks);
   text += "\nThe end of the step:\n" + parallel::text_of(run.shape, run.update);
   return text;

@@ -108,8 +108,8 @@ std::string name_of(const StepShape& s, const Task& task) {
 }
 
 std::string_view name_of(StreamId stream) {
-  constexpr std::array<std::string_view, kStreams> kNames = {"compute",  "params", "pipeline", "pipeline", "pipeline",
-                                                             "pipeline", "fetch",  "offload",  "experts"};
+  constexpr std::array<std::string_view, kStreams> kNames = {"compute",  "communication", "pipeline", "pipeline", "pipeline",
+                                                             "pipeline", "fetch",         "offload",  "experts"};
   return kNames[static_cast<std::size_t>(stream)];
 }
 
@@ -160,7 +160,7 @@ std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks) {
     }
     if (!middle.empty()) continue;
     char line[64];
-    std::snprintf(line, sizeof line, "%5zu %10.3f %10.3f  %-8s ", i, 1e3 * tasks[i].begin, 1e3 * tasks[i].end,
+    std::snprintf(line, sizeof line, "%5zu %10.3f %10.3f  %-13s ", i, 1e3 * tasks[i].begin, 1e3 * tasks[i].end,
                   name_of(task.stream).data());
     const std::string waits = waits_of(s, tasks, i);
     text += line + name_of(s, task) + (waits.empty() ? "" : "  waits for " + waits) + "\n";
