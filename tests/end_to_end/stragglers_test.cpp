@@ -55,7 +55,7 @@ TEST_F(Stragglers, ASlowRankIsNamedUntilItHasRecovered) {
   process.send(SIGTERM);
   const ProgramResult result = end.get();
   EXPECT_EQ(result.code, 75) << result.err;
-  EXPECT_TRUE(says(result.err, " % slower than the median since step ")) << result.err;
+  EXPECT_TRUE(says(result.err, "% slower than the median since step ")) << result.err;
   EXPECT_TRUE(says(result.err, "is as fast as the others again since step ")) << result.err;
   ASSERT_EQ(run_.run("report out").code, 0);
   EXPECT_TRUE(says(read_file(run_ / "out/report.html"), "<h2>Stragglers</h2>"));

@@ -121,7 +121,7 @@ TEST(StragglerRecord, SaysWhatTheGpusSay) {
                                         {.clock_mhz = 1215, .power_w = 409.6, .temperature_c = 88, .slowed_by = "heat"}};
   const StragglerRecord record = record_of(4240, 2, "rank 2 (node1 GPU 5)", slow_state(), gpus);
   EXPECT_EQ(sentence_of(record),
-            "rank 2 (node1 GPU 5) computes 18 % slower than the median since step 4,200: 1,215 MHz, others 1,740; 410 W, others "
+            "rank 2 (node1 GPU 5) computes 18% slower than the median since step 4,200: 1,215 MHz, others 1,740; 410 W, others "
             "690; 88 °C, others 61; its clock is held down by heat");
   EXPECT_NEAR(record.own_s, 1, 1e-12);
   EXPECT_NEAR(record.median_s, 0.82, 1e-12);
@@ -130,10 +130,10 @@ TEST(StragglerRecord, SaysWhatTheGpusSay) {
 
 TEST(StragglerRecord, IsShortWithoutNvml) {
   EXPECT_EQ(sentence_of(record_of(4240, 2, "rank 2 (node1)", slow_state(), {})),
-            "rank 2 (node1) computes 18 % slower than the median since step 4,200");
+            "rank 2 (node1) computes 18% slower than the median since step 4,200");
   const std::vector<GpuFigures> silent(3);
   EXPECT_EQ(sentence_of(record_of(4240, 2, "rank 2 (node1)", slow_state(), silent)),
-            "rank 2 (node1) computes 18 % slower than the median since step 4,200");
+            "rank 2 (node1) computes 18% slower than the median since step 4,200");
   StragglerWatch watch(0.85, {0, 0});
   changes(watch, times(5, {1, 2}) + times(5, {1, 1}));
   const StragglerRecord record = record_of(100, 1, "rank 1 (node1)", watch.of(1), {});

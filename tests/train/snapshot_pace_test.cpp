@@ -25,7 +25,7 @@ TEST(SnapshotPace, AutoCostsOnePercent) {
   SnapshotPace pace = *SnapshotPace::parse("auto");
   EXPECT_FALSE(pace.due(41));
   EXPECT_TRUE(pace.due(42)) << "the second step of a process that goes on from step 40";
-  pace.took(42, 0.5, 2);  // 0.5 s are 1 % of 25 steps
+  pace.took(42, 0.5, 2);  // 0.5 s are 1% of 25 steps
   EXPECT_FALSE(pace.due(66));
   EXPECT_TRUE(pace.due(67));
   EXPECT_TRUE(pace.due(69)) << "still due if the one before was not finished";

@@ -55,7 +55,7 @@ void Supervisor::exclude_straggler(int ranks) {
   if (!save_to_exclude_.has_come(has_spare && slow >= 0, ranks_.pages().page(0))) return;
   const telemetry::RankPage& page = ranks_.pages().page(slow);
   const int node = node_of(slow);
-  const std::string what = fmt::format("rank {} computes {:.0f} % slower than the median since step {}", slow,
+  const std::string what = fmt::format("rank {} computes {:.0f}% slower than the median since step {}", slow,
                                        100 * page.slower.load(), telemetry::format_count(page.slow_since.load()));
   without_straggler_ = concat("restarts without ", name_of(node), ", because ", what);
   ranks_.say(concat(name_of(node), " is slow: ", what, "; saves, and a spare takes its place"));

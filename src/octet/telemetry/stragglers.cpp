@@ -108,7 +108,7 @@ StragglerRecord record_of(std::int64_t step, int rank, const std::string& name, 
 std::string sentence_of(const StragglerRecord& record) {
   if (!record.is_slow())
     return fmt::format("{} is as fast as the others again since step {}", record.name, format_count(record.since_step));
-  std::string text = fmt::format("{} computes {:.0f} % slower than the median since step {}", record.name, record.slower_pct,
+  std::string text = fmt::format("{} computes {:.0f}% slower than the median since step {}", record.name, record.slower_pct,
                                  format_count(record.since_step));
   std::string facts;
   const auto add = [&](const std::string& fact) { facts += (facts.empty() ? ": " : "; ") + fact; };

@@ -78,7 +78,7 @@ struct StragglerRecord {
 // A record of what a rank has become. `gpus` are those of all ranks; empty: nobody knows.
 StragglerRecord record_of(std::int64_t step, int rank, const std::string& name, const StragglerWatch::State& state,
                           std::span<const GpuFigures> gpus);
-// "rank 13 (node1 GPU 5) computes 18 % slower than the median since step 4,200: 1,215 MHz, others 1,755; ..."; or "rank 13
+// "rank 13 (node1 GPU 5) computes 18% slower than the median since step 4,200: 1,215 MHz, others 1,755; ..."; or "rank 13
 // (node1 GPU 5) is as fast as the others again since step 5,100".
 std::string sentence_of(const StragglerRecord& record);
 // The stragglers that were found since `started` (UTC) and have not recovered, in the order of their ranks. `records` are in the

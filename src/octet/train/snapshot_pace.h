@@ -17,7 +17,7 @@ class SnapshotPace {
   // Whether a snapshot is due after `step`. With "auto", the first one of a process is due after its second step.
   bool due(std::int64_t step);
   // The snapshot after `step` has cost training `cost_s` seconds, of which a step takes `step_s`. With "auto", snapshots are then
-  // so far apart that they cost 1 % of the time.
+  // so far apart that they cost 1% of the time.
   void took(std::int64_t step, double cost_s, double step_s);
 
  private:

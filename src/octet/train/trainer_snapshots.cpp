@@ -31,7 +31,7 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
   const std::string what = concat(count, " snapshots of ", telemetry::format_bytes(bytes));
   const char* const how = "; --checkpoint.memory_every=0 takes none";
   demand(!memory.total_bytes || needed <= kMostOfMemory * static_cast<double>(*memory.total_bytes), ExitCode::does_not_fit, what,
-         " are more than 40 % of this host's ", telemetry::format_bytes(memory.total_bytes.value_or(0)), " of memory", how);
+         " are more than 40% of this host's ", telemetry::format_bytes(memory.total_bytes.value_or(0)), " of memory", how);
   // What an earlier attempt has taken is there for this one. A host drops replicas that belong on another host now.
   const double taken = static_cast<double>(checkpoint::bytes_taken(slots)) +
                        std::min(static_cast<double>(bytes_of_replicas), static_cast<double>(bytes) * static_cast<double>(replicas));
