@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "octet/app/bench.h"
@@ -23,6 +24,7 @@
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/log.h"
+#include "octet/base/median.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/snapshots.h"
 #include "octet/checkpoint/writer.h"
@@ -74,12 +76,10 @@ struct SaveTimes {
   double whole = 0;  // the call that begins a snapshot, and that step
 };
 
-// The time that half of the saves stay below.
-double median(const std::vector<SaveTimes>& times, double SaveTimes::*part) {
+double median_of(const std::vector<SaveTimes>& times, double SaveTimes::*part) {
   std::vector<double> values;
   for (const SaveTimes& t : times) values.push_back(t.*part);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  return median(std::move(values));
 }
 
 // The run's engine, with random tokens and a writer.
@@ -235,9 +235,9 @@ int run_bench_checkpoint(const BenchArgs& args) {
   if (!world.is_first()) return 0;
 
   const auto bytes = static_cast<double>(run.bytes());
-  const double step = median(alone, &SaveTimes::step), step_beside = median(beside, &SaveTimes::step);
-  const double still = median(beside, &SaveTimes::still), still_before = median(standing, &SaveTimes::still);
-  const double copy = median(standing, &SaveTimes::copy), write = median(standing, &SaveTimes::write);
+  const double step = median_of(alone, &SaveTimes::step), step_beside = median_of(beside, &SaveTimes::step);
+  const double still = median_of(beside, &SaveTimes::still), still_before = median_of(standing, &SaveTimes::still);
+  const double copy = median_of(standing, &SaveTimes::copy), write = median_of(standing, &SaveTimes::write);
   fmt::print("{} on {}{}: {}{} in a checkpoint, medians of {} saves\n", config.run.name, name_of(world.device().kind()),
              world.size() == 1 ? "" : fmt::format(" x {}", world.size()),
              telemetry::format_bytes(static_cast<std::uint64_t>(bytes)), world.size() == 1 ? "" : " of the first rank",
@@ -255,9 +255,9 @@ int run_bench_checkpoint(const BenchArgs& args) {
   line("write to the disk, nothing beside it", write, rate(write));
 
   // A snapshot costs what training waits, and what the step loses to the copy beside it.
-  const double snapshot = std::max(0.0, median(snapshots, &SaveTimes::whole) - step),
-               waits = median(snapshots, &SaveTimes::still);
-  const double taken = median(snapshots, &SaveTimes::copy);
+  const double snapshot = std::max(0.0, median_of(snapshots, &SaveTimes::whole) - step),
+               waits = median_of(snapshots, &SaveTimes::still);
+  const double taken = median_of(snapshots, &SaveTimes::copy);
   const auto bytes_held = static_cast<double>(run.bytes_of_snapshot());
   const auto share = [&](double steps) { return 100 * snapshot / (steps * step + snapshot); };
   fmt::print("{} in a snapshot in memory, medians of {}\n", telemetry::format_bytes(static_cast<std::uint64_t>(bytes_held)),

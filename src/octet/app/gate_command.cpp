@@ -8,6 +8,7 @@
 #include "octet/app/gate.h"
 #include "octet/app/gpu_facts.h"
 #include "octet/base/clock.h"
+#include "octet/base/median.h"
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
 #include "octet/device/cuda/cuda_device.h"

@@ -4,6 +4,7 @@
 
 #include "octet/app/gate.h"
 #include "octet/app/gpu_facts.h"
+#include "octet/base/median.h"
 
 namespace octet::app {
 namespace {

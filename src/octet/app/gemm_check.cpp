@@ -144,11 +144,4 @@ GemmCheck check_gemm(DeviceKind kind, int index, const GemmLoad& load) {
   return result;
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace octet::app

@@ -26,6 +26,4 @@ struct GemmCheck {
 // throws is told in `wrong`.
 GemmCheck check_gemm(DeviceKind kind, int index, const GemmLoad& load);
 
-double median(std::vector<double> values);  // 0 without values
-
 }  // namespace octet::app

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "octet/base/json.h"
+#include "octet/base/median.h"
 #include "octet/report/held_out.h"
 #include "octet/report/scaling.h"
 #include "octet/report/text_table.h"
@@ -16,13 +17,6 @@ namespace octet::report {
 namespace {
 using telemetry::kUnknown;
 using telemetry::StepMetrics;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return kUnknown;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-}
 
 double mean(const std::vector<double>& values) {
   double sum = 0;

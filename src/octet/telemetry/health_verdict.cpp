@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <string_view>
 
+#include "octet/base/median.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/format.h"
 
@@ -23,22 +23,15 @@ class Values {
   std::size_t count() const { return values_.size(); }
   // The median of all, or of the first or last of them; the lower middle value if their number is even, and NaN if there are
   // none.
-  double median() const { return median_of(values_); }
+  double median() const { return lower_median(values_); }
   double median_of_first(std::size_t n) const {
-    return median_of({values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(n)});
+    return lower_median({values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(n)});
   }
   double median_of_last(std::size_t n) const {
-    return median_of({values_.end() - static_cast<std::ptrdiff_t>(n), values_.end()});
+    return lower_median({values_.end() - static_cast<std::ptrdiff_t>(n), values_.end()});
   }
 
  private:
-  static double median_of(std::vector<double> values) {
-    if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  }
-
   std::vector<double> values_;  // in the order of the samples
 };
 

@@ -6,19 +6,13 @@
 #include <cmath>
 #include <map>
 
+#include "octet/base/median.h"
 #include "octet/base/require.h"
 #include "octet/base/utc.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::telemetry {
 namespace {
-
-// The middle number; of an even number of them the smaller one of the two.
-double lower_median(std::vector<double> numbers) {
-  const auto middle = numbers.begin() + (std::ssize(numbers) - 1) / 2;
-  std::nth_element(numbers.begin(), middle, numbers.end());
-  return *middle;
-}
 
 using Figure = std::optional<double> GpuFigures::*;
 
