@@ -46,5 +46,17 @@ TEST(BenchCheckpoint, MeasuresTheFirstOfSeveralRanks) {
 
 TEST(BenchCheckpoint, NeedsARun) { EXPECT_TRUE(refused(run_program("bench checkpoint"), 2, "RUN.toml")); }
 
+// Numbers replace earlier numbers only, and nothing is measured in vain.
+TEST(BenchJson, ReplacesNoOtherFile) {
+  const TinyRun run;
+  const std::string toml = read_file(run / "run.toml");
+  EXPECT_TRUE(refused(run.run("bench gemm --json run.toml"), 2, "run.toml", "not valid JSON", "Give another name, or remove it first"));
+  EXPECT_EQ(read_file(run / "run.toml"), toml);
+  std::filesystem::create_directory(run / "folder");
+  const ProgramResult folder = run.run("bench gemm --json folder");
+  EXPECT_TRUE(refused(folder, 2, "folder", "not a regular file but a folder"));
+  EXPECT_EQ(folder.out, "") << "nothing was measured";
+}
+
 }  // namespace
 }  // namespace octet::testing

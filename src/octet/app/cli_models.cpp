@@ -1,6 +1,25 @@
 #include "octet/app/octet.h"
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/json.h"
+#include "octet/base/require.h"
 
 namespace octet::app {
+namespace {
+
+// Why a measurement may not write its numbers to this path, or "". A file that is not JSON is not one of earlier numbers. The parser
+// asks before the measurement, which may take minutes.
+std::string why_not_replaced(const std::string& path) {
+  try {
+    if (!path_exists(path)) return "";
+    parse_json(read_file(file_to_replace(path)), path);
+  } catch (const Error& error) {
+    return concat(error.what(), ". Give another name, or remove it first");
+  }
+  return "";
+}
+
+}  // namespace
 
 void Octet::add_models() {
   CLI::App& generate = add(root_,
@@ -188,7 +207,7 @@ void Octet::add_bench() {
                                 .summary = "Measures the speed of Octet's parts beside what this machine could do.",
                                 .example = "octet bench gemm --json gemm.json"});
   const auto json = [this](CLI::App& command, std::filesystem::path& file) {
-    option(command, {.name = "--json", .help = "File to write the numbers to.", .value = "FILE"}, file);
+    option(command, {.name = "--json", .help = "File to write the numbers to.", .value = "FILE"}, file)->check(why_not_replaced);
   };
   const auto add_kind = [&](const char* name, const char* summary, int (*run)(const BenchArgs&)) -> CLI::App& {
     CLI::App& kind =
