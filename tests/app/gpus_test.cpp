@@ -28,15 +28,15 @@ TEST(Gpus, AreANumberAnXAndAName) {
 }
 
 TEST(Gpus, NonsenseIsRefusedInASentence) {
-  EXPECT_EQ(refusal("8xA100"), "plan: --gpus 8xA100: unknown GPU A100; known are H100, H200 (did you mean H100?)");
-  EXPECT_EQ(refusal("8xTPU"), "plan: --gpus 8xTPU: unknown GPU TPU; known are H100, H200");
+  EXPECT_EQ(refusal("8xA100"), "--gpus 8xA100: unknown GPU A100; known are H100, H200 (did you mean H100?)");
+  EXPECT_EQ(refusal("8xTPU"), "--gpus 8xTPU: unknown GPU TPU; known are H100, H200");
   for (const char* text : {"", "8", "H100", "xH100", "8H100", "-8xH100x", "8 xH100", "1.5xH100", "99999999999xH100"}) {
     EXPECT_NE(refusal(text).find("must be"), std::string::npos) << text << ": " << refusal(text);
   }
-  EXPECT_EQ(refusal("eightxH100"), "plan: --gpus eightxH100: must be a number, an x and a GPU, as in 8xH100");
-  EXPECT_EQ(refusal("0xH100"), "plan: --gpus 0xH100: must be between 1 and 65536 GPUs");
-  EXPECT_EQ(refusal("16xH100", 3), "plan: --gpus 16xH100: --nodes 3: must divide the 16 GPUs");
-  EXPECT_EQ(refusal("12xH100"), "plan: --gpus 12xH100: not whole nodes of 8 GPUs; say how many with --nodes");
+  EXPECT_EQ(refusal("eightxH100"), "--gpus eightxH100: must be a number, an x and a GPU, as in 8xH100");
+  EXPECT_EQ(refusal("0xH100"), "--gpus 0xH100: must be between 1 and 65536 GPUs");
+  EXPECT_EQ(refusal("16xH100", 3), "--gpus 16xH100: --nodes 3: must divide the 16 GPUs");
+  EXPECT_EQ(refusal("12xH100"), "--gpus 12xH100: not whole nodes of 8 GPUs; say how many with --nodes");
 }
 
 }  // namespace

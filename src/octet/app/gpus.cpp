@@ -33,7 +33,7 @@ std::vector<plan::Gpu> known_gpus() {
 }  // namespace
 
 plan::Cluster parse_cluster(const std::string& text, int nodes) {
-  const auto refuse = [&](const auto&... why) { fail(ExitCode::config, "plan: --gpus ", text, ": ", why...); };
+  const auto refuse = [&](const auto&... why) { fail(ExitCode::config, "--gpus ", text, ": ", why...); };
   const std::size_t cross = text.find('x');
   plan::Cluster cluster;
   const char* const begin = text.data();
