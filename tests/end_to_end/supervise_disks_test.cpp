@@ -1,4 +1,7 @@
 // `octet launch --supervise` and disks that hang, are full or cannot be read.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <fstream>
 #include <optional>
@@ -110,6 +113,38 @@ TEST_F(Supervise, AFullDiskDoesNotEndARunThatIsInMemory) {
   EXPECT_TRUE(says(result.err, "are free. Make room; the run goes on meanwhile")) << result.err;
   EXPECT_TRUE(says(result.err, "octet launch: attempt 2 trains from step 1")) << result.err;
   EXPECT_TRUE(says(result.err, ", from memory: its first step came ")) << result.err;
+}
+
+// A disk that stays full ends the run. The record of the last attempt gets onto it all the same.
+TEST_F(Supervise, ADiskThatStaysFullIsTheRecordedEnd) {
+  write_text(run_ / "on_a_small_disk.sh", "mkdir small && mount -t tmpfs -o size=3m tmpfs small || exit 99\nexec \"$@\"\n");
+  Process process(concat("launch -n 1 --supervise --restarts=1 -- train run.toml --metrics.tensorboard=false --run.output_dir=small/out ",
+                         "--checkpoint.interval=0 --checkpoint.memory_every=0 --checkpoint.retry_s=1 --training.steps=100000 "
+                         "--lr_scheduler.decay=constant"),
+                  run_.path(), "exec unshare -m sh on_a_small_disk.sh");
+  if (!process.read_to_step(3)) {
+    ASSERT_EQ(process.wait().code, 99);
+    GTEST_SKIP() << "no permission to mount a small disk";
+  }
+  const std::filesystem::path small = concat("/proc/", process.pid(), "/root", (run_ / "small").string());
+  const int alive = ::open(small.c_str(), O_PATH | O_DIRECTORY);  // the disk goes with the last process that knows it
+  for (std::ofstream file(small / "ballast"); file << std::string(4096, 'x') << std::flush;) {
+  }
+  const pid_t rank = run_.pid_of_rank(0);
+  ASSERT_GT(rank, 1);
+  ::kill(rank, SIGKILL);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 1) << result.err;
+  const std::string disk = concat("/proc/", ::getpid(), "/fd/", alive, "/out");
+  EXPECT_EQ(run_.run("status --code " + disk).code, 1) << run_.run("status " + disk).out;
+  const Json attempts = json_of(run_.run("status --json " + disk).out)["attempts"];
+  ASSERT_EQ(attempts.size(), 2u) << result.err;
+  const std::string what = attempts[1]["what"];
+  EXPECT_TRUE(says(what, "rank 0 ended with code 1: small/out"));
+  EXPECT_TRUE(says(what, "No space left on device"));
+  EXPECT_TRUE(says(what, "make room, and give the same command again"));
+  EXPECT_FALSE(std::filesystem::exists(disk + "/attempts/.room"));
+  ::close(alive);
 }
 
 // Reading was tried again for checkpoint.retry_s when a rank ends with 76.

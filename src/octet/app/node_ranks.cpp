@@ -13,6 +13,11 @@
 #include "octet/telemetry/format.h"
 
 namespace octet::app {
+namespace {
+
+constexpr std::string_view kError = "octet: ";  // begins the line with which main() says why a command failed
+
+}  // namespace
 
 NodeRanks::NodeRanks(NodeRanksOptions options)
     : options_(std::move(options)), logs_(options_.run_folder), pages_(options_.most_ranks) {}
@@ -25,6 +30,7 @@ void NodeRanks::say(std::string_view sentence) {
 void NodeRanks::start(const Order& order) {
   order_ = order;
   what_.clear();
+  errors_.clear();
   told_failure_ = told_end_ = writes_stacks_ = false;
   memory_kills_ = memory_kills();
   pages_.clear();
@@ -89,10 +95,15 @@ void NodeRanks::start_ranks() {
     if (options_.replicas) group.environment[i].push_back(replicas.variable());
   }
   group.grace_s = options_.grace_s;
-  group.output = [this](int rank, StandardStream stream, std::string_view line) {
-    if (writes_stacks_ && is_stack_line(line)) return logs_.line(rank, readable_stack_line(line));
-    options_.output(rank, stream, line);
-    logs_.line(rank, line);
+  group.output = [this](int rank, StandardStream stream, std::string_view whole) {
+    if (writes_stacks_ && is_stack_line(whole)) return logs_.line(rank, readable_stack_line(whole));
+    std::string_view line = whole;
+    if (stream == StandardStream::err && line.starts_with(kError)) {
+      line.remove_suffix(line.back() == '\n' ? 1 : 0);
+      errors_[rank] = line.substr(kError.size());
+    }
+    options_.output(rank, stream, whole);
+    logs_.line(rank, whole);
   };
   group.note = [this](std::string_view sentence) {
     what_ = sentence;
@@ -153,6 +164,11 @@ std::vector<int> NodeRanks::unreachable() const {
   return ranks;
 }
 
+std::string NodeRanks::what() const {
+  const auto error = errors_.find(group_->noted_rank());
+  return error == errors_.end() ? what_ : concat(what_, ": ", error->second);
+}
+
 std::optional<NodeEnd> NodeRanks::news() {
   if (gate_end_) return std::exchange(gate_end_, std::nullopt);
   if (!group_ || told_end_) return std::nullopt;
@@ -161,13 +177,13 @@ std::optional<NodeEnd> NodeRanks::news() {
     if (told_failure_ || !group_->failed_at()) return std::nullopt;
     told_failure_ = true;
     end.code = group_->code();
-    end.what = what_;
+    end.what = what();
     end.cause = cause();
     end.unreachable = unreachable();
     return end;
   }
   end.code = group_->conclude();
-  end.what = what_;
+  end.what = what();
   end.cause = cause();
   end.unreachable = unreachable();
   end.asked = group_->asked_to_end();

@@ -249,7 +249,8 @@ void ProcessGroup::judge(const End& end) {
 
 void ProcessGroup::note(const End& end) {
   noted_ = true;
-  options_.note(concat(describe_end(static_cast<std::size_t>(options_.first_rank) + end.rank, end.status, end.code),
+  noted_rank_ = options_.first_rank + static_cast<int>(end.rank);
+  options_.note(concat(describe_end(static_cast<std::size_t>(noted_rank_), end.status, end.code),
                        code_ == kPreempted ? " after others were asked to stop (code 75)" : ""));
 }
 

@@ -58,6 +58,8 @@ class ProcessGroup {
   void turn(int also, double at_most_s);
   int conclude();
   int code() const { return code_; }  // so far
+  // The number of the rank that the last note was about; -1: there was none.
+  int noted_rank() const { return noted_rank_; }
   // The process of the i-th rank here; -1: it does not run.
   pid_t pid(int i) const { return ranks_[static_cast<std::size_t>(i)].pid; }
   // Ends the ranks because of what happened on another host: SIGTERM now, SIGKILL after the grace. How they end is no failure of
@@ -105,6 +107,7 @@ class ProcessGroup {
   int code_ = 0;                    // of the failure
   std::optional<End> misses_peer_;  // the first end, if it was for want of a peer
   bool noted_ = false;              // the sentence about the failure has been said
+  int noted_rank_ = -1;
 };
 
 }  // namespace octet::app

@@ -172,6 +172,7 @@ std::optional<int> Supervisor::coordinate() {
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
+  record([&] { attempts_.keep_room(); });
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
   for (bool initial = first;; initial = false) {
     switch (gather(initial)) {
@@ -198,6 +199,7 @@ std::optional<int> Supervisor::coordinate() {
     judge(attempt, decision, budget);
     if (metrics_) metrics_->end(attempt);
     if (has_file) unwritten_.push_back(attempt);
+    if (!decision.restarts) free_room();
     write_ended();
     ended_.push_back(attempt);
     if (attempt.code != 0)
@@ -513,6 +515,10 @@ bool Supervisor::record(const std::function<void()>& write) {
     if (std::exchange(trouble_, error.what()) != error.what()) ranks_.say(concat(error.what(), "; the run goes on"));
     return false;
   }
+}
+
+void Supervisor::free_room() {
+  record([&] { attempts_.free_room(); });
 }
 
 void Supervisor::write_ended() {

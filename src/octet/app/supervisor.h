@@ -137,6 +137,8 @@ class Supervisor {
   bool end_orphan();
   // Writes down how attempts have ended. What does not get onto a full disk is written later.
   void write_ended();
+  // Gives back the room that the last record of the run needs on a full disk.
+  void free_room();
   // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says
   // the same trouble once.
   bool record(const std::function<void()>& write);

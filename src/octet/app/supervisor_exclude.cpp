@@ -66,6 +66,8 @@ void Supervisor::exclude_straggler(int ranks) {
 }
 
 int Supervisor::end_between_attempts(bool has_file, ExitCode code, const std::string& next) {
+  free_room();
+  write_ended();
   if (!ended_.empty() && has_file) {
     ended_.back().next = next;
     // A request to end says nothing about how the attempt went; kAskedToEnd says enough.

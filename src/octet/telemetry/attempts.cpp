@@ -21,6 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRoom = ".room";
+constexpr std::size_t kRoomBytes = 64 << 10;  // of several attempts, on any file system
+
 Json to_json(const Attempt& a) {
   Json json = {{"attempt", a.number},
                {"ranks", a.ranks},
@@ -115,6 +118,13 @@ bool Attempts::begin_as(const Attempt& attempt) const {
 }
 
 void Attempts::write(const Attempt& attempt) const { write_file_atomically(path_of(attempt.number), json_text_of(attempt)); }
+
+void Attempts::keep_room() const {
+  make_folders(folder_);
+  if (!path_exists(folder_ / kRoom)) write_file_atomically(folder_ / kRoom, std::string(kRoomBytes, ' '));
+}
+
+void Attempts::free_room() const { remove_tree(folder_ / kRoom); }
 
 std::vector<Attempt> Attempts::read() const {
   std::vector<Attempt> result;

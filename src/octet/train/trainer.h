@@ -181,6 +181,8 @@ class Trainer {
   // On the first rank, a clause for the message about a failed save: what a checkpoint takes, what is free, and how old the
   // newest one is. Call it while the writer is idle.
   std::string room_for_saves() const;
+  // On the first rank, a clause that says what to do after the run has ended because of failed saves.
+  std::string how_to_mend() const;
   std::string how_to_go_on() const;
 
   TrainerOptions options_;

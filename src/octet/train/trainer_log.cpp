@@ -158,6 +158,11 @@ void Trainer::record_checkpoint(std::int64_t step) {
   }
 }
 
+std::string Trainer::how_to_mend() const {
+  if (!world_.is_first()) return "";
+  return concat("; make room or mend the disk", info_.checkpoint_step > 0 ? how_to_go_on() : "");
+}
+
 std::string Trainer::room_for_saves() const {
   if (!world_.is_first()) return "";
   std::error_code unknown;
