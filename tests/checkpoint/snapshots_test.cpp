@@ -7,6 +7,7 @@
 
 #include "checkpoint/snapshot_ranks.h"
 #include "support/errors.h"
+#include "support/folder.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -170,6 +171,38 @@ TEST_F(SnapshotsTest, FailuresOfOneRankKeepTheNewestOfAll) {
   EXPECT_EQ(newest(), 5);
   run_failing({6, 7, 8, 9, 10}, {6, 7, 10}, 5);
   EXPECT_EQ(newest(), 9);
+}
+
+// The disk of one rank fails from the third snapshot on. The others must not push out the last copy that all have.
+TEST_F(SnapshotsTest, CopiesOnDisksKeepTheNewestOfAll) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  LosableStore store;
+  const auto open = [&](const SnapshotMemory& memory, int rank, std::function<void()> may_publish) {
+    return Snapshots({.slots = slots_of(memory, rank),
+                      .rank = rank,
+                      .size = kSnapshotRanks,
+                      .local = std::make_unique<LocalSnapshots>(folder / concat("disk", rank), folder / "run",
+                                                                ranks_of(store, rank, kSnapshotRanks), DiskFault::refuse),
+                      .may_publish = std::move(may_publish)});
+  };
+  int taken = 0;
+  save_together({1, 2, 3, 4, 5}, {}, "a", 0, [&](int rank, const std::function<void()>&) {
+    return open(memory_, rank, [&, rank] {
+      if (rank == 1 && ++taken == 3) std::filesystem::rename(folder / "disk1", folder / "away");
+    });
+  });
+  EXPECT_EQ(taken, 5);
+  EXPECT_EQ(newest(), 5) << "in memory";
+  std::filesystem::rename(folder / "away", folder / "disk1");
+  const SnapshotMemory after_a_reboot(kSnapshotRanks);
+  run_ranks(kSnapshotRanks, [&](int rank) {
+    const auto reader = open(after_a_reboot, rank, {}).newest(
+        ranks_of(store, rank, kSnapshotRanks), "a", [](std::int64_t, const Json&) { return true; }, [](std::string_view) {});
+    ASSERT_TRUE(reader) << "rank " << rank;
+    EXPECT_EQ(reader->step(), 2);
+    expect_loads(*reader, rank);
+  });
 }
 
 TEST_F(SnapshotsTest, AReasonIsToldOnce) {

@@ -119,8 +119,8 @@ std::vector<Manifest> LocalSnapshots::find(const std::string& timeline,
   return found;
 }
 
-void LocalSnapshots::keep(std::span<const std::byte> data, Manifest manifest) {
-  const auto copy = static_cast<std::size_t>(std::min_element(steps_.begin(), steps_.end()) - steps_.begin());
+void LocalSnapshots::keep(std::span<const std::byte> data, Manifest manifest, std::int64_t stays) {
+  const std::size_t copy = slot_to_fill(steps_, stays);
   const std::filesystem::path list = file(copy, "json"), path = file(copy, "safetensors");
   steps_[copy] = -1;
   remove_tree(list);

@@ -36,9 +36,10 @@ class LocalSnapshots {
   // cannot be read, which other ranks do not know.
   std::vector<Manifest> find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning) const;
 
-  // Writes a snapshot, `data` of a safetensors file, in the place of the older copy. The manifest's slices may name any file.
+  // Writes a snapshot, `data` of a safetensors file, in the place of the older copy, but never of that of step `stays`. The
+  // manifest's slices may name any file.
   // When it returns, the copy survives a loss of power. Throws Error{internal}.
-  void keep(std::span<const std::byte> data, Manifest manifest);
+  void keep(std::span<const std::byte> data, Manifest manifest, std::int64_t stays);
   // Deletes this rank's copies of other timelines and of steps after `step`. Throws Error{internal}.
   void go_on(const std::string& timeline, std::int64_t step);
 

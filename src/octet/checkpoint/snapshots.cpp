@@ -241,17 +241,21 @@ Snapshots::Failure Snapshots::copy_elsewhere(std::span<const std::byte> data, co
     try {
       body();
     } catch (const std::exception& error) {
-      failure = {concat("the snapshot of step ", manifest.step, " ", lacks), error.what()};
+      if (failure.reason.empty()) {
+        failure = {concat("the snapshot of step ", manifest.step, " ", lacks), error.what()};
+      } else {
+        failure.reason += concat("; it ", lacks, " either: ", error.what());
+      }
     }
   };
   if (options_.replicas && options_.replicas->keeps()) {
     copy("has no replica", [&] { options_.replicas->keep(data, manifest, common_); });
   }
-  failed_ = !failure.reason.empty();
   took_s_ = seconds_since(start);
   if (options_.local) {
-    copy("has no copy in checkpoint.local_dir", [&] { options_.local->keep(data, manifest); });
+    copy("has no copy in checkpoint.local_dir", [&] { options_.local->keep(data, manifest, common_); });
   }
+  failed_ = !failure.reason.empty();
   return failure;
 }
 

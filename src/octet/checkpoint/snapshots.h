@@ -38,7 +38,8 @@ struct SnapshotsOptions {
 
 // All ranks take snapshots after the same steps, and only when no rank is busy with the one before. If a rank has failed() to take
 // that one, all ranks give it up, and the next one overwrites it. Otherwise all ranks have that one, and the next one overwrites an
-// older one. So there is always a step of which every rank has a snapshot. The same holds for replicas.
+// older one. So there is always a step of which every rank has a snapshot. The same holds for replicas and for
+// copies on local disks.
 class Snapshots {
  public:
   explicit Snapshots(SnapshotsOptions options);
@@ -68,7 +69,7 @@ class Snapshots {
   void wait_for_copy();
   // Whether a snapshot is being taken or prepared.
   bool busy() const;
-  // Whether the last snapshot, or its replica, is missing on this rank. Its copy on the local disk does not count.
+  // Whether the last snapshot, its replica or its copy on the local disk is missing on this rank.
   bool failed() const { return !busy() && failed_; }
   // The next snapshot overwrites the last one, of which a rank has none, and keeps the one before it, of which all ranks have one.
   // Call it on all ranks before save() if any rank has failed().
