@@ -318,15 +318,33 @@ TEST(Writer, RemovesWhatKilledRunsLeft) {
   const TemporaryFolder folder;
   folder.write("step-00000007.tmp-0123456789abcdef/rank-00000.safetensors", "half");
   folder.write("step-00000008.tmp-0123456789abcdef.old/manifest.json", "old");
+  folder.write("step-00000008/manifest.json", "new");
+  folder.write("step-00000011.tmp-0123456789abcdef.old/manifest.json", "the only one");
   folder.write("step-00000009.tmp-1/x", "of an earlier version, which wrote a process id");
   folder.write(concat("step-00000010.tmp-", ::getpid(), ".1234/x"), "likewise");
   folder.write("step-10/x", "not a name of ours");
   folder.write("damaged/step-00000003/x", "to be kept");
   folder.write("notes.txt", "the user's");
   const Writer writer({.root = folder.path()});
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"damaged", "notes.txt", "step-10"}));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"damaged", "notes.txt", "step-00000008",
+                                                             "step-00000011.tmp-0123456789abcdef.old", "step-10"}));
   EXPECT_TRUE(fs::exists(folder / "damaged/step-00000003/x"));
-  EXPECT_TRUE(find_checkpoints(folder.path()).empty());
+  EXPECT_EQ(read_file(folder / "step-00000008/manifest.json"), "new");
+}
+
+// A save has moved the older checkpoint of its step out of the way, and could neither take its place nor put it back.
+TEST(Writer, AReplacedCheckpointIsPutBack) {
+  const TemporaryFolder folder;
+  Memory memory;
+  Writer(WriterOptions{.root = folder.path()})
+      .save(3, memory.stream(), std::vector<Entry>{Entry::whole("a", memory.counting({4}))}, {{"value", 7}});
+  fs::rename(folder / "step-00000003", folder / "step-00000003.tmp-0123456789abcdef.old");
+  folder.write("step-00000004/manifest.json", "in its place");
+  folder.write("step-00000004.tmp-0123456789abcdef.old/manifest.json", "replaced");
+  put_back_replaced(folder.path());
+  EXPECT_EQ(Reader::open(folder / "step-00000003").meta(), (Json{{"value", 7}}));
+  EXPECT_EQ(read_file(folder / "step-00000004/manifest.json"), "in its place");
+  put_back_replaced(folder / "nothing");
 }
 
 TEST_P(BothModes, WhoMayNotPublishSavesNothing) {

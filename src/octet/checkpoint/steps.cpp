@@ -35,6 +35,19 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step && step_name(*step) == name ? step : std::nullopt;
 }
 
+// Returns nothing unless the directory has an unfinished name.
+std::optional<std::int64_t> step_of_unfinished(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::size_t mark = name.find(kUnfinished);
+  return mark == std::string::npos ? std::nullopt : step_of(std::string_view(name).substr(0, mark));
+}
+
+// Whether this is a checkpoint that was moved out of the way, and nothing has taken its place.
+bool is_only_one_of_its_step(const fs::path& path) {
+  const std::optional<std::int64_t> step = step_of_unfinished(path);
+  return step && path.native().ends_with(kReplaced) && !path_exists(path.parent_path() / step_name(*step));
+}
+
 }  // namespace
 
 std::string step_name(std::int64_t step) {
@@ -61,12 +74,26 @@ fs::path unfinished_name(const fs::path& step_directory) {
   return fs::path(step_directory).concat(concat(kUnfinished, token));
 }
 
+void put_back_replaced(const fs::path& root) {
+  if (!path_exists(root)) return;
+  for (const fs::path& path : entries_of(root)) {
+    if (!is_only_one_of_its_step(path)) continue;
+    const fs::path place = root / step_name(*step_of_unfinished(path));
+    std::error_code error;
+    fs::rename(path, place, error);
+    if (error) {
+      log_warning(concat(path.string(), ": this checkpoint cannot be renamed to ", place.string(), ": ", error.message()));
+    } else {
+      sync_directory(root);
+      log_info(concat(place.string(), ": put back, because the checkpoint that was to take its place is not complete"));
+    }
+  }
+}
+
 void remove_unfinished(const fs::path& root) {
   try {
     for (const fs::path& path : entries_of(root)) {
-      const std::string name = path.filename().string();
-      const std::size_t mark = name.find(kUnfinished);
-      if (mark == std::string::npos || !step_of(std::string_view(name).substr(0, mark))) continue;
+      if (!step_of_unfinished(path) || is_only_one_of_its_step(path)) continue;
       std::error_code error;
       fs::remove_all(path, error);
       if (error) log_warning(concat(path.string(), ": is of a save that was interrupted; cannot delete: ", error.message()));

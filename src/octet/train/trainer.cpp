@@ -8,8 +8,10 @@
 
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
+#include "octet/base/retry.h"
 #include "octet/base/utc.h"
 #include "octet/checkpoint/model_dir.h"
+#include "octet/checkpoint/steps.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
@@ -84,6 +86,8 @@ Trainer::Trainer(const TrainerOptions& options)
     const telemetry::OwnAttempt attempt = telemetry::own_attempt();
     lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s},
                   checkpoint::LockAttempt{.job = attempt.job, .number = attempt.number});
+    const fs::path checkpoints = fs::path(config_.run.output_dir) / "checkpoints";
+    retry(config_.checkpoint.retry_s, [&] { checkpoint::put_back_replaced(checkpoints); });
   }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   for (const std::string& line : packing_lines(*dataset_)) log_info(line);
