@@ -1,13 +1,33 @@
 // `octet compare` trains the same model on the same data, with the same seed and steps, in each recipe. It makes a table,
 // report.json and report.html.
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <thread>
 
+#include "support/faults.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The corpus does not answer. Nothing is trained yet.
+TEST(CompareSignals, ASignalBeforeTheFirstRunEndsItWithALine) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  for (const auto& [name, signal] : {std::pair("SIGTERM", SIGTERM), std::pair("SIGINT", SIGINT)}) {
+    const TinyRun run;
+    Process process("compare run.toml --recipes bf16 --training.epochs=1", run.path(),
+                    "exec " + with_faults("open */corpus.idx 1+ hang"));
+    while (!fs::exists(run / "faults.log")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    process.send(signal);
+    const ProgramResult result = process.wait();
+    EXPECT_EQ(result.code, 75);
+    EXPECT_EQ(result.err, concat(name, ": training has not begun, so there is nothing to save\n"));
+  }
+}
 
 class Compare : public ::testing::Test {
  protected:

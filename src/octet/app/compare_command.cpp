@@ -20,6 +20,7 @@
 #include "octet/telemetry/rank_page.h"
 #include "octet/train/continuation.h"
 #include "octet/train/setup.h"
+#include "octet/train/signals.h"
 #include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 
@@ -120,6 +121,7 @@ int run_compare(const CompareArgs& args) {
   demand(where.size == 1, ExitCode::config, "`octet compare` runs in one process, but ", where.source, " says that there are ",
          where.size, " ranks; use `octet train` for each recipe, then `octet report`");
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
+  std::optional<train::StopBeforeTraining> stops(0);
   std::vector<std::string> recipes = args.recipes;
   std::sort(recipes.begin(), recipes.end());
   const auto twice = std::adjacent_find(recipes.begin(), recipes.end());
@@ -149,6 +151,7 @@ int run_compare(const CompareArgs& args) {
   for (const RecipeRun& plan : plans) {
     Progress progress(plan.label, plan.config.training.steps);
     telemetry::own_page().reset();
+    stops.emplace(0);  // the run before has taken it away
     train::Trainer trainer({.config = plan.config,
                             .resume = "none",
                             .label = plan.label,
