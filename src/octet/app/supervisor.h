@@ -32,6 +32,8 @@ namespace octet::app {
 
 // What ranks have for a last checkpoint if others shall take their place.
 inline constexpr double kSaveS = 20;
+// After SIGKILL, until a node that has not reported the end of its ranks is lost.
+inline constexpr double kLateS = 10;
 
 struct SupervisorOptions {
   int ranks = 1;                     // on each host
@@ -112,6 +114,9 @@ class Supervisor {
   void handle_end(int node, const NodeEnd& end);
   void lose(int node, std::string_view how);
   void lose_late();
+  static std::string what_is_late();
+  // Ends this supervisor, because its ranks do not end.
+  [[noreturn]] void give_up_own_ranks();
   // Whether the node still runs the gate that comes before its ranks.
   bool is_in_gate(int node) const;
   void end_stall(const Stall& stall);

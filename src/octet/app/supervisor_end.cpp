@@ -11,7 +11,6 @@
 namespace octet::app {
 namespace {
 
-constexpr double kLateS = 10;    // after SIGKILL, until a node that has not reported the end of its ranks is lost
 constexpr double kLeavingS = 1;  // within which a scheduler asks all hosts, if it asks more than one
 double rounded(double seconds) { return std::round(seconds * 1e3) / 1e3; }
 
@@ -52,11 +51,19 @@ void Supervisor::lose(int node, std::string_view how) {
   stop_others(options_.grace_s);
 }
 
+std::string Supervisor::what_is_late() { return concat("has not ended its ranks within ", kLateS, " s of SIGKILL"); }
+
+void Supervisor::give_up_own_ranks() {
+  const std::string what = concat(name_of(me()), " ", what_is_late(), "; its processes need a look: ps -o pid,stat,wchan,args");
+  ranks_.say(what);  // main() says it only after NodeRanks has waited for the ranks once more
+  fail(ExitCode::peer, what);
+}
+
 // The kernel cannot kill a process that waits for a device or a file server. Its host must not hold up the others.
 void Supervisor::lose_late() {
   if (!late_at_ || Clock::now() < *late_at_) return;
   late_at_.reset();
-  const std::string how = concat("has not ended its ranks within ", kLateS, " s of SIGKILL");
+  const std::string how = what_is_late();
   for (int node = 0; node < nodes(); ++node) {
     if (!member(node).runs) continue;
     if (is_in_gate(node)) {
@@ -64,9 +71,7 @@ void Supervisor::lose_late() {
       continue;
     }
     if (node == me() && network_) {
-      const std::string what = concat(name_of(me()), " ", how, "; its processes need a look: ps -o pid,stat,wchan,args");
-      ranks_.say(what);  // main() says it only after NodeRanks has waited for the ranks once more
-      fail(ExitCode::peer, what);
+      give_up_own_ranks();
     }
     if (node == me()) {
       ranks_.say(concat("this host ", how, "; waits"));

@@ -160,7 +160,10 @@ std::optional<int> Supervisor::follow() {
     if (ranks_.asked() && !ranks_.running()) return kLeft;
   }
   coordinator_ = lost_;
+  const Clock::time_point lost_at = Clock::now();
   while (ranks_.running() && !ranks_.in_gate()) {
+    // As long as its old ranks may write, this node cannot take part in the next attempt.
+    if (seconds_since(lost_at) >= options_.grace_s + kLateS) give_up_own_ranks();
     for (const NodeEvent& event : turn(kPagesS)) hold(event);
     ranks_.news();
   }
