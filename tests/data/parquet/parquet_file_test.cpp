@@ -111,8 +111,9 @@ TEST_F(ParquetFileTest, RefusesWhatIsNotParquet) {
 TEST_F(ParquetFileTest, SurvivesWrongBytes) {
   std::mt19937 random(6);
   int refused = 0;
-  for (const char* name : {"same-snappy", "same-pages-v2", "same-plain", "same-DELTA_BYTE_ARRAY", "same-dictionary"}) {
+  for (const std::string name : {"same-snappy", "same-pages-v2", "same-plain", "same-DELTA_BYTE_ARRAY", "same-dictionary", "calls"}) {
     const std::string whole = read_file(file(name));
+    const bool lists = name == "calls";
     for (int i = 0; i < 120; ++i) {
       std::string bytes = whole;
       // Half of the changes hit the footer, which stands after all pages.
@@ -120,7 +121,7 @@ TEST_F(ParquetFileTest, SurvivesWrongBytes) {
       for (int k = 0; k < 1 + i % 3; ++k) bytes[bytes.size() - 1 - random() % span] = static_cast<char>(random());
       const auto path = folder_.write("wrong.parquet", bytes);
       try {
-        ParquetFile wrong(path, "text");
+        ParquetFile wrong(path, lists ? "messages" : "text", lists ? ParquetFile::Values::messages : ParquetFile::Values::text);
         if (i % 4 < 2) wrong.skip(1 + static_cast<std::int64_t>(random() % 500));
         while (wrong.next()) {
         }
@@ -132,6 +133,44 @@ TEST_F(ParquetFileTest, SurvivesWrongBytes) {
     }
   }
   EXPECT_GE(refused, 100);
+}
+
+// A structure in the schema of a Parquet file, with so many fields; -1: a string.
+std::string schema_node(const std::string& name, int fields, bool repeated = false) {
+  const auto number = [](int value) { return static_cast<char>(2 * value); };  // as Thrift writes small ones
+  std::string node = fields < 0 ? std::string("\x15\x0C\x25", 3) : "\x35";
+  node += number(repeated ? 2 : 1);
+  node += '\x18';
+  node += static_cast<char>(name.size()) + name;
+  if (fields >= 0) node += {'\x15', number(fields)};
+  return node + '\0';
+}
+
+// A file without rows.
+std::string parquet_of(const std::vector<std::string>& schema) {
+  std::string footer = "\x15\x02\x19";
+  footer += static_cast<char>(schema.size() << 4 | 12);
+  for (const std::string& node : schema) footer += node;
+  footer += std::string("\x16\0\x19\x0C\0", 5);
+  std::string size;
+  put(size, static_cast<std::uint32_t>(footer.size()));
+  return "PAR1" + footer + size + "PAR1";
+}
+
+TEST_F(ParquetFileTest, RefusesStructuresWithoutFields) {
+  const auto open = [&](int fields_of_calls, int fields_of_tools) {
+    std::vector<std::string> schema = {schema_node("schema", 2), schema_node("messages", 1), schema_node("list", 1, true),
+                                       schema_node("element", 2), schema_node("content", -1)};
+    for (const auto& [name, fields] : {std::pair("tool_calls", fields_of_calls), std::pair("tools", fields_of_tools)}) {
+      schema.push_back(schema_node(name, fields));
+      for (int i = 0; i < fields; ++i) schema.push_back(schema_node("id", -1));
+    }
+    ParquetFile file(folder_.write("empty.parquet", parquet_of(schema)), "messages", ParquetFile::Values::messages);
+    EXPECT_EQ(file.rows(), 0);
+  };
+  open(1, 1);
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { open(0, 1); }), "\"tool_calls\" is a structure without fields"));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { open(1, 0); }), "\"tools\" is a structure without fields"));
 }
 
 TEST_F(ParquetFileTest, ComparesChecksumsOfPages) {

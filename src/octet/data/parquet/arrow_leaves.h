@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -34,6 +35,12 @@ inline void append_json_string(const parquet::ByteArray& value, std::string& jso
     }
   }
   json += '"';
+}
+
+// A row of JSON as a value. Parquet's values have at most 4 GiB.
+inline parquet::ByteArray row_of(const std::string& json) {
+  if (json.size() > std::numeric_limits<std::uint32_t>::max()) throw std::runtime_error("a row of more than 4 GiB");
+  return {static_cast<std::uint32_t>(json.size()), reinterpret_cast<const std::uint8_t*>(json.data())};
 }
 
 // Numbers that JSON does not have become strings.
@@ -165,6 +172,7 @@ class Member {
   Member(const parquet::SchemaDescriptor& schema, const parquet::schema::Node& node, std::int16_t depth)
       : name_(node.name()), is_leaf_(node.is_primitive() && !node.is_repeated()) {
     add(schema, node, depth);
+    if (leaves_.empty()) throw std::runtime_error("\"" + name_ + "\" is a structure without fields");
   }
 
   void open(parquet::RowGroupReader& group) {

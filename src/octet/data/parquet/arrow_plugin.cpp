@@ -26,6 +26,7 @@ using octet::data::append_json_string;
 using octet::data::kBatchRows;
 using octet::data::Leaf;
 using octet::data::Member;
+using octet::data::row_of;
 
 constexpr std::int64_t kReadBytes = 1 << 18;
 
@@ -221,9 +222,7 @@ class JsonRows : public OctetParquetFile {
       for (Member& member : members_) member.open(*group_);
     }
     --left_;
-    row_ = read_row(json_)
-               ? parquet::ByteArray(static_cast<std::uint32_t>(json_.size()), reinterpret_cast<const std::uint8_t*>(json_.data()))
-               : parquet::ByteArray();
+    row_ = read_row(json_) ? row_of(json_) : parquet::ByteArray();
     return &row_;
   }
 
@@ -355,7 +354,7 @@ class ConversationRows final : public OctetParquetFile {
     if (conversation == nullptr || conversation->ptr == nullptr || siblings == nullptr || siblings->ptr == nullptr)
       return conversation;
     json_ = "{" + name_ + ":" + text_of(*conversation) + "," + text_of(*siblings) + "}";
-    row_ = parquet::ByteArray(static_cast<std::uint32_t>(json_.size()), reinterpret_cast<const std::uint8_t*>(json_.data()));
+    row_ = row_of(json_);
     return &row_;
   }
 
