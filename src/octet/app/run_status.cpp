@@ -56,13 +56,13 @@ void read_remote(const fs::path& folder, RunStatus& status) {
   status.remote_age_s = age_s(path);
 }
 
-// Sets step, steps, loss and stragglers, and the code if no supervisor has recorded a later one.
-void read_metrics(const fs::path& folder, RunStatus& status) {
+// Sets step, steps, loss and stragglers, and the code if the run ended after `attempt_ended`, the newest end that a supervisor has
+// recorded.
+void read_metrics(const fs::path& folder, const std::string& attempt_ended, RunStatus& status) {
   if (path_exists(folder / "run.json")) {
     const telemetry::RunInfo info = telemetry::read_run_info(folder / "run.json");
     status.steps = info.steps;
-    if (!info.ended.empty() && (status.attempts.empty() || info.ended > status.attempts.back().ended))
-      status.code = static_cast<int>(info.code);
+    if (info.ended > attempt_ended) status.code = static_cast<int>(info.code);
     if (const fs::path path = folder / "stragglers.jsonl"; path_exists(path))
       status.stragglers = standing(telemetry::read_jsonl<telemetry::StragglerRecord>(path).records, info.started);
   }
@@ -147,11 +147,13 @@ RunStatus status_of(const fs::path& folder) {
   RunStatus status{.attempts = telemetry::Attempts(folder).read()};
   read_checkpoints(folder, status);
   read_remote(folder, status);
+  std::string attempt_ended;
   for (const telemetry::Attempt& attempt : status.attempts) {
-    if (!attempt.ended.empty())
-      status.code = attempt.next == telemetry::kAskedToEnd ? static_cast<int>(ExitCode::preempted) : attempt.code;
+    if (attempt.ended.empty()) continue;
+    attempt_ended = attempt.ended;
+    status.code = attempt.next == telemetry::kAskedToEnd ? static_cast<int>(ExitCode::preempted) : attempt.code;
   }
-  read_metrics(folder, status);
+  read_metrics(folder, attempt_ended, status);
   demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
          ": no attempts/ and no run.json here; give the folder of a run");
   const auto lock = checkpoint::lock_holder(folder);
