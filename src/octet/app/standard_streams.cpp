@@ -77,7 +77,8 @@ int OutputText::write(std::string_view text) {
 
 void print_coloured(std::string_view text) {
   std::fflush(stdout);
-  demand(write_all(STDOUT_FILENO, text) == 0, ExitCode::internal, "cannot write to stdout");
+  errno = write_all(STDOUT_FILENO, text);
+  if (errno != 0) fail_errno(ExitCode::internal, "cannot write to stdout");
 }
 
 void hold_standard_streams() {
