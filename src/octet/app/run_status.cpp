@@ -56,8 +56,8 @@ void read_remote(const fs::path& folder, RunStatus& status) {
   status.remote_age_s = age_s(path);
 }
 
-// Sets step, steps, loss and stragglers, and the code if the run ended after `attempt_ended`, the newest end that a supervisor has
-// recorded.
+// Sets step, steps, loss and stragglers, and the code if the run ended after `attempt_ended`, the newest end that a supervisor
+// has recorded.
 void read_metrics(const fs::path& folder, const std::string& attempt_ended, RunStatus& status) {
   if (path_exists(folder / "run.json")) {
     const telemetry::RunInfo info = telemetry::read_run_info(folder / "run.json");

@@ -39,7 +39,7 @@ class ReplicaServer {
   void offer(std::shared_ptr<const SnapshotMemory> memory);
 
  private:
-  // The replicas of a rank. A new one takes the place of the older one, or of the one that does not have to stay.
+  // The replicas of a rank. A new one overwrites the oldest, except the one that the rank says must stay.
   struct Kept {
     SnapshotMemory memory{1};
     std::vector<SlotWriter> slots;

@@ -15,16 +15,15 @@ namespace octet {
 //   rowwise_scale_inv     by tile: tensor [1]; row [R]; block_1x128 [ceil(C/128), R]; block_128x128 [ceil(R/128), ceil(C/128)];
 //                         mx [R, ceil(C/32)]
 //   columnwise_scale_inv  the same for xᵀ: [1]; [C]; [ceil(R/128), C]; [ceil(C/128), ceil(R/128)]; [C, pad(R)/32]
-// Scales are FP32; MX scales are E8M0. With the tensor tile, both scales are the same memory, and so may the codes be: see
-// rowwise_serves_both(). block_1x128 scales are stored by block
-// of K, because cuBLASLt reads them in this order.
+// Scales are FP32; MX scales are E8M0. With the tensor tile, both scales are the same memory, and there may be no columnwise
+// codes: see rowwise_serves_both(). block_1x128 scales are stored by block of K, because cuBLASLt reads them in this order.
 struct Quantized {
   Fp8Format format = Fp8Format::e4m3;
   ScaleTile tile = ScaleTile::tensor;
   Tensor rowwise, rowwise_scale_inv;
   Tensor columnwise, columnwise_scale_inv;
 
-  // Whether the GEMM that sums over rows reads the rowwise codes, too, with K first, as some devices can (kernels/gemm).
+  // Whether the GEMM that sums over rows also reads the rowwise codes, with K first. Only some devices can (kernels/gemm).
   bool rowwise_serves_both() const { return tile == ScaleTile::tensor && !columnwise && columnwise_scale_inv; }
 };
 

@@ -111,7 +111,8 @@ TEST_F(ParquetFileTest, RefusesWhatIsNotParquet) {
 TEST_F(ParquetFileTest, SurvivesWrongBytes) {
   std::mt19937 random(6);
   int refused = 0;
-  for (const std::string name : {"same-snappy", "same-pages-v2", "same-plain", "same-DELTA_BYTE_ARRAY", "same-dictionary", "calls"}) {
+  for (const std::string name :
+       {"same-snappy", "same-pages-v2", "same-plain", "same-DELTA_BYTE_ARRAY", "same-dictionary", "calls"}) {
     const std::string whole = read_file(file(name));
     const bool lists = name == "calls";
     for (int i = 0; i < 120; ++i) {

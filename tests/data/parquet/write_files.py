@@ -48,8 +48,10 @@ chats = [[{"role": "user", "content": TEXTS[i]}, {"role": "assistant", "content"
 write("chats", {"messages": chats}, row_group_size=2500)
 
 calls = [[{"id": "f", "args": [1, 2]}], [], None]
-talks = [[{"role": "user", "content": TEXTS[i], "weight": i % 2, "tool_calls": calls[(i + k) % 3]} for k in range(i % 5)] for i in range(900)]
-write("calls", {"messages": talks, "tools": [calls[i % 3] for i in range(900)]}, row_group_size=500, data_page_size=500, write_batch_size=10)
+talks = [[{"role": "user", "content": TEXTS[i], "weight": i % 2, "tool_calls": calls[(i + k) % 3]} for k in range(i % 5)]
+         for i in range(900)]
+write("calls", {"messages": talks, "tools": [calls[i % 3] for i in range(900)]}, row_group_size=500, data_page_size=500,
+      write_batch_size=10)
 
 nulls = list(TEXTS)
 nulls[1233] = None
