@@ -30,7 +30,7 @@ TEST(Ranks, ACheckpointOfAMeshResumesOnAnother) {
 TEST(Ranks, WhatAllWouldSayTheFirstSays) {
   const TinyRun run;
   const ProgramResult result =
-      run.run(together(4, "--training.steps=4 --model.vocab_size=240 --optimizer.lr=1e30 --checkpoint.interval=0"));
+      run.run(together(4, "--training.steps=2 --model.vocab_size=240 --optimizer.lr=1e30 --checkpoint.interval=0"));
   ASSERT_EQ(result.code, 0) << result.err;
   const auto count = [&](const std::string& part) {
     int found = 0;
@@ -38,7 +38,7 @@ TEST(Ranks, WhatAllWouldSayTheFirstSays) {
     return found;
   };
   EXPECT_EQ(count("its vocabulary has 256 tokens, the model's 240"), 1) << result.err;
-  EXPECT_EQ(count("step 3: loss or gradient not finite; skipped"), 1) << result.err;
+  EXPECT_EQ(count("step 2: loss or gradient not finite; skipped"), 1) << result.err;
   EXPECT_EQ(count("[1] ") + count("[2] ") + count("[3] "), 0) << result.err;
 }
 

@@ -21,7 +21,6 @@
 #include "octet/train/continuation.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
-#include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 
 namespace octet::app {
@@ -141,7 +140,6 @@ int run_compare(const CompareArgs& args) {
     train::check_config(plan.config);
     train::engine_options(plan.config, train::recipe_of(plan.config, train::device_of(plan.config)));
   }
-  train::warn_of_untrained_ids(config, train::decoder_config(config).vocab);
   if (args.time_budget_s > 0) fit_budget(plans, args.time_budget_s, train::device_of(config));
 
   const checkpoint::RunLock lock(output_of(args, config));

@@ -19,7 +19,6 @@
 #include "octet/report/memory_bar.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
-#include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 #include "octet/train/world.h"
 
@@ -291,7 +290,6 @@ int run_plan(const PlanArgs& args) {
          ExitCode::config, "octet plan ", timed, ": precision.recipe = \"",
          config.precision.recipe, "\" is emulated on an ", cluster.gpu.name,
          ", and the emulation's rate is not known; plan another recipe");
-  train::warn_of_untrained_ids(config, train::decoder_config(config).vocab);
   if (args.search) return run_search(config, cluster, args.json);
   train::check_config(config, cluster.gpus);
   config = settled(config, cluster);

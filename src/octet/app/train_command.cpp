@@ -23,7 +23,6 @@
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
-#include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 
 namespace octet::app {
@@ -98,7 +97,6 @@ int run_train(const TrainArgs& args) {
   const DeviceKind device = train::device_of(config);
   if (where.rank > 0) return train_beside(args, config, where);
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
-  train::warn_of_untrained_ids(config, options.model.vocab);
   if (!args.dry_run) {
     for (const train::SourceConfig& source : config.data.source)
       retry(config.checkpoint.retry_s, [&] { data::demand_corpus(source.path); });

@@ -69,8 +69,8 @@ std::vector<std::string> packing_lines(const data::Dataset& dataset) {
                                 telemetry::format_count(packs->count(), "sequence"), telemetry::format_count(dataset.seq_len(), "token"),
                                 100 * full));
     if (packs->split_documents() > 0)
-      lines.back() += fmt::format("; {} longer than a sequence, and split",
-                                  telemetry::format_count(packs->split_documents(), "document"));
+      lines.back() += fmt::format("; documents longer than that, which are split: {}",
+                                  telemetry::format_count(packs->split_documents()));
   }
   return lines;
 }

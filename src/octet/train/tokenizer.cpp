@@ -120,27 +120,21 @@ void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer)
   log_warning(concat(text, "; the files differ, and Octet cannot tell whether they define the same tokenizer"));
 }
 
-void warn_of_untrained_ids(const Config& config, std::int64_t vocab) {
-  std::string corpus, tokenizer;
-  std::int64_t ids = 0;
-  try {
-    for (const SourceConfig& source : config.data.source) {
-      const fs::path json = data::CorpusPaths(source.path).json;
-      if (!path_exists(json)) return;
-      const data::CorpusInfo info = data::parse_corpus_info(read_file(json), json.string());
-      if (info.vocab_size <= ids) continue;
-      ids = info.vocab_size;
-      corpus = json.string();
-      tokenizer = info.tokenizer;
-    }
-  } catch (const Error&) {
-    return;  // a plan needs no corpus, and a run reads the file again, retries, and says what is wrong
+void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab) {
+  const data::Corpus* largest = nullptr;
+  for (std::int64_t s = 0; s < dataset.sources(); ++s) {
+    const data::Corpus& corpus = dataset.corpus(s);
+    if (!corpus.info()) return;
+    if (largest == nullptr || corpus.info()->vocab_size > largest->info()->vocab_size) largest = &corpus;
   }
-  if (ids == 0 || vocab - ids <= ids) return;
-  const std::string has = tokenizer.empty() ? "" : concat(" (tokenizer ", tokenizer, ")");
-  log_warning(concat(corpus, ": the corpus has ", telemetry::format_count(ids), " token ids", has, ", but model.vocab_size = ",
+  if (largest == nullptr) return;
+  const data::CorpusInfo& info = *largest->info();
+  const std::int64_t untrained = vocab - info.vocab_size;
+  if (untrained <= info.vocab_size) return;
+  log_warning(concat(largest->paths().json.string(), ": the corpus has ", telemetry::format_count(info.vocab_size), " token ids",
+                     info.tokenizer.empty() ? "" : concat(" (tokenizer ", info.tokenizer, ")"), ", but model.vocab_size = ",
                      telemetry::format_count(vocab), ": no token trains the embeddings of the other ",
-                     telemetry::format_count(vocab - ids), ". Give --model.vocab_size=", ids,
+                     telemetry::format_count(untrained), ". Give --model.vocab_size=", info.vocab_size,
                      ", or prepare the corpus with the model's tokenizer"));
 }
 

@@ -20,8 +20,8 @@ std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& 
 // throws if the vocabularies differ by more than 10% in size. Warns if the tokenizers may differ. Does nothing if either is unknown.
 void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer);
 // Warns if the corpora have fewer token ids than half of a model's vocabulary, as bytes do: most embeddings are then never trained.
-// Reads the PREFIX.json of the corpora; says nothing if one of them is absent or cannot be read.
-void warn_of_untrained_ids(const Config& config, std::int64_t vocab);
+// Does nothing if the number of a corpus is unknown.
+void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab);
 // Copies the tokenizer's files and generation_config.json of model.init_from to checkpoints/tokenizer/ in run.output_dir, because the
 // model directory may be deleted before the run ends. If it has been deleted, an earlier copy stays.
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model);

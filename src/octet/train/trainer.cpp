@@ -100,6 +100,7 @@ Trainer::Trainer(const TrainerOptions& options)
     const std::string tokenizer = tokenizer_of_run(config_, engine_options_.model);
     check_tokenizer(*dataset_, tokenizer);
     held_out_->check_tokenizers(tokenizer);
+    warn_of_untrained_ids(*dataset_, engine_options_.model.vocab);
     engine_options_.model = with_token_ids(engine_options_.model, tokenizer);
     dataset_->verify_once();
     held_out_->verify_once();
