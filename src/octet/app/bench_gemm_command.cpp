@@ -53,8 +53,8 @@ int run_bench_gemm(const BenchArgs& args) {
     time("fp8 ", DType::f8_e4m3);
   }
   const std::string tiles = kernels::gemm_tiles_name();
-  fmt::print("GEMM on {}, {} kernels of OpenBLAS{}\n", telemetry::format_count(num_threads(), "thread"), kernels::gemm_core_name(),
-             tiles.empty() ? "" : fmt::format(", {} tiles for BF16 and FP8", tiles));
+  fmt::print("GEMM on {}, {} kernels of OpenBLAS{}\n", telemetry::format_count(num_threads(), "thread"),
+             kernels::gemm_core_name(), tiles.empty() ? "" : fmt::format(", {} tiles for BF16 and FP8", tiles));
   show_bench(rows, args.json);
   return 0;
 }

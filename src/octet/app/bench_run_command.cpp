@@ -141,13 +141,14 @@ int run_bench_run(const BenchArgs& args) {
   const std::size_t peak = engine.device().memory().total_peak;
   if (world.is_first()) {
     fmt::print("{} on {}{}, recipe {}: {} of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
-               mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name, telemetry::format_count(steps, "step"), accumulation,
-               options.micro_batch_size, options.seq_len);
-    const std::string rate = device == DeviceKind::cpu
-                                 ? fmt::format("{:.1f} GFLOP/s on {}", flops * 1e-9, telemetry::format_count(num_threads(), "thread"))
-                                 : fmt::format("{:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's", flops * 1e-12,
-                                               telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
-                                               telemetry::format_share(flops / train::kHopperPeak.fp8_flops));
+               mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name,
+               telemetry::format_count(steps, "step"), accumulation, options.micro_batch_size, options.seq_len);
+    const std::string rate =
+        device == DeviceKind::cpu
+            ? fmt::format("{:.1f} GFLOP/s on {}", flops * 1e-9, telemetry::format_count(num_threads(), "thread"))
+            : fmt::format("{:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's", flops * 1e-12,
+                          telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
+                          telemetry::format_share(flops / train::kHopperPeak.fp8_flops));
     fmt::print("{:.0f} {}, {:.1f} ms a step, {}, {}, first step {:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
                tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, rate,
                telemetry::format_bytes(peak), launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);

@@ -88,7 +88,7 @@ class NodeRanks {
   bool has_passed_ = false;  // a full gate
   bool ranks_wait_ = false;  // for the gate
   std::string what_;  // the sentence about the failure of this attempt
-  std::map<int, std::string> errors_;  // the last error that each rank has printed
+  std::map<int, std::string> errors_;         // the last error that each rank has printed
   std::optional<std::int64_t> memory_kills_;  // before the attempt
   bool told_failure_ = false, told_end_ = false, asked_ = false, writes_stacks_ = false;
 };

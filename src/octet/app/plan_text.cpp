@@ -167,8 +167,9 @@ std::string plan_text(const PlannedRun& run) {
   const plan::Step& step = run.step;
   std::string text = fmt::format("{}: {} parameters, {}, on {}\n", run.run, telemetry::format_compact(run.parameters), run.recipe,
                                  cluster_text(run.cluster));
-  text += fmt::format("{}; {}\n{} of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh),
-                      plan::keeps_text(run.layout), telemetry::format_count(run.micro_batches, "micro-batch"), run.layout.micro_batch, run.seq_len);
+  text +=
+      fmt::format("{}; {}\n{} of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh), plan::keeps_text(run.layout),
+                  telemetry::format_count(run.micro_batches, "micro-batch"), run.layout.micro_batch, run.seq_len);
   text += "memory of a GPU\n" + memory_text(run) + exchanges_text(run);
   text += fmt::format("\na step of a GPU\n  operations          {:>10.1f} TFLOP, {:.1f} of them in FP8\n", step.flops * 1e-12,
                       step.fp8_flops * 1e-12);

@@ -99,7 +99,8 @@ RunState state_of(const RunStatus& status, const fs::path& folder, const std::op
   if (holder == Fate::unknown || (supervisor == Fate::unknown && unfinished)) return RunState::elsewhere;
   const bool exported = path_exists(folder / "model") || path_exists(folder / "adapter");
   // A run that failed later may have exported a model before.
-  if (exported && status.code.value_or(0) == 0 && status.steps > 0 && status.checkpoint_step >= status.steps) return RunState::done;
+  if (exported && status.code.value_or(0) == 0 && status.steps > 0 && status.checkpoint_step >= status.steps)
+    return RunState::done;
   // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended.
   if (!last) return lock ? RunState::vanished : RunState::ended;
   if (unfinished || (lock && lock->since > last->ended)) return RunState::vanished;

@@ -476,9 +476,10 @@ void Supervisor::say_recovered() {
   const double since_step = static_cast<double>(telemetry::monotonic_ns() - first.first_step_ns) * 1e-9;
   const std::string_view from = telemetry::name_of(first.origin.load());
   const std::int64_t again = ended_.empty() ? 0 : ended_.back().last_step - first.start_step;
-  ranks_.say(fmt::format("attempt {} trains from step {}{}{}: its first step came {:.1f} s after the fault{}", attempt_,
-                         first.start_step.load(), from.empty() ? "" : ", from ", from, seconds_since(*failed_at_) - since_step,
-                         again > 0 ? fmt::format(", and {} {} done again", telemetry::format_count(again, "step"), again == 1 ? "is" : "are") : ""));
+  ranks_.say(fmt::format(
+      "attempt {} trains from step {}{}{}: its first step came {:.1f} s after the fault{}", attempt_, first.start_step.load(),
+      from.empty() ? "" : ", from ", from, seconds_since(*failed_at_) - since_step,
+      again > 0 ? fmt::format(", and {} {} done again", telemetry::format_count(again, "step"), again == 1 ? "is" : "are") : ""));
   failed_at_.reset();
 }
 

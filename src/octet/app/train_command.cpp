@@ -132,8 +132,10 @@ int run_train(const TrainArgs& args) {
   train::Trainer trainer(trainer_options);
   print_memory(config, trainer.plan());
   fmt::print("{} of {} of {}: {} of {} to a step\n", telemetry::format_count(trainer.steps(), "step"),
-             telemetry::format_count(config.training.global_batch_size, "sequence"), telemetry::format_count(config.training.seq_len, "token"),
-             telemetry::format_count(train::accumulation_of(config, mesh.data_coordinates()), "micro-batch"), config.training.micro_batch_size);
+             telemetry::format_count(config.training.global_batch_size, "sequence"),
+             telemetry::format_count(config.training.seq_len, "token"),
+             telemetry::format_count(train::accumulation_of(config, mesh.data_coordinates()), "micro-batch"),
+             config.training.micro_batch_size);
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(config.run.output_dir, unknown);
   fmt::print("a checkpoint takes {}{} in {}\n", telemetry::format_bytes(trainer.checkpoint_bytes()),

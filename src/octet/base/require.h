@@ -11,15 +11,15 @@ namespace octet {
 // The program's exit codes. Scripts rely on them.
 enum class ExitCode : int {
   done = 0,
-  internal = 1,     // a bug, a full disk or a failed verification
-  config = 2,       // invalid configuration or arguments
-  does_not_fit = 3, // not enough memory; reported before the first step
-  preempted = 75,   // a checkpoint was saved; start the run again to continue
-  data = 76,        // missing or invalid corpus, model directory or checkpoint
-  not_finite = 77,  // loss not finite after the permitted rollbacks, or in more than half of the steps
-  peer = 78,        // another rank or the interconnect failed
-  unfit = 79,       // this host must not take part: `octet doctor --gate` or other ranks found a fault
-  stalled = 80,     // no rank has moved for comm.stall_s
+  internal = 1,      // a bug, a full disk or a failed verification
+  config = 2,        // invalid configuration or arguments
+  does_not_fit = 3,  // not enough memory; reported before the first step
+  preempted = 75,    // a checkpoint was saved; start the run again to continue
+  data = 76,         // missing or invalid corpus, model directory or checkpoint
+  not_finite = 77,   // loss not finite after the permitted rollbacks, or in more than half of the steps
+  peer = 78,         // another rank or the interconnect failed
+  unfit = 79,        // this host must not take part: `octet doctor --gate` or other ranks found a fault
+  stalled = 80,      // no rank has moved for comm.stall_s
   interrupted = 130,
 };
 

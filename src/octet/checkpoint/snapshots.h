@@ -36,9 +36,9 @@ struct SnapshotsOptions {
   std::function<void()> may_publish = {};
 };
 
-// All ranks take snapshots after the same steps, and only when no rank is busy with the one before. If a rank has failed() to take
-// that one, all ranks give it up, and the next one overwrites it. Otherwise all ranks have that one, and the next one overwrites an
-// older one. So there is always a step of which every rank has a snapshot. The same holds for replicas and for
+// All ranks take snapshots after the same steps, and only when no rank is busy with the one before. If a rank has failed() to
+// take that one, all ranks give it up, and the next one overwrites it. Otherwise all ranks have that one, and the next one
+// overwrites an older one. So there is always a step of which every rank has a snapshot. The same holds for replicas and for
 // copies on local disks.
 class Snapshots {
  public:

@@ -69,7 +69,8 @@ std::string to_text(const ChatInfo& chat) {
   const auto left_out = [&](std::int64_t count, const char* why) {
     line(count, concat(count == 1 ? " conversation is" : " conversations are", " left out: ", why));
   };
-  line(chat.cut_tokens, concat(chat.cut_tokens == 1 ? " token" : " tokens", " beyond --max-tokens ", chat.cut_tokens == 1 ? "is" : "are", " cut off"));
+  line(chat.cut_tokens, concat(chat.cut_tokens == 1 ? " token" : " tokens", " beyond --max-tokens ",
+                               chat.cut_tokens == 1 ? "is" : "are", " cut off"));
   left_out(chat.no_answer, "no message of the assistant");
   left_out(chat.answer_cut, "--max-tokens cuts off all answers");
   left_out(chat.duplicates, "an earlier one is the same");

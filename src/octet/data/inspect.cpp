@@ -199,8 +199,8 @@ std::string to_text(const CorpusReport& report, Marks marks) {
   if (report.packing) {
     const PackingReport& packing = *report.packing;
     line("packed", fmt::format("{} of {}, {:.1f}% full; documents longer than that, which are split: {}",
-                               format_count(packing.sequences, "sequence"), format_count(packing.seq_len, "token"), 100 * packing.fill,
-                               format_count(packing.split_documents)));
+                               format_count(packing.sequences, "sequence"), format_count(packing.seq_len, "token"),
+                               100 * packing.fill, format_count(packing.split_documents)));
   }
 
   std::int64_t most = 1;

@@ -212,7 +212,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
       writer.keep();
     }
     const bool limited = stop.code == ExitCode::does_not_fit;
-    fail(stop.code, options.output.string(), ": ", stop.why, "; stopped after ", format_count(writer.documents(), "document"), ". ",
+    fail(stop.code, options.output.string(), ": ", stop.why, "; stopped after ", format_count(writer.documents(), "document"),
+         ". ",
          !goes_on  ? "Nothing was written"
          : limited ? "The same command with a larger --max-output goes on from there"
                    : "Make room and run the same command: it goes on from there");
@@ -274,9 +275,10 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   demand(writer.documents() > 0 || !options.chat, ExitCode::data, names_of(options.inputs),
          ": no conversation to train on here: ", journal.no_answer, " without an answer of the assistant, ", journal.answer_cut,
          " whose answers --max-tokens cuts off");
-  demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs), ": no documents here: ",
-         format_count(journal.files, "text file"), ", ", format_count(journal.empty_documents, "empty document"), ", ",
-         format_count(journal.skipped_files, "file"), " not in UTF-8");
+  demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs),
+         ": no documents here: ", format_count(journal.files, "text file"), ", ",
+         format_count(journal.empty_documents, "empty document"), ", ", format_count(journal.skipped_files, "file"),
+         " not in UTF-8");
   std::optional<ChatInfo> chat;
   if (options.chat) {
     chat = ChatInfo{.form = std::string(options.chat->form->name),
@@ -325,21 +327,21 @@ PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer
 
 std::string to_text(const PrepareSummary& summary) {
   const CorpusInfo& corpus = summary.corpus;
-  std::string text = fmt::format(
-      "{}, {} (tokenizer {}, vocabulary {}, {}) from {}, {}, in {}\n", format_count(corpus.documents, "document"),
-      format_count(corpus.tokens, "token"), corpus.tokenizer.empty() ? "unknown" : corpus.tokenizer, format_count(corpus.vocab_size),
-      token_type_name(corpus.type), format_count(summary.files, "file"), format_bytes(static_cast<std::uint64_t>(summary.input_bytes)),
-      format_duration(summary.elapsed_s));
+  std::string text =
+      fmt::format("{}, {} (tokenizer {}, vocabulary {}, {}) from {}, {}, in {}\n", format_count(corpus.documents, "document"),
+                  format_count(corpus.tokens, "token"), corpus.tokenizer.empty() ? "unknown" : corpus.tokenizer,
+                  format_count(corpus.vocab_size), token_type_name(corpus.type), format_count(summary.files, "file"),
+                  format_bytes(static_cast<std::uint64_t>(summary.input_bytes)), format_duration(summary.elapsed_s));
   if (corpus.loss) {
     text += fmt::format("{} tokens are trained on, {} are masked\n", format_count(corpus.loss->trained_tokens),
                         format_count(corpus.tokens - corpus.loss->trained_tokens));
   }
   if (corpus.chat) text += to_text(*corpus.chat);
-  if (summary.skipped_files > 0)
-    text += fmt::format("skipped {} not in UTF-8\n", format_count(summary.skipped_files, "file"));
+  if (summary.skipped_files > 0) text += fmt::format("skipped {} not in UTF-8\n", format_count(summary.skipped_files, "file"));
   if (summary.empty_documents > 0) text += fmt::format("left out {}\n", format_count(summary.empty_documents, "empty document"));
   if (summary.duplicates > 0) {
-    text += fmt::format("{} {} the same as an earlier one{}\n", format_count(summary.duplicates, "document"), summary.duplicates == 1 ? "is" : "are",
+    text += fmt::format("{} {} the same as an earlier one{}\n", format_count(summary.duplicates, "document"),
+                        summary.duplicates == 1 ? "is" : "are",
                         summary.duplicates_were == Duplicates::drop ? ": dropped" : "; --duplicates drop leaves them out");
   }
   return text;

@@ -91,7 +91,8 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
   if (fastest && !on_gpu(shown)) out += "On a CPU, FP8 is emulated: what this run shows is the loss, not the speed of a GPU.";
   if (out.empty() && shown.size() == 1) {
     const Summary& s = shown.front().row->summary;
-    put(out, "{}, {} tokens, in {}.", format_count(s.steps, "step"), format_compact(static_cast<double>(s.tokens)), format_duration(s.train_time_s));
+    put(out, "{}, {} tokens, in {}.", format_count(s.steps, "step"), format_compact(static_cast<double>(s.tokens)),
+        format_duration(s.train_time_s));
   }
   return out;
 }
@@ -265,7 +266,8 @@ std::string health_section(const std::vector<Shown>& shown) {
     put(rows, "<tr><td class=\"name\">{}{}</td>{}{}{}</tr>", swatch(s), name, worst_cell(*s.run, sheet, HealthMetric::sqnr, "dB"),
         worst_cell(*s.run, sheet, HealthMetric::saturated, "%"), worst_cell(*s.run, sheet, HealthMetric::flushed, "%"));
     put(sheets, "<details open><summary>{}{}<span>{}; each strip runs from step {} to {}</span></summary>", swatch(s), name,
-        format_count(static_cast<std::int64_t>(sheet.rows.size()), "linear layer"), format_count(sheet.first_step), format_count(sheet.last_step));
+        format_count(static_cast<std::int64_t>(sheet.rows.size()), "linear layer"), format_count(sheet.first_step),
+        format_count(sheet.last_step));
     put(sheets, "{}<figure>{}</figure>{}</details>", verdict_text(*s.run), draw(sheet, "FP8 health of " + s.row->label),
         attention_text(*s.run) + norms_text(*s.run));
   }

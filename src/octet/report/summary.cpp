@@ -261,7 +261,8 @@ std::string length_sentences(const Comparison& comparison) {
     if (!row.has_other_length) continue;
     const Row& baseline = comparison.rows[*row.baseline];
     text += fmt::format("{}{} has {} and {} has {}, so their losses are not compared.", text.empty() ? "" : " ", row.label,
-                        telemetry::format_count(row.summary.steps, "step"), baseline.label, telemetry::format_count(baseline.summary.steps));
+                        telemetry::format_count(row.summary.steps, "step"), baseline.label,
+                        telemetry::format_count(baseline.summary.steps));
   }
   return text;
 }

@@ -38,10 +38,10 @@ struct Summary {
 };
 Summary summarize(const Run& run);
 
-// A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if either
-// number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped early has a
-// higher loss whatever its recipe. If there are baselines for several numbers of ranks, a row is compared with the baseline on the
-// same number of ranks, and its percentages are NaN if there is none.
+// A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if
+// either number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped
+// early has a higher loss whatever its recipe. If there are baselines for several numbers of ranks, a row is compared with the
+// baseline on the same number of ranks, and its percentages are NaN if there is none.
 struct Row {
   Summary summary;
   std::string label;            // the name, or name and ranks ("bf16 x4") if a name was run on several numbers of ranks

@@ -52,8 +52,8 @@ class Attempts {
   // taken and the file is empty until the next write().
   bool begin_as(const Attempt& attempt) const;
   void write(const Attempt& attempt) const;
-  // Keeps room on the disk, in attempts/.room, so that write() can record how a run ended that a full disk has ended. free_room() gives
-  // the room back. Both throw SystemError.
+  // Keeps room on the disk, in attempts/.room, so that write() can record how a run ended that a full disk has ended. free_room()
+  // gives the room back. Both throw SystemError.
   void keep_room() const;
   void free_room() const;
   // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning. Throws SystemError

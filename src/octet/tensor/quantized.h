@@ -10,7 +10,8 @@ namespace octet {
 
 // The quantised form of x [R, C]. A direction that no GEMM reads may be absent (null data). A value is its code * its scale_inv.
 //   rowwise               [R, C]       codes scaled along C
-//   columnwise            [C, pad(R)]  codes scaled along R and transposed, because this GEMM's K is R. pad(R) = padded_k(R, tile);
+//   columnwise            [C, pad(R)]  codes scaled along R and transposed, because this GEMM's K is R. pad(R) = padded_k(R,
+//   tile);
 //                                      codes from column R on are 0.
 //   rowwise_scale_inv     by tile: tensor [1]; row [R]; block_1x128 [ceil(C/128), R]; block_128x128 [ceil(R/128), ceil(C/128)];
 //                         mx [R, ceil(C/32)]

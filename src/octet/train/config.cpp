@@ -230,7 +230,8 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(parallel.expert_lanes == 1 || parallel.expert > 1, lanes, " with parallel.expert = 1: there is no exchange to hide");
   check(parallel.expert_lanes == 1 || parallel.pipeline == 1, lanes, " with parallel.pipeline = ", parallel.pipeline,
         ": pipeline stages run one micro-batch at a time; one of the two must be 1");
-  check(micro_batches % parallel.expert_lanes == 0, lanes, " with ", telemetry::format_count(micro_batches, "micro-batch"), " a step on each rank: must be a multiple of 2: give --training.global_batch_size=",
+  check(micro_batches % parallel.expert_lanes == 0, lanes, " with ", telemetry::format_count(micro_batches, "micro-batch"),
+        " a step on each rank: must be a multiple of 2: give --training.global_batch_size=",
         round_up(training.global_batch_size, 2 * at_once));
   check(config.health.sdc_every == 0 || parallel.expert == 1, "health.sdc_every = ", config.health.sdc_every,
         " with parallel.expert = ", parallel.expert, ": experts compute for ranks of other data, so a difference would not say which "

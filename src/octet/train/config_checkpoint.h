@@ -54,7 +54,8 @@ void visit_fields(C& c, auto&& visit) {
               .value = "seconds", .range = kNotNegative},
         c.retry_s);
   visit(Field{.name = "memory_every",
-              .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run goes on after ranks were lost. "
+              .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run goes on after ranks "
+                      "were lost. "
                       "0 takes none, auto as many as cost 1% of the time.",
               .value = "auto | STEPS",
               .number = true},

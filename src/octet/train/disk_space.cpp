@@ -58,9 +58,10 @@ void wait_for_room(const std::filesystem::path& folder, double limit_s) {
     } catch (const SystemError& error) {
       if (error.number() != ENOSPC && error.number() != EDQUOT) return;
       if (seconds_since(start) >= limit_s)
-        throw SystemError(ExitCode::internal,
-                          concat(error.what(), ", also after ", limit_s, " s of waiting; make room, and give the same command again"),
-                          error.number());
+        throw SystemError(
+            ExitCode::internal,
+            concat(error.what(), ", also after ", limit_s, " s of waiting; make room, and give the same command again"),
+            error.number());
       if (!waited) log_warning(concat(error.what(), "; waiting up to ", limit_s, " s for room"));
     }
     telemetry::own_page().mark();

@@ -34,9 +34,11 @@ bool same_source(const nlohmann::json& a, const nlohmann::json& b) {
 
 std::string text_of(const nlohmann::json& source) {
   const std::string sum = source.value("bin_xxh3", ""), mask = source.value("loss_mask", "");
-  const auto count = [&](const char* key, const char* noun) { return telemetry::format_count(source.at(key).get<std::int64_t>(), noun); };
-  return concat(count("documents", "document"), ", ", count("tokens", "token"),
-                sum.empty() ? "" : ", XXH3 ", sum, mask.empty() ? "" : ", loss mask ", mask);
+  const auto count = [&](const char* key, const char* noun) {
+    return telemetry::format_count(source.at(key).get<std::int64_t>(), noun);
+  };
+  return concat(count("documents", "document"), ", ", count("tokens", "token"), sum.empty() ? "" : ", XXH3 ", sum,
+                mask.empty() ? "" : ", loss mask ", mask);
 }
 
 }  // namespace
@@ -64,13 +66,13 @@ std::vector<std::string> packing_lines(const data::Dataset& dataset) {
     const auto& packs = dataset.training_text(s).packs();
     if (!packs || !dataset.trains_on(s)) continue;
     const double full = static_cast<double>(packs->tokens()) / static_cast<double>(packs->count() * dataset.seq_len());
-    lines.push_back(fmt::format("{}: {} packed into {} of {}, {:.1f}% full",
-                                dataset.corpus(s).paths().prefix.string(), telemetry::format_count(packs->documents(), "document"),
-                                telemetry::format_count(packs->count(), "sequence"), telemetry::format_count(dataset.seq_len(), "token"),
-                                100 * full));
+    lines.push_back(fmt::format("{}: {} packed into {} of {}, {:.1f}% full", dataset.corpus(s).paths().prefix.string(),
+                                telemetry::format_count(packs->documents(), "document"),
+                                telemetry::format_count(packs->count(), "sequence"),
+                                telemetry::format_count(dataset.seq_len(), "token"), 100 * full));
     if (packs->split_documents() > 0)
-      lines.back() += fmt::format("; documents longer than that, which are split: {}",
-                                  telemetry::format_count(packs->split_documents()));
+      lines.back() +=
+          fmt::format("; documents longer than that, which are split: {}", telemetry::format_count(packs->split_documents()));
   }
   return lines;
 }

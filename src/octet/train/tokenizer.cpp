@@ -132,10 +132,10 @@ void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab) {
   const std::int64_t untrained = vocab - info.vocab_size;
   if (untrained <= info.vocab_size) return;
   log_warning(concat(largest->paths().json.string(), ": the corpus has ", telemetry::format_count(info.vocab_size), " token ids",
-                     info.tokenizer.empty() ? "" : concat(" (tokenizer ", info.tokenizer, ")"), ", but model.vocab_size = ",
-                     telemetry::format_count(vocab), ": no token trains the embeddings of the other ",
-                     telemetry::format_count(untrained), ". Give --model.vocab_size=", info.vocab_size,
-                     ", or prepare the corpus with the model's tokenizer"));
+                     info.tokenizer.empty() ? "" : concat(" (tokenizer ", info.tokenizer, ")"),
+                     ", but model.vocab_size = ", telemetry::format_count(vocab),
+                     ": no token trains the embeddings of the other ", telemetry::format_count(untrained),
+                     ". Give --model.vocab_size=", info.vocab_size, ", or prepare the corpus with the model's tokenizer"));
 }
 
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {

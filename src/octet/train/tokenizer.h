@@ -19,8 +19,8 @@ std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& 
 // one of them is `byte`, or more than half of the common ids stand for different texts. If the corpora's tokenizer can no longer be read,
 // throws if the vocabularies differ by more than 10% in size. Warns if the tokenizers may differ. Does nothing if either is unknown.
 void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer);
-// Warns if the corpora have fewer token ids than half of a model's vocabulary, as bytes do: most embeddings are then never trained.
-// Does nothing if the number of a corpus is unknown.
+// Warns if the corpora have fewer token ids than half of a model's vocabulary, as bytes do: most embeddings are then never
+// trained. Does nothing if the number of a corpus is unknown.
 void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab);
 // Copies the tokenizer's files and generation_config.json of model.init_from to checkpoints/tokenizer/ in run.output_dir, because the
 // model directory may be deleted before the run ends. If it has been deleted, an earlier copy stays.

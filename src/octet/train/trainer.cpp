@@ -589,7 +589,8 @@ ExitCode Trainer::train_to_end() {
   engine_->close();
   world_.barrier("done");
   demand_remote();
-  if (recorder_->lost() > 0) log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));
+  if (recorder_->lost() > 0)
+    log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));
   judge_skipped_steps();
   return ExitCode::done;
 }

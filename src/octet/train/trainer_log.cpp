@@ -73,7 +73,8 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
 void Trainer::judge_skipped_steps() const {
   const std::int64_t skipped = anomaly_.skipped_steps();
   if (skipped == 0) return;
-  const std::string text = telemetry::text_of_skipped(skipped, step_), remedy = "Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
+  const std::string text = telemetry::text_of_skipped(skipped, step_),
+                    remedy = "Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
   demand(!telemetry::skipped_most(skipped, step_), ExitCode::not_finite, text, ", so no model is exported; ",
          (fs::path(config_.run.output_dir) / "checkpoints").string(), " holds the weights",
          skipped == step_ ? " that the run began with. " : ". ", remedy);
