@@ -89,6 +89,7 @@ std::vector<float> product(const TileKernel& kernel, const Values& a, const Valu
     return panel;
   };
   std::unique_ptr<std::uint16_t, decltype(&std::free)> a_memory(nullptr, &std::free), b_memory(nullptr, &std::free);
+  const cpu::TileSession session(kernel);
   kernel.multiply({.m = a.rows,
                    .n = b.rows,
                    .k = a.k,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <utility>
 
 #include "octet/kernels/tiles/pack_tiles.h"
 #include "octet/kernels/tiles/tile_product.h"
@@ -11,6 +13,8 @@ namespace octet::testing {
 namespace {
 
 constexpr float kSmallestNormal = 0x1p-126f;
+
+thread_local bool in_session = false;
 
 float flushed(float x) { return std::abs(x) < kSmallestNormal ? std::copysign(0.0f, x) : x; }
 
@@ -69,6 +73,14 @@ void multiply_emulated(const kernels::cpu::TileProduct& product) {
 
 }  // namespace
 
+EmulatedTiles::EmulatedTiles() {
+  if (!in_session) throw std::logic_error("tiles are used outside a session");
+}
+void EmulatedTiles::begin() {
+  if (std::exchange(in_session, true)) throw std::logic_error("a session of tiles begins within another one");
+}
+void EmulatedTiles::end() { in_session = false; }
+
 // A is [row][pair of k], B is [pair of k][column].
 void EmulatedTiles::multiply(Tile& d, const Tile& a, const Tile& b) {
   const Numbers x(a), y(b);
@@ -83,6 +95,10 @@ void EmulatedTiles::multiply(Tile& d, const Tile& a, const Tile& b) {
   std::memcpy(d, sums, sizeof sums);
 }
 
-extern const kernels::cpu::TileKernel kEmulatedTiles{.name = "emulated", .pack = &pack_emulated, .multiply = &multiply_emulated};
+extern const kernels::cpu::TileKernel kEmulatedTiles{.name = "emulated",
+                                                      .begin = &EmulatedTiles::begin,
+                                                      .end = &EmulatedTiles::end,
+                                                      .pack = &pack_emulated,
+                                                      .multiply = &multiply_emulated};
 
 }  // namespace octet::testing

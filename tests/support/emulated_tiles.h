@@ -12,6 +12,11 @@ namespace octet::testing {
 
 class EmulatedTiles {
  public:
+  EmulatedTiles();  // Throws std::logic_error outside a TileSession.
+  // A session of this thread. Throws std::logic_error if one exists already, or if there is none to end.
+  static void begin();
+  static void end();
+
   template <class Codes>
   static void interleave(const std::uint8_t* a, const std::uint8_t* b, Codes& out) {
     for (int i = 0; i < 32; ++i) out[i] = i % 2 == 0 ? a[i / 2] : b[i / 2];

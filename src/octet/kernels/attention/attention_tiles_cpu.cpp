@@ -125,6 +125,7 @@ BackwardTiles::BackwardTiles(const TileKernel& kernel, const AttentionBackward& 
 void forward_block_with_tiles(ForwardTiles& tiles, const AttentionForward& op, const AttentionPlan& plan, std::int64_t b,
                               std::int64_t h, std::int64_t begin, float* memory) {
   const TileKernel& kernel = tiles.kernel;
+  const TileSession session(kernel);
   const std::int64_t dim = plan.head_dim, g = h / (plan.heads / plan.kv_heads);
   const std::int64_t stride = plan.row_length(), o_stride = plan.sums_stride(), rows = std::min(plan.q_block, plan.sq - begin);
   const auto scale = static_cast<float>(op.shape.scale);
@@ -224,6 +225,7 @@ void backward_block_with_tiles(BackwardTiles& tiles, const AttentionBackward& op
 void backward_part_with_tiles(BackwardTiles& tiles, const AttentionBackward& op, const AttentionPlan& plan, std::int64_t b,
                               std::int64_t first_head, float* gk, float* gv, float* memory) {
   const TileMemory m(plan, memory);
+  const TileSession session(tiles.kernel);
   std::fill_n(gk, plan.kv_sums(), 0.0f);
   std::fill_n(gv, plan.kv_sums(), 0.0f);
   for (std::int64_t h = first_head; h < first_head + plan.heads_per_part(); ++h) {

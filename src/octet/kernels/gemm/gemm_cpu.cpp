@@ -144,6 +144,7 @@ template <class Out>
 void multiply_packed_tile(const TileKernel& kernel, const Gemm& op, const GemmPlan& plan, const Tile& tile, PackedParts& parts,
                           float* sums) {
   constexpr std::int64_t kOnePart = 512, kManyParts = 256, kRows = 2 * kTileRows;
+  const TileSession session(kernel);
   const std::int64_t stride = plan.sums_stride(), chunk = plan.k <= kOnePart ? kOnePart : kManyParts;
   for (std::int64_t k = 0; k < plan.k; k += chunk) {
     const std::int64_t length = std::min(chunk, plan.k - k);

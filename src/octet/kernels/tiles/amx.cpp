@@ -11,7 +11,7 @@ namespace {
 // a literal.
 class AmxTiles {
  public:
-  AmxTiles() {
+  static void begin() {
     alignas(64) static constexpr struct {
       std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
       std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -20,9 +20,7 @@ class AmxTiles {
     static_assert(sizeof kConfiguration == 64);
     asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
   }
-  ~AmxTiles() { asm volatile("tilerelease"); }
-  AmxTiles(const AmxTiles&) = delete;
-  AmxTiles& operator=(const AmxTiles&) = delete;
+  static void end() { asm volatile("tilerelease"); }
 
   template <class Codes>
   [[gnu::always_inline]] static void interleave(const std::uint8_t* a, const std::uint8_t* b, Codes& out) {
@@ -66,6 +64,7 @@ void multiply(const TileProduct& product) { TileMultiplier<AmxTiles>::multiply(p
 }  // namespace
 
 extern const TileKernel kAmxKernel;
-const TileKernel kAmxKernel{.name = "AMX-BF16", .pack = &pack, .multiply = &multiply};
+const TileKernel kAmxKernel{
+    .name = "AMX-BF16", .begin = &AmxTiles::begin, .end = &AmxTiles::end, .pack = &pack, .multiply = &multiply};
 
 }  // namespace octet::kernels::cpu

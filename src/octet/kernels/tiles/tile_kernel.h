@@ -64,10 +64,27 @@ struct TileProduct {
 
 struct TileKernel {
   const char* name;
+  // Make the tiles usable by this thread, and give them back. See TileSession.
+  void (*begin)();
+  void (*end)();
   // Packs [rows, k] of an operand. `out` is where tiles of this side begin, aligned to 64 bytes; `next` is the distance in
   // elements from a row of tiles to the next one. Elements beyond the rows and beyond k are 0.
   void (*pack)(const TileOperand& x, TileSide side, std::int64_t rows, std::int64_t k, std::uint16_t* out, std::int64_t next);
+  // Only within a TileSession of this thread.
   void (*multiply)(const TileProduct& product);
+};
+
+// While it lives, this thread may multiply. To begin and to end takes about as long as a dozen products of tiles (measured on a
+// Xeon), so that one session serves many products. Sessions of a thread do not overlap.
+class TileSession {
+ public:
+  explicit TileSession(const TileKernel& kernel) : kernel_(kernel) { kernel_.begin(); }
+  ~TileSession() { kernel_.end(); }
+  TileSession(const TileSession&) = delete;
+  TileSession& operator=(const TileSession&) = delete;
+
+ private:
+  const TileKernel& kernel_;
 };
 
 // The kernel of this processor, or nullptr if it has none, if the system refuses its use, or if the environment variable

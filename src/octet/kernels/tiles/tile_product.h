@@ -1,5 +1,5 @@
 // The product of packed tiles, for any set of instructions `Tiles`:
-//   Tiles tiles;                  makes eight tiles usable by this thread; its destructor gives them back
+//   Tiles tiles;                  eight tiles of this thread, which is in a TileSession
 //   tiles.zero<T>()               tile T = 0, of 16x16 FP32
 //   tiles.load<T>(from, bytes)    16 vectors of 64 bytes, `bytes` apart
 //   tiles.store<T>(to, bytes)     the same
