@@ -8,6 +8,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/gemm/gemm_cuda.h"
 #include "octet/kernels/gemm/gemm_plan.h"
+#include "octet/kernels/gemm/gemm_tiles.h"
 #include "octet/kernels/gemm/lanes.h"
 
 namespace octet::kernels {
@@ -143,7 +144,10 @@ GemmPlan plan_gemm(const Gemm& op) {
   if (plan.m == 0 || plan.n == 0) return plan;
   cut_tiles(plan);
   const DType dtype = op.a.values.dtype;
-  if (is_fp8(dtype) || dtype == DType::bf16) plan.chunk_k = std::min(round_up(plan.k, kStep), kChunk);
+  if (is_fp8(dtype) || dtype == DType::bf16) {
+    plan.chunk_k = std::min(round_up(plan.k, kStep), kChunk);
+    plan.tile_elements = round_up(cpu::tile_elements(op), 16);
+  }
   return plan;
 }
 

@@ -137,57 +137,81 @@ void multiply_tile(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* me
   write_rows<T, Out>(op, tile, 0, tile.rows, sums, tile.columns);
 }
 
-// The same by the processor's tiles. A and B are packed in parts that fit into the second-level cache with the sums; of 32 rows,
-// A and the sums stay in the first-level cache. If K has one part, A is packed once for a row of tiles of D. Measured on a Xeon
-// with AMX: one part of up to 512 is faster than two, and longer K is 10 to 20% faster in parts of 256 than of 512.
+// What a thread has packed last.
+struct Packed {
+  PackedPart a, b;
+};
+
+// The same by the processor's tiles. B is packed in parts that fit into the second-level cache with the sums, and a few rows of A
+// just before they are multiplied. If K has one part, B stays packed for the tiles below this one.
 template <class Out>
-void multiply_packed_tile(const TileKernel& kernel, const Gemm& op, const GemmPlan& plan, const Tile& tile, PackedParts& parts,
+void multiply_packed_tile(const TileKernel& kernel, const Gemm& op, const TileCut& cut, const Tile& tile, Packed& packed,
                           float* sums) {
-  constexpr std::int64_t kOnePart = 512, kManyParts = 256, kRows = 2 * kTileRows;
   const TileSession session(kernel);
-  const std::int64_t stride = plan.sums_stride(), chunk = plan.k <= kOnePart ? kOnePart : kManyParts;
-  for (std::int64_t k = 0; k < plan.k; k += chunk) {
-    const std::int64_t length = std::min(chunk, plan.k - k);
-    parts.pack(kernel, op, {tile.row, tile.rows, k, length}, {tile.column, tile.columns, k, length}, sums + plan.sums_elements());
-    for (std::int64_t row = 0; row < tile.rows; row += kRows) {
-      const std::int64_t rows = std::min(kRows, tile.rows - row);
-      float* const row_sums = plan.k <= chunk ? sums : sums + row * stride;
+  const std::int64_t depth = op.a.k(), stride = cut.sums_stride();
+  const bool at_once = cut.packs_k_at_once(depth);
+  float* const a_memory = sums + cut.sums_elements(depth);
+  float* const b_memory = a_memory + cut.packed_elements_of(cut.a_rows, depth);
+  for (std::int64_t k = 0; k < depth; k += cut.length) {
+    const std::int64_t length = std::min(cut.length, depth - k);
+    const TilePanel& b = packed.b.pack(kernel, TileSide::b, op.b, {tile.column, tile.columns, k, length}, b_memory);
+    for (std::int64_t row = 0; row < tile.rows; row += cut.a_rows) {
+      const std::int64_t rows = std::min(cut.a_rows, tile.rows - row);
+      float* const row_sums = at_once ? sums : sums + row * stride;
       kernel.multiply({.m = rows,
                        .n = tile.columns,
                        .k = length,
-                       .a = parts.a().from(row, 0),
-                       .b = parts.b(),
+                       .a = packed.a.pack(kernel, TileSide::a, op.a, {tile.row + row, rows, k, length}, a_memory),
+                       .b = b,
                        .accumulate = k > 0,
                        .sums = row_sums,
                        .sums_stride = stride});
-      if (k + length == plan.k) write_rows<float, Out>(op, tile, row, rows, row_sums, stride);
+      if (k + length == depth) write_rows<float, Out>(op, tile, row, rows, row_sums, stride);
     }
   }
+}
+
+// How a product is computed: by the processor's tiles, or by BLAS.
+struct Way {
+  const TileKernel* kernel = nullptr;  // nullptr: BLAS
+  TileCut cut = {};
+  std::int64_t rows = 0, columns = 0;  // of a tile of D
+};
+
+Way way_of(const Gemm& op, const GemmPlan& plan, std::int64_t lanes) {
+  const TileKernel* const kernel = tile_kernel();
+  if (kernel == nullptr || plan.k == 0 || plan.tiles() == 0 || !exact_in_tiles(op))
+    return {.rows = plan.tile_m, .columns = plan.tile_n};
+  const TileCut cut = cut_for_tiles(op, plan, lanes);
+  return {.kernel = kernel, .cut = cut, .rows = cut.rows, .columns = cut.columns};
 }
 
 template <class T, class Out>
 void multiply_tiles(std::span<const Gemm> ops, std::span<const GemmPlan> plans, std::int64_t lanes, T* memory) {
   std::vector<std::int64_t> first = {0};  // of each product, among the tiles of all
+  std::vector<Way> ways;
   std::int64_t lane_elements = 0;
-  for (const GemmPlan& plan : plans) {
-    first.push_back(first.back() + plan.tiles());
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const GemmPlan& plan = plans[i];
+    const Way& way = ways.emplace_back(way_of(ops[i], plan, ceil_div(lanes, static_cast<std::int64_t>(ops.size()))));
+    first.push_back(first.back() + (plan.tiles() == 0 ? 0 : ceil_div(plan.m, way.rows) * ceil_div(plan.n, way.columns)));
     lane_elements = std::max(lane_elements, plan.lane_elements());
   }
-  const TileKernel* const available = tile_kernel();
-  std::vector<const TileKernel*> kernels;
-  for (const Gemm& op : ops) kernels.push_back(available && op.a.k() > 0 && exact_in_tiles(op) ? available : nullptr);
-  std::vector<PackedParts> parts(static_cast<std::size_t>(lanes));
+  std::vector<Packed> packed(static_cast<std::size_t>(lanes));
   for_each_task(lanes, first.back(), [&](std::int64_t lane, std::int64_t task) {
     const auto which = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), task) - first.begin()) - 1;
     const GemmPlan& plan = plans[which];
-    const std::int64_t i = task - first[which], across = ceil_div(plan.n, plan.tile_n);
-    const std::int64_t row = i / across * plan.tile_m, column = i % across * plan.tile_n;
-    const Tile tile{row, std::min(plan.tile_m, plan.m - row), column, std::min(plan.tile_n, plan.n - column)};
+    const Way& way = ways[which];
+    const std::int64_t i = task - first[which], down = ceil_div(plan.m, way.rows);
+    const std::int64_t row = i % down * way.rows, column = i / down * way.columns;
+    const Tile tile{row, std::min(way.rows, plan.m - row), column, std::min(way.columns, plan.n - column)};
     T* const lane_memory = memory + lane * lane_elements;
     if constexpr (std::is_same_v<T, float>) {
-      if (const TileKernel* const kernel = kernels[which])
-        return multiply_packed_tile<Out>(*kernel, ops[which], plan, tile, parts[static_cast<std::size_t>(lane)], lane_memory);
+      if (way.kernel)
+        return multiply_packed_tile<Out>(*way.kernel, ops[which], way.cut, tile, packed[static_cast<std::size_t>(lane)],
+                                         lane_memory);
     }
+    packed[static_cast<std::size_t>(lane)] = {};  // BLAS overwrites it
     multiply_tile<T, Out>(ops[which], plan, tile, lane_memory);
   });
 }

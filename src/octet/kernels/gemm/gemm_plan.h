@@ -3,6 +3,7 @@
 // The number of threads changes how many tiles are computed at once, but never the tiles.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -15,11 +16,14 @@ struct GemmPlan {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t tile_m = 0, tile_n = 0;  // size of a tile of D
   std::int64_t chunk_k = 0;  // length of K that is decoded to FP32 at a time; 0 for operands that need no decoding
+  std::int64_t tile_elements = 0;  // FP32 that a thread of a processor with tiles may need; see gemm_tiles.h
 
   std::int64_t tiles() const;
-  // Scratch for the computation of one tile, in elements of FP32 or F64: the sums, and a chunk of each operand. Both are rounded up
-  // to whole tiles of kernels/tiles, so that the same memory serves processors with and without them.
-  std::int64_t lane_elements() const { return sums_elements() + chunk_k * (rounded(tile_m) + rounded(tile_n)); }
+  // Scratch for the computation of one tile, in elements of FP32 or F64: the sums, and a chunk of each operand. The same memory
+  // serves processors with and without tiles (kernels/tiles).
+  std::int64_t lane_elements() const {
+    return std::max(sums_elements() + chunk_k * (rounded(tile_m) + rounded(tile_n)), tile_elements);
+  }
   std::int64_t sums_elements() const { return rounded(tile_m) * sums_stride(); }
   // Rows of sums are no power of 2 apart; otherwise those of a tile would evict each other from the first-level cache.
   std::int64_t sums_stride() const { return rounded(tile_n) + 16; }

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <limits>
 
 #include "octet/base/math.h"
 #include "octet/kernels/gemm/gemm_tiles.h"
@@ -67,21 +69,73 @@ float scale_of(const GemmOperand& x, std::int64_t row, std::int64_t block) {
 
 bool exact_in_tiles(const Gemm& op) { return exact_in_bf16(op.a) && exact_in_bf16(op.b); }
 
-bool PackedParts::holds(const Gemm& op, const Part& a, const float* memory) const {
-  return op_ == &op && memory_ == memory && part_ == a;
+namespace {
+
+// Measured on a Xeon with AMX, whose second-level cache has room for half a million FP32. K up to kOnePart is faster in one part
+// than in two, and longer K in parts of kManyParts than of twice as many.
+constexpr std::int64_t kOnePart = 512, kManyParts = 256;
+// The most FP32 that a thread uses. If K has one part, its sums are few, but D itself passes through the cache.
+constexpr std::int64_t kMost = 450'000, kMostOfOnePart = 260'000;
+// To pack a row takes as long as to multiply it with this many others, and to begin a task as long as to multiply this many pairs
+// of rows.
+constexpr std::int64_t kPacking = 128, kBeginning = 1024;
+
+TileCut tile_cut(const Gemm& op, std::int64_t rows, std::int64_t columns) {
+  // Rows of A that stay in the first-level cache. An operand with K first is packed along its lines of memory instead.
+  const std::int64_t a_rows = op.a.layout == GemmOperand::Layout::k_last ? 2 * kTileRows : 16 * kTileRows;
+  return {
+      .rows = rows, .columns = columns, .length = op.a.k() <= kOnePart ? kOnePart : kManyParts, .a_rows = std::min(a_rows, rows)};
 }
 
-void PackedParts::pack(const TileKernel& kernel, const Gemm& op, const Part& a, const Part& b, float* memory) {
-  auto* const a_tiles = reinterpret_cast<std::uint16_t*>(memory);
-  std::uint16_t* const b_tiles = a_tiles + packed_elements(a.rows, a.length);
-  auto* const scales = reinterpret_cast<float*>(b_tiles + packed_elements(b.rows, b.length));
-  a_ = TilePanel::packed(a_tiles, a.length);
-  b_ = TilePanel::packed(b_tiles, b.length);
-  if (!holds(op, a, memory)) kernel.pack(tile_operand(op.a, a, scales), TileSide::a, a.rows, a.length, a_tiles, a_.next);
-  kernel.pack(tile_operand(op.b, b, scales), TileSide::b, b.rows, b.length, b_tiles, b_.next);
-  op_ = &op;
+// The largest of equal parts that are at most about `wanted` long.
+std::int64_t equal_part(std::int64_t size, std::int64_t wanted) {
+  return std::min(size, round_up(ceil_div(size, ceil_div(size, wanted)), 2 * kTileRows));
+}
+
+}  // namespace
+
+std::int64_t TileCut::packed_elements_of(std::int64_t count, std::int64_t k) const {
+  const std::int64_t packed = std::min(k, length);
+  return whole_tiles(count, kTileRows) * (whole_tiles(packed, kTileK) / 2 + ceil_div(packed, kTileK));
+}
+
+TileCut cut_for_tiles(const Gemm& op, const GemmPlan& plan, std::int64_t lanes) {
+  constexpr std::array<std::int64_t, 11> kSizes = {32, 64, 96, 128, 192, 256, 384, 512, 704, 1024, 2048};
+  TileCut best = tile_cut(op, plan.tile_m, plan.tile_n);
+  const bool one_part = best.packs_k_at_once(plan.k);
+  const std::int64_t most = std::min(one_part ? kMostOfOnePart : kMost, plan.lane_elements());
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t rows : kSizes) {
+    for (const std::int64_t columns : kSizes) {
+      const TileCut cut = tile_cut(op, equal_part(plan.m, rows), equal_part(plan.n, columns));
+      if (cut.elements(plan.k) > most) continue;
+      const std::int64_t down = ceil_div(plan.m, cut.rows), tasks = ceil_div(down * ceil_div(plan.n, cut.columns), lanes);
+      // If K has one part, a thread packs B once for all its tiles below each other.
+      const std::int64_t packs_of_b = one_part ? ceil_div(tasks, down) : tasks;
+      // At the end, threads wait for the last task.
+      const std::int64_t task = cut.rows * (cut.columns + kPacking) + kBeginning, wait = lanes > 1 ? task / 4 : 0;
+      const std::int64_t cost = tasks * task + packs_of_b * cut.columns * kPacking + wait;
+      if (cost >= least) continue;
+      least = cost;
+      best = cut;
+    }
+  }
+  return best;
+}
+
+std::int64_t tile_elements(const Gemm& op) { return std::min(kMost, tile_cut(op, op.a.rows(), op.b.rows()).elements(op.a.k())); }
+
+const TilePanel& PackedPart::pack(const TileKernel& kernel, TileSide side, const GemmOperand& x, const Part& part,
+                                  float* memory) {
+  if (operand_ == &x && memory_ == memory && part_ == part) return panel_;
+  auto* const tiles = reinterpret_cast<std::uint16_t*>(memory);
+  auto* const scales = reinterpret_cast<float*>(tiles + packed_elements(part.rows, part.length));
+  panel_ = TilePanel::packed(tiles, part.length);
+  kernel.pack(tile_operand(x, part, scales), side, part.rows, part.length, tiles, panel_.next);
+  operand_ = &x;
   memory_ = memory;
-  part_ = a;
+  part_ = part;
+  return panel_;
 }
 
 }  // namespace octet::kernels::cpu
