@@ -122,10 +122,10 @@ TEST(Prepare, RefusesNothing) {
 const LetterTokenizer kLetters;
 
 TEST(Prepare, GoesOnWhereItWasInterrupted) {
-  const TemporaryFolder folder;
-  fill(folder);
-  folder.write("in/1/more.txt.gz", gzipped(read_file(folder / "in/large.txt") + "."));
   for (const Duplicates duplicates : {Duplicates::count, Duplicates::drop}) {
+    const TemporaryFolder folder;
+    fill(folder);
+    folder.write("in/1/more.txt.gz", gzipped(read_file(folder / "in/large.txt") + "."));
     const PrepareSummary whole =
         prepare({.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = duplicates}, LetterTokenizer());
     EXPECT_GT(whole.duplicates, 10000);  // many lines have the same text

@@ -1,10 +1,12 @@
-// `octet data prepare` when standard input is silent.
+// `octet data prepare` when standard input is silent, and over a corpus that is there.
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <csignal>
+#include <map>
 #include <thread>
 
+#include "support/faults.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -86,6 +88,73 @@ TEST(Prepare, ASecondOneOfTheSameCorpusIsRefused) {
   // Once the first process has ended, another one may write the corpus.
   EXPECT_EQ(run_program("data prepare --input text.txt --output corpus", run.folder().path()).code, 0);
   EXPECT_EQ(read_file(run.folder() / "corpus.bin"), std::string("t\0e\0x\0t\0", 8));
+}
+
+// Every file of a folder with its bytes.
+std::map<std::string, std::string> files_in(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.is_regular_file()) files[entry.path().filename()] = read_file(entry.path());
+  }
+  return files;
+}
+
+TEST(Prepare, SetsTheCorpusOfAnotherCommandAside) {
+  const TemporaryFolder folder;
+  write_text(folder / "one.txt", "one");
+  write_text(folder / "lines.jsonl", "{\"text\": \"three\", \"other\": \"four\"}\n");
+  const auto prepare = [&](const std::string& options) {
+    const ProgramResult result = run_program("data prepare --output c " + options, folder.path());
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err.find("the corpus of this name was made by another command; it is now c-") != std::string::npos;
+  };
+  EXPECT_FALSE(prepare("--input one.txt lines.jsonl"));
+  EXPECT_FALSE(prepare("--input ./one.txt lines.jsonl --workers 2 --max-output 1MB"));
+  write_text(folder / "one.txt", "changed");
+  EXPECT_FALSE(prepare("--input one.txt lines.jsonl"));  // the same command makes the corpus anew
+  std::vector<std::map<std::string, std::string>> corpora = {files_in(folder.path())};
+  EXPECT_EQ(corpora[0].at("c.bin").substr(0, 6), std::string("c\0h\0a\0", 6));
+  for (const char* other :
+       {"--input one.txt", "--input one.txt lines.jsonl --field other", "--input one.txt lines.jsonl --duplicates drop"}) {
+    EXPECT_TRUE(prepare(other)) << other;
+    const auto files = files_in(folder.path());
+    for (const char* suffix : {".bin", ".idx", ".json"}) {
+      EXPECT_EQ(files.at(concat("c-", corpora.size(), suffix)), corpora.back().at(concat("c", suffix))) << other;
+    }
+    corpora.push_back(files);
+  }
+}
+
+// A corpus of another program has no PREFIX.json. A .bin alone may be any program's.
+TEST(Prepare, SetsFilesOfOtherProgramsAside) {
+  for (const std::string suffix : {".bin", ".idx", ".json", ".loss.bin", ".loss.idx"}) {
+    const TemporaryFolder folder;
+    write_text(folder / "one.txt", "one");
+    write_text(folder / ("c" + suffix), "precious");
+    const ProgramResult result = run_program("data prepare --output c --input one.txt", folder.path());
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(read_file(folder / ("c-1" + suffix)), "precious");
+  }
+}
+
+using PrepareFaults = Faults;
+
+// A process is killed while it sets a corpus aside, or while it gives the new one its name.
+TEST_F(PrepareFaults, AKillBetweenTheLastRenamesLosesNoCorpus) {
+  for (const std::string rename : {"c-1.bin", "c-1.idx", "c-1.json", "c.bin", "c.idx"}) {
+    const TinyRun run;
+    write_text(run / "old.txt", "old");
+    write_text(run / "new.txt", "new");
+    ASSERT_EQ(run.run("data prepare --input old.txt --output c").code, 0);
+    const auto before = files_in(run.path());
+    const std::string command = "data prepare --input new.txt --output c";
+    ASSERT_EQ(run.run(command, failing(concat("rename */", rename, " 1 kill"))).code, 128 + SIGKILL) << rename;
+    const ProgramResult result = run.run(command);
+    ASSERT_EQ(result.code, 0) << result.err;
+    for (const char* suffix : {".bin", ".idx", ".json"})
+      EXPECT_EQ(read_file(run / concat("c-1", suffix)), before.at(concat("c", suffix))) << rename;
+    EXPECT_EQ(read_file(run / "c.bin"), std::string("n\0e\0w\0", 6)) << rename;
+  }
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ std::string to_json(const CorpusInfo& info) {
   json["dtype"] = token_type_name(info.type);
   json["bin_xxh3"] = info.bin_xxh3;
   json["idx_xxh3"] = info.idx_xxh3;
+  if (!info.command.empty()) json["command"] = info.command;
   if (info.loss) {
     json["trained_tokens"] = info.loss->trained_tokens;
     json["loss_bin_xxh3"] = info.loss->bin_xxh3;
@@ -151,6 +152,7 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
   demand(known, ExitCode::data, name, ": \"dtype\" is \"", dtype, "\"");
   info.bin_xxh3 = text_of("bin_xxh3");
   info.idx_xxh3 = text_of("idx_xxh3");
+  if (json.contains("command")) info.command = text_of("command");
   if (json.contains("loss_bin_xxh3"))
     info.loss = LossMaskInfo{number_of("trained_tokens"), text_of("loss_bin_xxh3"), text_of("loss_idx_xxh3")};
   if (json.contains("chat")) {

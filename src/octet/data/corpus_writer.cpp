@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "octet/base/directory.h"
-#include "octet/base/system_call.h"
+#include "octet/data/set_aside.h"
 
 namespace octet::data {
 namespace fs = std::filesystem;
@@ -15,10 +15,6 @@ namespace {
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
-}
-
-void rename_file(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno(ExitCode::internal, to, "cannot rename");
 }
 
 // Maps a part file. Returns nothing if the file is missing or has fewer than `bytes` bytes.
@@ -34,6 +30,7 @@ std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
 CorpusWriter::CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const Options& options)
     : parts_(std::move(parts)), options_(options), prefix_(tokenizer.prefix().begin(), tokenizer.prefix().end()) {
   require(options.max_sequence >= 1 && options.max_sequence <= INT32_MAX, "corpus writer: max_sequence ", options.max_sequence);
+  info_.command = options.command;
   info_.tokenizer = tokenizer.name();
   info_.tokenizer_hash = tokenizer.hash();
   info_.vocab_size = tokenizer.vocab_size();
@@ -313,6 +310,7 @@ CorpusInfo CorpusWriter::finish(const std::optional<ChatInfo>& chat) {
     info_.loss = LossMaskInfo{trained_tokens_, loss_sum_.hex(), checksum_of(FileReader(parts_.loss_idx()))};
   }
   const CorpusPaths& finals = parts_.finals();
+  if (!info_.command.empty()) set_corpus_aside(finals, info_.command);
   // Deletes the index of an earlier corpus first, so that an old index never stands beside a new .bin.
   for (const fs::path& path : {finals.json, finals.idx, finals.loss_idx, finals.loss_bin}) {
     std::error_code error;

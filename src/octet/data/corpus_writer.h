@@ -43,6 +43,8 @@ class CorpusWriter {
     std::int64_t max_sequence = std::numeric_limits<std::int32_t>::max();
     Duplicates duplicates = Duplicates::ignore;
     LossMask loss_mask = LossMask::none;
+    // CorpusInfo::command. finish() sets the corpus of another command aside; without a command it replaces what stands there.
+    std::string command = {};
     const WriterState* resume = nullptr;  // state of the part files that another writer left; nullptr: start anew
   };
 

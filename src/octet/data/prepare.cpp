@@ -180,6 +180,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   CorpusWriter writer(std::move(parts), writes,
                       {.duplicates = options.duplicates,
                        .loss_mask = options.chat ? CorpusWriter::LossMask::written : CorpusWriter::LossMask::none,
+                       .command = command_of(options, tokenizer),
                        .resume = earlier ? &earlier->writer : nullptr});
   PrepareJournal journal{.job = job};
   if (writer.resumed()) {

@@ -39,34 +39,47 @@ void visit_numbers(Journal& j, Visit&& visit) {
   visit("trained_tokens", j.writer.trained_tokens);
 }
 
+void add(RunningChecksum& sum, const auto& part) { sum.update(concat(part, '\0')); }
+
+// The options that decide the corpus.
+void add_options(RunningChecksum& sum, const PrepareOptions& options) {
+  add(sum, options.field);
+  add(sum, static_cast<int>(options.format));
+  add(sum, static_cast<int>(options.duplicates));
+  if (!options.chat) return;
+  add(sum, options.chat->form->name);
+  add(sum, options.chat->tokens.bos);
+  add(sum, options.chat->tokens.eos);
+  add(sum, train_on_name(options.chat->train_on));
+  add(sum, options.chat->system);
+  add(sum, options.max_tokens);
+}
+
 }  // namespace
+
+std::string command_of(const PrepareOptions& options, const Tokenizer& tokenizer) {
+  RunningChecksum sum;
+  add_options(sum, options);
+  add(sum, tokenizer.name());
+  for (const fs::path& input : options.inputs) add(sum, input.lexically_normal().string());
+  return sum.hex();
+}
 
 std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, InputFiles files) {
   RunningChecksum sum;
-  const auto add = [&](const auto& part) { sum.update(concat(part, '\0')); };
-  add(kVersion);
-  add(tokenizer.name());
-  add(tokenizer.hash());
-  add(tokenizer.end_of_document().value_or(-1));  // not part of hash(): other files and the caller decide it
-  add(options.field);
-  add(static_cast<int>(options.format));
-  add(static_cast<int>(options.duplicates));
-  if (options.chat) {
-    add(options.chat->form->name);
-    add(options.chat->tokens.bos);
-    add(options.chat->tokens.eos);
-    add(train_on_name(options.chat->train_on));
-    add(options.chat->system);
-    add(options.max_tokens);
-  }
+  add(sum, kVersion);
+  add(sum, tokenizer.name());
+  add(sum, tokenizer.hash());
+  add(sum, tokenizer.end_of_document().value_or(-1));  // not part of hash(): other files and the caller decide it
+  add_options(sum, options);
   while (const auto file = files.next()) {
     if (file->is_standard_input()) return "";
     std::error_code error;
     const auto time = fs::last_write_time(file->path, error);
     demand(!error, ExitCode::data, file->name(), ": ", error.message());
-    add(file->name());
-    add(file->bytes);
-    add(time.time_since_epoch().count());
+    add(sum, file->name());
+    add(sum, file->bytes);
+    add(sum, time.time_since_epoch().count());
   }
   return sum.hex();
 }
