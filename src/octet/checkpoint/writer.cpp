@@ -57,8 +57,29 @@ void rename_directory(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_errno(ExitCode::internal, to, "cannot rename");
 }
 
-// Gives `from` the name `to`, for good. What stood there goes once the disk has the new name; if the disk refuses, it stays.
-void replace_directory(const fs::path& from, const fs::path& to) {
+// A new folder for what is not finished. The destructor deletes it with all files, unless keep() was called.
+class UnfinishedFolder {
+ public:
+  // The name is new in every save, so that a rank of a run that has ended, if it still writes, writes nothing into another's.
+  explicit UnfinishedFolder(const fs::path& step_directory) : path_(unfinished_name(step_directory)) { make_folders(path_); }
+  ~UnfinishedFolder() {
+    if (kept_) return;
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
+  const fs::path& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
+// Gives the folder the name `to`, for good. What stood there goes once the disk has the new name; if the disk refuses, it stays.
+void replace_directory(UnfinishedFolder& folder, const fs::path& to) {
+  const fs::path& from = folder.path();
   std::error_code ignored;
   if (!path_exists(to)) {
     rename_directory(from, to);
@@ -68,9 +89,10 @@ void replace_directory(const fs::path& from, const fs::path& to) {
   if (exchange()) {
     try {
       sync_directory(to.parent_path());
-    } catch (...) {
-      exchange();
-      throw;
+    } catch (const Error& error) {
+      if (exchange()) throw;
+      folder.keep();
+      fail(error.code(), error.what(), "; the older checkpoint of this step is ", from.string(), " until the next start");
     }
     fs::remove_all(from, ignored);
     return;
@@ -87,23 +109,6 @@ void replace_directory(const fs::path& from, const fs::path& to) {
   sync_directory(to.parent_path());
   fs::remove_all(away, ignored);
 }
-
-// A new folder for what is not finished; goes with all that is in it.
-class UnfinishedFolder {
- public:
-  // The name is new in every save, so that a rank of a run that has ended, if it still writes, writes nothing into another's.
-  explicit UnfinishedFolder(const fs::path& step_directory) : path_(unfinished_name(step_directory)) { make_folders(path_); }
-  ~UnfinishedFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  UnfinishedFolder(const UnfinishedFolder&) = delete;
-  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // One save, as this rank knows it.
 struct Save {
@@ -169,7 +174,7 @@ std::string lead(const WriterOptions& options, Save& save, const Source& source)
     }
     write_file_atomically(folder->path() / kManifestName, to_json(merge_manifests(std::move(parts))));
     if (options.may_publish) options.may_publish();
-    replace_directory(folder->path(), final_path);
+    replace_directory(*folder, final_path);
     if (options.published) options.published(save.step);
     prune(options, save.step, save.best);
   });
