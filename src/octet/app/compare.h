@@ -8,6 +8,7 @@
 #include "octet/app/commands.h"
 #include "octet/report/run.h"
 #include "octet/train/config.h"
+#include "octet/train/signals.h"
 
 namespace octet::app {
 
@@ -23,6 +24,6 @@ void show_comparison(const CompareArgs& args, const train::Config& config, const
 // Every recipe on every number of ranks of args.gpus, each run as `octet launch -n N -- train` makes it. The batch of a rank is
 // kept: training.global_batch_size is that of the smallest number and grows with the ranks. A run that was stopped goes on, one
 // that was made with other settings starts anew. Returns the exit code.
-int compare_ranks(const CompareArgs& args, const train::Config& config);
+int compare_ranks(const CompareArgs& args, const train::Config& config, const train::StopOutsideTraining& stops);
 
 }  // namespace octet::app

@@ -120,7 +120,7 @@ int run_compare(const CompareArgs& args) {
   demand(where.size == 1, ExitCode::config, "`octet compare` runs in one process, but ", where.source, " says that there are ",
          where.size, " ranks; use `octet train` for each recipe, then `octet report`");
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
-  std::optional<train::StopBeforeTraining> stops(0);
+  const train::StopOutsideTraining stops(0);
   std::vector<std::string> recipes = args.recipes;
   std::sort(recipes.begin(), recipes.end());
   const auto twice = std::adjacent_find(recipes.begin(), recipes.end());
@@ -130,7 +130,7 @@ int run_compare(const CompareArgs& args) {
   const train::Config config = load_run(args.run);
   demand(config.checkpoint.remote.empty(), ExitCode::config, "checkpoint.remote: `octet compare` makes several runs, and one place holds the "
          "checkpoints of one run; give --checkpoint.remote=");
-  if (!args.gpus.empty()) return compare_ranks(args, config);
+  if (!args.gpus.empty()) return compare_ranks(args, config, stops);
   std::optional<StdoutToStderr> progress_on_stderr;
   if (args.json) progress_on_stderr.emplace();
   train::check_config(config);
@@ -149,7 +149,6 @@ int run_compare(const CompareArgs& args) {
   for (const RecipeRun& plan : plans) {
     Progress progress(plan.label, plan.config.training.steps);
     telemetry::own_page().reset();
-    stops.emplace(0);  // the run before has taken it away
     train::Trainer trainer({.config = plan.config,
                             .resume = "none",
                             .label = plan.label,
@@ -164,6 +163,7 @@ int run_compare(const CompareArgs& args) {
       result = error.code();
       log_warning(concat(plan.label, ": ", error.what()));
     }
+    stops.training_ended();
     progress.end();
     if (code != ExitCode::done) return static_cast<int>(code);
     runs.push_back(report::read_run(plan.config.run.output_dir));

@@ -20,6 +20,7 @@
 #include "octet/checkpoint/run_lock.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/train/setup.h"
+#include "octet/train/signals.h"
 #include "octet/train/world.h"
 
 namespace octet::app {
@@ -130,7 +131,7 @@ int run(const CompareArgs& args, const RanksRun& plan) {
 
 }  // namespace
 
-int compare_ranks(const CompareArgs& args, const train::Config& config) {
+int compare_ranks(const CompareArgs& args, const train::Config& config, const train::StopOutsideTraining& stops) {
   demand(args.time_budget_s == 0, ExitCode::config, "--time-budget does not work with --gpus; give --training.steps instead");
   const std::vector<int> numbers = sorted_numbers(args.gpus);
   std::vector<RanksRun> plans;
@@ -148,6 +149,7 @@ int compare_ranks(const CompareArgs& args, const train::Config& config) {
       if (code != static_cast<int>(ExitCode::not_finite)) return code;
       result = code;
     }
+    stops.training_ended();
     runs.push_back(report::read_run(plan.config.run.output_dir));
   }
   progress_on_stderr.reset();

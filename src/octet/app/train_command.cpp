@@ -87,7 +87,7 @@ int run_train(const TrainArgs& args) {
   }
   config.checkpoint.resume = train::checkpoint_to_resume(config.checkpoint);
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
-  std::optional<train::StopBeforeTraining> stops;
+  std::optional<train::StopOutsideTraining> stops;
   if (!args.dry_run) stops.emplace(where.rank);
   train::check_config(config, where.size);
   if (where.rank > 0) set_log(Log::own_warnings);
@@ -142,6 +142,7 @@ int run_train(const TrainArgs& args) {
              unknown ? "" : concat("; ", telemetry::format_bytes(space.available), " are free"), config.run.output_dir);
   std::fflush(stdout);
   const ExitCode code = trainer.run();
+  stops->training_ended();
   progress.end();
   if (code == ExitCode::done) {
     log_info(concat("done: the ", config.lora ? "adapter is in " : "model is in ", config.run.output_dir,

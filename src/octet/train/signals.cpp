@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <exception>
@@ -27,55 +28,56 @@ void on_signal(int signal) {
   stop_signal = signal;
 }
 
-std::atomic<bool> says_why = false;
+std::atomic<bool> says_why = false, trained = false;
 
-void on_early_signal(int signal) {
+void end_at_once(int signal) {
   checkpoint::abandon_run_lock();
   abandon_bottom_line();
   if (says_why) {
     const std::string_view name = signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGINT";
-    const std::string_view rest = ": training has not begun, so there is nothing to save\n";
+    const std::string_view rest = trained ? ": training has ended and is saved; what comes after it is not done\n"
+                                          : ": training has not begun, so there is nothing to save\n";
     for (const std::string_view text : {name, rest}) [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
   }
   _exit(static_cast<int>(ExitCode::preempted));
 }
 
-void install(void (*handler)(int), bool hang_up) {
+constexpr std::array kStopSignals = {SIGTERM, SIGINT, SIGHUP};
+
+}  // namespace
+
+StopHandlers::StopHandlers(void (*handler)(int)) {
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) sigaction(kStopSignals[i], nullptr, &before_[i]);
+  install(handler);
+}
+
+StopHandlers::~StopHandlers() {
+  if (std::uncaught_exceptions() > 0) {
+    install(on_signal);
+  } else {
+    for (std::size_t i = 0; i < kStopSignals.size(); ++i) sigaction(kStopSignals[i], &before_[i], nullptr);
+  }
+}
+
+void StopHandlers::install(void (*handler)(int)) const {
   struct sigaction action {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-  if (hang_up) sigaction(SIGHUP, &action, nullptr);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    const bool is_ignored = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+    if (!is_ignored) sigaction(kStopSignals[i], &action, nullptr);
+  }
 }
 
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+StopOutsideTraining::StopOutsideTraining(int rank) : handlers_((says_why = rank == 0, trained = false, end_at_once)) {}
+
+void StopOutsideTraining::training_ended() const {
+  trained = true;
+  handlers_.install(end_at_once);
 }
 
-}  // namespace
-
-StopBeforeTraining::StopBeforeTraining(int rank) : hang_up_(!is_ignored(SIGHUP)) {
-  says_why = rank == 0;
-  install(on_early_signal, hang_up_);
-}
-
-// During an exception the process is about to end with a message and an exit code of its own.
-StopBeforeTraining::~StopBeforeTraining() { install(std::uncaught_exceptions() == 0 ? SIG_DFL : on_signal, hang_up_); }
-
-StopSignals::StopSignals() : hang_up_(!is_ignored(SIGHUP)) {
-  stop_signal = 0;
-  interrupted = 0;
-  install(on_signal, hang_up_);
-}
-
-// During an exception the process is about to end with a message and an exit code of its own. The handlers stay, so that a
-// launcher that has seen another rank fail cannot kill the process with SIGTERM before that.
-StopSignals::~StopSignals() {
-  if (std::uncaught_exceptions() == 0) install(SIG_DFL, hang_up_);
-}
+StopSignals::StopSignals() : handlers_((stop_signal = 0, interrupted = 0, on_signal)) {}
 
 const char* StopSignals::requested() {
   switch (stop_signal) {

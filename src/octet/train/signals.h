@@ -2,35 +2,50 @@
 // SIGHUP was already ignored, as under nohup, it stays ignored.
 #pragma once
 
+#include <signal.h>
+
+#include <array>
+
 namespace octet::train {
 
-// Before training begins there is nothing to save. While this object lives, SIGTERM, SIGHUP and SIGINT end the process at once
-// with code 75, whatever it waits for. StopSignals takes its place when training begins.
-class StopBeforeTraining {
+// Handles SIGTERM, SIGINT and SIGHUP. The destructor puts the handlers of before back, except while an exception is in flight: the
+// process is then about to end with a message and an exit code of its own, and a launcher that has seen another rank fail must not
+// kill it with SIGTERM before that.
+class StopHandlers {
  public:
-  // Only rank 0 prints a line.
-  explicit StopBeforeTraining(int rank);
-  ~StopBeforeTraining();
-  StopBeforeTraining(const StopBeforeTraining&) = delete;
-  StopBeforeTraining& operator=(const StopBeforeTraining&) = delete;
+  explicit StopHandlers(void (*handler)(int));
+  ~StopHandlers();
+  StopHandlers(const StopHandlers&) = delete;
+  StopHandlers& operator=(const StopHandlers&) = delete;
+  void install(void (*handler)(int)) const;
 
  private:
-  bool hang_up_;  // false if SIGHUP is ignored
+  std::array<struct sigaction, 3> before_{};
 };
 
-// Installs the signal handlers. The destructor restores the default handling, except while an exception is in flight.
+// Before and after training there is nothing to save. While this object lives, SIGTERM, SIGHUP and SIGINT end the process at once
+// with code 75, whatever it waits for. StopSignals takes its place during training.
+class StopOutsideTraining {
+ public:
+  // Only rank 0 prints a line.
+  explicit StopOutsideTraining(int rank);
+  // From now on the line says that training has ended. Also takes the signals back after an exception in training was caught.
+  void training_ended() const;
+
+ private:
+  StopHandlers handlers_;
+};
+
+// During training.
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals();
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
 
   // Returns the name of the last signal that asked the run to stop, or null.
   static const char* requested();
 
  private:
-  bool hang_up_;  // false if SIGHUP is ignored
+  StopHandlers handlers_;
 };
 
 }  // namespace octet::train
