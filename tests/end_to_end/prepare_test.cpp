@@ -157,5 +157,34 @@ TEST_F(PrepareFaults, AKillBetweenTheLastRenamesLosesNoCorpus) {
   }
 }
 
+// A disk or a file server that fails costs no work: neither while the rest is read and written nor when the parts are looked at.
+TEST_F(PrepareFaults, GoesOnAfterADiskThatFailed) {
+  const TinyRun run;
+  std::string lines;
+  for (int i = 0; i < 500'000; ++i) lines += concat("{\"text\": \"line ", i, "\"}\n");
+  write_text(run / "lines.jsonl", lines);
+  const std::string prepare = "data prepare --input lines.jsonl --output c --workers 1 ";
+  ASSERT_EQ(run.run(prepare + "--max-output 1MB").code, 3);
+  for (const auto& [rule, code, file] : {std::tuple("open */c.json.part 1 EIO", 76, "c.json.part"),
+                                         std::tuple("stat */c.json.part 1+ EIO", 76, "c.json.part"),
+                                         std::tuple("open */c.bin.part 1 EIO", 76, "c.bin.part"),
+                                         std::tuple("open */c.idx.part 1 ESTALE", 76, "c.idx.part"),
+                                         std::tuple("read */lines.jsonl 2 EIO", 76, "lines.jsonl"),
+                                         std::tuple("write */c.bin.part 1 EIO", 1, "c.bin.part")}) {
+    const ProgramResult failed = run.run(prepare, failing(rule));
+    EXPECT_EQ(failed.code, code) << rule << failed.err;
+    EXPECT_NE(failed.err.find(concat("octet: ", file)), std::string::npos) << rule << failed.err;
+    EXPECT_TRUE(std::filesystem::exists(run / "faults.log")) << rule;
+    std::filesystem::remove(run / "faults.log");
+    const ProgramResult again = run.run(prepare + "--max-output 1MB");
+    ASSERT_EQ(again.code, 3) << rule << again.err;
+    ASSERT_NE(again.err.find("continuing after "), std::string::npos) << rule << again.err;
+  }
+  ASSERT_EQ(run.run(prepare).code, 0);
+  ASSERT_EQ(run.run("data prepare --input lines.jsonl --output whole").code, 0);
+  for (const char* suffix : {".bin", ".idx", ".json"})
+    EXPECT_TRUE(read_file(run / (std::string("c") + suffix)) == read_file(run / (std::string("whole") + suffix))) << suffix;
+}
+
 }  // namespace
 }  // namespace octet::testing

@@ -71,7 +71,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
     const int error = errno;
     ::close(fd);
-    demand(map != MAP_FAILED, ExitCode::data, path.string(), ": cannot map: ", std::strerror(error));
+    errno = error;
+    if (map == MAP_FAILED) fail_errno(ExitCode::data, path, "cannot map");
     data_ = static_cast<const std::byte*>(map);
     watch_mapping(data_, size_, path_);
   } else {
@@ -140,7 +141,8 @@ FileWriter::FileWriter(const std::filesystem::path& path, std::size_t keep) : pa
   if (::ftruncate(fd_, static_cast<off_t>(keep)) != 0 || ::lseek(fd_, 0, SEEK_END) < 0) {
     const int error = errno;
     ::close(std::exchange(fd_, -1));
-    fail(ExitCode::internal, path.string(), ": cannot cut: ", std::strerror(error));
+    errno = error;
+    fail_errno(ExitCode::internal, path, "cannot cut");
   }
   buffer_.reserve(kBufferBytes);
 }
@@ -275,8 +277,8 @@ void sync_directory(const std::filesystem::path& path) {
   const int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
   // File systems that cannot flush a folder say so in these words.
-  demand(error == 0 || error == EINVAL || error == ENOTSUP, ExitCode::internal, path.string(), ": cannot flush this folder to disk: ",
-         std::strerror(error));
+  errno = error;
+  if (error != 0 && error != EINVAL && error != ENOTSUP) fail_errno(ExitCode::internal, path, "cannot flush this folder to disk");
 }
 
 }  // namespace octet

@@ -26,4 +26,9 @@ void fail_errno(ExitCode code, const std::filesystem::path& path, std::string_vi
   throw SystemError(code, concat(path.string(), ": ", what, what.empty() ? "" : ": ", std::strerror(number)), number);
 }
 
+void fail_again(const Error& error, const std::string& message) {
+  if (const auto* system = dynamic_cast<const SystemError*>(&error)) throw SystemError(error.code(), message, system->number());
+  throw Error(error.code(), message);
+}
+
 }  // namespace octet

@@ -33,6 +33,9 @@ class SystemError : public Error {
 // Throws SystemError "PATH: WHAT: REASON", or "PATH: REASON" if `what` is empty.
 [[noreturn]] void fail_errno(ExitCode code, const std::filesystem::path& path, std::string_view what);
 
+// Throws `error` again with another message. A SystemError keeps its number.
+[[noreturn]] void fail_again(const Error& error, const std::string& message);
+
 // Calls `create`, which creates an output that the user has named. If the path is at fault, the error gets ExitCode::config, because
 // another path helps and a second try does not.
 template <class F>

@@ -92,7 +92,7 @@ void replace_directory(UnfinishedFolder& folder, const fs::path& to) {
     } catch (const Error& error) {
       if (exchange()) throw;
       folder.keep();
-      fail(error.code(), error.what(), "; the older checkpoint of this step is ", from.string(), " until the next start");
+      fail_again(error, concat(error.what(), "; the older checkpoint of this step is ", from.string(), " until the next start"));
     }
     fs::remove_all(from, ignored);
     return;
@@ -208,7 +208,7 @@ void write_checkpoint(const WriterOptions& options, Save& save, const Source& so
     }
     failure = broadcast(options.ranks, save.key + "/outcome", failure);
   } catch (const Error& error) {
-    fail(error.code(), "while the checkpoint of step ", save.step, " was written: ", error.what());
+    fail_again(error, concat("while the checkpoint of step ", save.step, " was written: ", error.what()));
   }
   demand(failure.empty(), ExitCode::internal, "the checkpoint of step ", save.step, " is not saved: ", failure);
 }

@@ -36,10 +36,12 @@ CorpusWriter::CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const 
   info_.vocab_size = tokenizer.vocab_size();
   info_.end_of_document = tokenizer.end_of_document();
   info_.type = info_.tokenizer.empty() && info_.vocab_size <= 65536 ? TokenType::u16 : token_type_for(info_.vocab_size);
+  // If the part files cannot be read, they stay for the next run.
+  resumed_ = options.resume != nullptr && resume(*options.resume);
+  options_.resume = nullptr;
+  if (resumed_) return;
   try {
-    resumed_ = options.resume != nullptr && resume(*options.resume);
-    options_.resume = nullptr;
-    if (!resumed_) start();
+    start();
   } catch (...) {
     parts_.remove();
     throw;

@@ -9,6 +9,7 @@
 #include "octet/base/clock.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/base/threads.h"
 #include "octet/data/corpus_writer.h"
 #include "octet/data/jsonl.h"
@@ -190,6 +191,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   } else if (earlier) {
     log_warning(concat(options.output.string(), ": the part files of the interrupted run are damaged; starting over"));
   }
+  bool saved = writer.resumed();  // the journal describes the part files
   // Saves the progress up to the last whole document. If a document is incomplete, it is the open text file, and the next run
   // reads this file again from its beginning.
   const auto save = [&] {
@@ -202,6 +204,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
       now.position = {.files = journal.position.files, .files_sum = journal.position.files_sum};
     }
     write_journal(writer.parts(), now);
+    saved = true;
   };
 
   OutputWatch watch({.output = options.output, .max_bytes = options.max_output_bytes, .space = options.space});
@@ -220,12 +223,23 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
                    : "Make room and run the same command: it goes on from there");
   };
 
-  TaskReader reader(files, tokenizer,
-                    {.format = options.format,
-                     .field = options.chat && options.field.empty() ? kChatColumn : options.field,
-                     .values = options.chat ? ParquetFile::Values::messages : ParquetFile::Values::text,
-                     .from = journal.position,
-                     .stop = options.stop});
+  // If a system call fails, the part files stay: the disk or the file server may work again.
+  const auto keep_parts = [&](const auto& act) {
+    try {
+      return act();
+    } catch (const SystemError&) {
+      if (saved) writer.keep();
+      throw;
+    }
+  };
+  TaskReader reader = keep_parts([&] {
+    return TaskReader(files, tokenizer,
+                      {.format = options.format,
+                       .field = options.chat && options.field.empty() ? kChatColumn : options.field,
+                       .values = options.chat ? ParquetFile::Values::messages : ParquetFile::Values::text,
+                       .from = journal.position,
+                       .stop = options.stop});
+  });
   double reported_s = 0, saved_s = 0;
   const auto write = [&](Encoded& encoded) {
     std::span<const std::int32_t> ids(encoded.ids);
@@ -271,7 +285,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
                                            .work = [&](Task& task) { return encode(task, tokenizer, options); },
                                            .write = write},
                                           workers, 2 * workers + 2);
-  pipeline.run();
+  keep_parts([&] { pipeline.run(); });
 
   demand(writer.documents() > 0 || !options.chat, ExitCode::data, names_of(options.inputs),
          ": no conversation to train on here: ", journal.no_answer, " without an answer of the assistant, ", journal.answer_cut,

@@ -81,8 +81,9 @@ inline constexpr const char* kChatColumn = "messages";  // of a Parquet file, if
 
 // Writes the corpus. Memory holds a bounded number of tasks (task_reader.h) and the checksums of the documents (document_set.h).
 //
-// A killed or interrupted run leaves part files and a journal. With the same options and unchanged inputs, the next run continues from
-// them and writes the same bytes as an uninterrupted run. With other options or inputs, or with standard input, it starts over.
+// A killed or interrupted run leaves part files and a journal, and so does a run that ends because a system call failed. With the
+// same options and unchanged inputs, the next run continues from them and writes the same bytes as an uninterrupted run. With other
+// options or inputs, or with standard input, it starts over.
 //
 // Throws Error{data} if an input is missing, malformed (with FILE:LINE for JSONL and rows of Parquet) or damaged, or if there are no
 // documents; Error{does_not_fit} if the corpus would be larger than max_output_bytes; Error{internal} before the disk is full. These two

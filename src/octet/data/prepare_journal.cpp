@@ -5,6 +5,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::data {
 namespace fs = std::filesystem;
@@ -99,7 +100,7 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
   if (!path_exists(parts.journal())) return std::nullopt;
   PrepareJournal journal;
   try {
-    const nlohmann::json json = read_json(parts.journal());
+    const nlohmann::json json = parse_json(read_file(parts.journal()), parts.journal().string());
     journal.job = json.at("job").get<std::string>();
     if (job.empty() || journal.job != job) {
       log_info(concat(parts.journal().string(), ": the interrupted run had other inputs or options; starting over"));
@@ -118,6 +119,8 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
     log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
   } catch (const Json::exception&) {
     log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
+  } catch (const SystemError&) {
+    throw;  // the file may be whole
   } catch (const Error& error) {
     log_warning(concat(error.what(), "; starting over"));
   }

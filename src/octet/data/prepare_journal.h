@@ -27,7 +27,7 @@ std::string command_of(const PrepareOptions& options, const Tokenizer& tokenizer
 std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, InputFiles files);
 
 void write_journal(const CorpusParts& parts, const PrepareJournal& journal);
-// Returns nothing if there is no journal, or if it belongs to another job or is damaged.
+// Returns nothing if there is no journal, or if it belongs to another job or is damaged. Throws SystemError if it cannot be read.
 std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::string& job);
 
 }  // namespace octet::data

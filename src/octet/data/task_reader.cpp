@@ -5,6 +5,7 @@
 #include "octet/base/checksum.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/data/jsonl.h"
 
 namespace octet::data {
@@ -125,7 +126,7 @@ void TaskReader::open_bytes() {
     source_ = open_source(file_->path, options_.stop);
     if (holds_tokens(options_.format)) tokens_ = open_tokens(*source_, options_.format);
   } catch (const Error& error) {
-    fail(error.code(), file_->name(), ": ", error.what());
+    fail_again(error, concat(file_->name(), ": ", error.what()));
   }
 }
 
@@ -148,9 +149,9 @@ std::size_t TaskReader::read_more(std::string& to, std::size_t bytes) {
   } catch (const Error& error) {
     demand(error.code() != ExitCode::interrupted, error.code(), "data prepare: interrupted while reading ", file_->name(),
            "; nothing was written");
-    if (input_format(file_->path, options_.format) != InputFormat::jsonl) fail(error.code(), file_->name(), ": ", error.what());
+    if (input_format(file_->path, options_.format) != InputFormat::jsonl) fail_again(error, concat(file_->name(), ": ", error.what()));
     const auto lines = std::count(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(before), '\n');
-    fail(error.code(), file_->name(), ":", position_.lines + lines + 1, ": ", error.what(), " here or after it");
+    fail_again(error, concat(file_->name(), ":", position_.lines + lines + 1, ": ", error.what(), " here or after it"));
   }
   to.resize(before + got);
   if (got < bytes) at_end_ = true;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::data {
 namespace {
@@ -29,7 +30,7 @@ bool has_llmc_header(const InputFiles::File& file) {
   try {
     open_source(file.path)->read(reinterpret_cast<char*>(&magic), sizeof magic);
   } catch (const Error& error) {
-    fail(error.code(), file.name(), ": ", error.what());
+    fail_again(error, concat(file.name(), ": ", error.what()));
   }
   return std::any_of(kLlmcVersions.begin(), kLlmcVersions.end(), [&](const LlmcVersion& known) { return known.magic == magic; });
 }
@@ -57,7 +58,7 @@ TokenFile token_file_of(const InputFiles::File& file, InputFormat format) {
   try {
     return open_tokens(*open_source(file.path), format);
   } catch (const Error& error) {
-    fail(error.code(), file.name(), ": ", error.what());
+    fail_again(error, concat(file.name(), ": ", error.what()));
   }
 }
 
