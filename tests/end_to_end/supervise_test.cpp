@@ -87,8 +87,11 @@ TEST_F(Supervise, GoesOnFromMemory) {
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
   const Json attempts = status()["attempts"];
   ASSERT_EQ(attempts.size(), 3u);
-  EXPECT_GE(attempts[1]["from_step"], 6);
-  EXPECT_GE(attempts[2]["from_step"], 16);
+  // How old a snapshot is depends on how busy the machine is.
+  for (const int attempt : {1, 2}) {
+    EXPECT_EQ(attempts[attempt]["from"], "memory");
+    EXPECT_GT(attempts[attempt]["from_step"], attempts[attempt - 1]["from_step"]);
+  }
   EXPECT_TRUE(says(read_file(run_ / "out/logs/rank-00000.log"),
                    concat("resuming after step ", attempts[2]["from_step"], " from memory")));
 }
