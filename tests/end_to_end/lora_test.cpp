@@ -114,6 +114,25 @@ TEST_F(Lora, ResumesToTheBit) {
   }
 }
 
+// An adapter is set aside like a model, also where only the adapter is in the folder.
+TEST_F(Lora, SetsAnEarlierAdapterAside) {
+  ASSERT_EQ(train().code, 0);
+  const auto earlier = tensors_of(run_ / "out/adapter/adapter_model.safetensors");
+  expect_refused("--resume none", 2, "out: there is a run up to step 15 (3 checkpoints, metrics, an adapter)");
+  const std::string again = "--resume none --run.set_aside=true --run.seed=5 ";
+  expect_refused(again + "--lora.init_from=out/adapter", 2, "out/adapter: lora.init_from is the adapter of the run that would be set aside");
+  ASSERT_EQ(train(again).code, 0);
+  const fs::path history = run_ / "out/history";
+  ASSERT_EQ(names_in(history).size(), 1u);
+  EXPECT_TRUE(tensors_of(history / names_in(history)[0] / "adapter/adapter_model.safetensors") == earlier);
+  EXPECT_FALSE(tensors_of(run_ / "out/adapter/adapter_model.safetensors") == earlier);
+
+  fs::create_directories(run_ / "mine");
+  fs::copy(history / names_in(history)[0] / "adapter", run_ / "mine/adapter");
+  expect_refused("--run.output_dir=mine", 2, "mine: there is a run up to step 0 (an adapter)");
+  EXPECT_TRUE(tensors_of(run_ / "mine/adapter/adapter_model.safetensors") == earlier);
+}
+
 // A checkpoint holds adapters, their moments and the scales of activations and gradients: nothing of the model.
 TEST_F(Lora, StoresNothingOfTheModel) {
   ASSERT_EQ(train().code, 0);

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // run.json goes last: it says that there were checkpoints, so an interrupted move is not taken for a new folder.
-constexpr std::string_view kWhole[] = {"model", "report.html", "report.json"};
+constexpr std::string_view kWhole[] = {"model", "adapter", "report.html", "report.json"};
 constexpr std::string_view kLines[] = {"metrics.jsonl",      "fp8_health.jsonl", "attention_health.jsonl",
                                        "expert_loads.jsonl", "stragglers.jsonl", "tensorboard"};
 constexpr std::string_view kCheckpoints = "checkpoints", kRunInfo = "run.json";
@@ -73,6 +73,7 @@ std::string History::text() const {
   if (checkpoints.size() > 1) add(concat(checkpoints.size(), " checkpoints"));
   if (has_metrics) add("metrics");
   if (has_model) add("a model");
+  if (has_adapter) add("an adapter");
   return concat("a run up to step ", last_step, " (", parts, ")");
 }
 
@@ -81,7 +82,8 @@ History history_of(const fs::path& folder, double retry_s) {
     History history;
     for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints))
       history.checkpoints.push_back(found.step);
-    history.has_model = path_exists(folder / kWhole[0]);
+    history.has_model = path_exists(folder / "model");
+    history.has_adapter = path_exists(folder / "adapter");
     if (path_exists(folder / kLines[0])) {
       const auto metrics = telemetry::read_jsonl<telemetry::StepMetrics>(folder / kLines[0]);
       history.has_metrics = !metrics.records.empty();

@@ -12,9 +12,10 @@ namespace octet::train {
 struct History {
   std::vector<std::int64_t> checkpoints;  // steps, highest first
   std::int64_t last_step = 0;             // the highest step of a checkpoint, or of a line of metrics if there is no checkpoint
-  bool has_metrics = false, has_model = false;
+  bool has_metrics = false, has_model = false, has_adapter = false;
 
-  bool empty() const { return checkpoints.empty() && !has_metrics && !has_model; }
+  bool exported() const { return has_model || has_adapter; }
+  bool empty() const { return checkpoints.empty() && !has_metrics && !exported(); }
   // "a run up to step 20 (4 checkpoints, metrics, a model)"
   std::string text() const;
 };
@@ -24,8 +25,8 @@ struct History {
 History history_of(const std::filesystem::path& folder, double retry_s);
 
 // Moves the history in `folder` to folder/history/<UTC time>-step-N/ and returns the new folder: run.json, metrics, health
-// samples, TensorBoard events, checkpoints, the model, the report, and the attempts of other jobs than this one. The new folder is
-// a run folder, which `octet report` reads.
+// samples, TensorBoard events, checkpoints, the model or the adapter, the report, and the attempts of other jobs than this one. The
+// new folder is a run folder, which `octet report` reads.
 //
 // With `kept_step` the run goes on after the checkpoint of that step: checkpoints up to it and attempts stay, and files of lines,
 // which are cut at that step, are copied instead of moved. Throws Error{internal} or Error{data}; a second call moves the rest.

@@ -25,15 +25,18 @@ void Trainer::judge_history() {
            "--run.set_aside=true");
   }
   History history = history_of(folder, retry_s);
-  if (automatic && !history.has_model) return;  // a run that ended before its first checkpoint, whose steps are done again
+  if (automatic && !history.exported()) return;  // a run that ended before its first checkpoint, whose steps are done again
   const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();
   if (history.empty() || continued) return;
   demand(config_.run.set_aside, ExitCode::config, folder.string(), ": there is ", history.text(), ", and checkpoint.resume = \"",
          options_.resume, "\" does not continue it. Give another run.output_dir, or --run.set_aside=true, which moves ",
          kept_step_ ? concat("what is after step ", *kept_step_) : "it", " to ", (folder / "history").string());
-  const fs::path& from = config_.model.init_from;
-  demand(from.empty() || name(from) != name(folder / "model"), ExitCode::config, from.string(),
-         ": model.init_from is the model of the run that would be set aside; give another run.output_dir");
+  const auto stays = [&](const std::string& from, const char* key, const char* what) {
+    demand(from.empty() || name(from) != name(folder / what), ExitCode::config, from, ": ", key, " is the ", what,
+           " of the run that would be set aside; give another run.output_dir");
+  };
+  stays(config_.model.init_from, "model.init_from", "model");
+  if (config_.lora) stays(config_.lora->init_from, "lora.init_from", "adapter");
   old_history_ = std::move(history);
 }
 
