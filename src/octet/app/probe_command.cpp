@@ -1,5 +1,8 @@
+#include <array>
+
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
+#include "octet/app/output_file.h"
 #include "octet/app/threads.h"
 #include "octet/train/probe.h"
 #include "octet/train/restore.h"
@@ -31,6 +34,7 @@ int run_probe(const ProbeArgs& args) {
                               .lr = config.optimizer.lr,
                               .engine = train::optimizer_options(config, train::recipe_of(config, device))};
   demand(args.dump.empty() || args.steps > 0, ExitCode::config, "--dump ", args.dump, " needs --steps");
+  demand_own_file("--output", args.output, std::array{args.tokens, args.calibrate, options.model});
   train::probe(options);
   return 0;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -6,6 +7,7 @@
 #include <memory>
 
 #include "octet/app/commands.h"
+#include "octet/app/output_file.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/base/system_call.h"
@@ -295,6 +297,8 @@ int run_quantize(const QuantizeArgs& args) {
          args.state.empty() ? "--state-out " : "--state ", (args.state.empty() ? args.state_out : args.state).string(), ": ",
          recipe.name, " has no state; only fp8_delayed has");
 
+  demand_own_file("--output", args.output, std::array{args.input, args.state});
+  demand_own_file("--state-out", args.state_out, std::array{args.input, args.output});
   const SafetensorsFile input = SafetensorsFile::open(args.input);
   std::optional<SafetensorsFile> state;
   if (!args.state.empty()) state.emplace(SafetensorsFile::open(args.state));

@@ -1,0 +1,19 @@
+#include "octet/app/output_file.h"
+
+#include "octet/base/directory.h"
+#include "octet/base/require.h"
+
+namespace octet::app {
+
+void demand_own_file(std::string_view option, const std::filesystem::path& output, std::span<const std::filesystem::path> others) {
+  if (output.empty()) return;
+  const std::filesystem::path file = true_path(output);
+  for (const std::filesystem::path& other : others) {
+    if (other.empty()) continue;
+    const std::filesystem::path used = true_path(other);
+    demand(file != used && (file.parent_path() != used || !path_exists(file)), ExitCode::config, option, "=", output.string(),
+           ": the command would overwrite this file of ", other.string(), "; give another name");
+  }
+}
+
+}  // namespace octet::app
