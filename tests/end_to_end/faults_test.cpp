@@ -148,7 +148,7 @@ TEST_F(Faults, CommandsTellTheReasonOfTheSystem) {
   };
   for (const auto& [command, rule, words] : std::vector<Case>{
            {prepare, "fsync *corpus.bin* 1 EIO", "cannot flush to disk: Input/output error"},
-           {prepare, "close *corpus.idx.* 1 EIO", "cannot close: Input/output error"},
+           {prepare, "close *corpus.idx.* 1+ EIO", "cannot close: Input/output error"},
            {prepare, "rename *corpus.bin 1 EROFS", "new/corpus.bin: cannot rename: Read-only file system"},
            {prepare, "fsync */new 1 EIO", "new: cannot flush this folder to disk: Input/output error"},
            {convert, "rename *new/model 1 EIO", "new/model: cannot rename: Input/output error"},
@@ -162,6 +162,16 @@ TEST_F(Faults, CommandsTellTheReasonOfTheSystem) {
     EXPECT_EQ(result.code, 1) << result.err;
     EXPECT_TRUE(told(run, result, rule.substr(0, rule.find(' ')) + " ", words));
   }
+}
+
+// Another path helps, and no second try.
+TEST_F(Faults, AnOutputThatCannotHaveItsNameIsAMistakeInTheArguments) {
+  const TinyRun run;
+  ASSERT_EQ(run.run(kShortRun).code, 0);
+  const ProgramResult result = run.run("quantize --input out/model/model.safetensors --recipe fp8_current --role weight --output new.safetensors",
+                                       failing("rename */new.safetensors 1 EROFS"));
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_TRUE(told(run, result, "rename ", "new.safetensors: cannot rename: Read-only file system"));
 }
 
 // Tests of the rules themselves.

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <cstring>
 #include <unordered_set>
 #include <utility>
 
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/untrusted.h"
 #include "octet/telemetry/rank_page.h"
 
@@ -325,9 +327,7 @@ void SafetensorsWriter::write_at(std::size_t number, std::size_t offset, std::sp
 void SafetensorsWriter::finish() {
   require(missing_ == 0, path_.string(), ": ", missing_, " bytes of the declared tensors missing");
   writer_->finish();
-  std::error_code error;
-  std::filesystem::rename(temporary_, path_, error);
-  demand(!error, ExitCode::internal, path_.string(), ": cannot rename: ", error.message());
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(ExitCode::internal, path_, "cannot rename");
   writer_.reset();
   sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
 }

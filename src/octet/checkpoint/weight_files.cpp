@@ -1,13 +1,15 @@
 #include "octet/checkpoint/weight_files.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <set>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "octet/base/directory.h"
@@ -15,6 +17,7 @@
 #include "octet/base/json.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/block_fp8.h"
 #include "octet/checkpoint/model_weights.h"
 #include "octet/checkpoint/safetensors.h"
@@ -114,9 +117,7 @@ class BlockCast {
 };
 
 void remove_file(const fs::path& path) {
-  std::error_code error;
-  fs::remove(path, error);
-  demand(!error, ExitCode::internal, path.string(), ": cannot remove: ", error.message());
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(ExitCode::internal, path, "cannot remove");
 }
 
 class Output {

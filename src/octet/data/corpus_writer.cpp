@@ -1,9 +1,12 @@
 #include "octet/data/corpus_writer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "octet/base/directory.h"
 #include "octet/data/set_aside.h"
@@ -252,14 +255,13 @@ void CorpusWriter::write_index() {
   put(26, static_cast<std::uint64_t>(info_.documents + 1));
   idx_->write_at(0, header);
 
-  std::ifstream lengths(parts_.idx(), std::ios::binary);
-  lengths.seekg(kIndexHeaderBytes);
+  const FileReader lengths(parts_.idx());
   std::vector<std::int32_t> some(std::size_t{1} << 16);
   std::int64_t pointer = 0;
   for (std::int64_t done = 0; done < info_.sequences;) {
     const auto now = std::min(info_.sequences - done, static_cast<std::int64_t>(some.size()));
-    lengths.read(reinterpret_cast<char*>(some.data()), now * 4);
-    demand(lengths.good(), ExitCode::internal, parts_.idx().string(), ": cannot read back");
+    lengths.read_at(kIndexHeaderBytes + 4 * static_cast<std::size_t>(done),
+                    std::as_writable_bytes(std::span(some).first(static_cast<std::size_t>(now))));
     for (std::int64_t i = 0; i < now; ++i) {
       idx_->write(bytes_of(pointer));
       pointer += some[static_cast<std::size_t>(i)] * token_type_bytes(info_.type);
@@ -315,9 +317,7 @@ CorpusInfo CorpusWriter::finish(const std::optional<ChatInfo>& chat) {
   if (!info_.command.empty()) set_corpus_aside(finals, info_.command);
   // Deletes the index of an earlier corpus first, so that an old index never stands beside a new .bin.
   for (const fs::path& path : {finals.json, finals.idx, finals.loss_idx, finals.loss_bin}) {
-    std::error_code error;
-    fs::remove(path, error);
-    demand(!error, ExitCode::internal, path.string(), ": cannot replace: ", error.message());
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(ExitCode::internal, path, "cannot replace");
   }
   rename_file(parts_.bin(), finals.bin);
   if (masks()) {
