@@ -31,6 +31,48 @@ TEST(Roster, PutsSuspectsLast) {
   EXPECT_FALSE(roster.is_suspect(1)) << "one of the last three";
 }
 
+// Two hosts that cannot reach each other fail every attempt that has both. Without a spare one of them must go.
+TEST(Roster, LeavesOutASuspectIfTheOthersSuffice) {
+  Roster roster;
+  const auto two = [](int number) { return number >= 2; };
+  const auto chosen = [&](const Nodes& here, const Nodes& ran_before) {
+    roster.leave_out_suspect(here, ran_before, two);
+    return roster.choose(here, ran_before, 3);
+  };
+  roster.blame(2);
+  EXPECT_EQ(chosen({0, 1, 2}, {0, 1, 2}), (Nodes{0, 1, 2})) << "one failure";
+  roster.blame(2);
+  EXPECT_EQ(chosen({0, 2}, {0, 1, 2}), (Nodes{0, 2})) << "one node alone does not suffice";
+  EXPECT_EQ(chosen({0, 1, 2}, {0, 1, 2}), (Nodes{0, 1}));
+  EXPECT_TRUE(roster.is_left_out(2));
+  EXPECT_EQ(chosen({0, 1, 2}, {0, 1}), (Nodes{0, 1})) << "it stays out";
+  EXPECT_EQ(chosen({1, 2}, {0, 1}), (Nodes{2, 1})) << "node 0 is lost";
+  EXPECT_EQ(chosen({0, 1, 2}, {2, 1}), (Nodes{0, 1}));
+  EXPECT_EQ(chosen({0, 1, 2, 3}, {0, 1}), (Nodes{0, 1, 3})) << "a spare takes its place";
+  roster.blame(3);
+  EXPECT_EQ(chosen({0, 1, 2}, {0, 1, 3}), (Nodes{0, 1})) << "the spare is lost";
+  roster.blame(-1);
+  EXPECT_EQ(chosen({0, 1, 2}, {0, 1}), (Nodes{0, 1, 2})) << "one of three";
+}
+
+TEST(Roster, TakesASuspectBackThatComesAnew) {
+  Roster roster;
+  const auto any = [](int) { return true; };
+  roster.blame(1);
+  roster.blame(1);
+  roster.leave_out_suspect({0, 1}, {0, 1}, any);
+  EXPECT_TRUE(roster.is_left_out(1));
+  roster.take_back(0);
+  EXPECT_TRUE(roster.is_left_out(1));
+  roster.take_back(1);
+  EXPECT_FALSE(roster.is_left_out(1));
+  roster.leave_out_suspect({0, 1}, {0}, any);
+  EXPECT_EQ(roster.choose({0, 1}, {0}, 2), (Nodes{0, 1}));
+  roster.leave_out_suspect({0, 1}, {0, 1}, any);
+  EXPECT_FALSE(roster.is_left_out(0));
+  EXPECT_TRUE(roster.is_left_out(1)) << "it has run again, and is to blame again";
+}
+
 TEST(Roster, PutsSlowNodesLast) {
   Roster roster;
   roster.set_slow(0, true);

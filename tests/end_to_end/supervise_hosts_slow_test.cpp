@@ -154,6 +154,32 @@ TEST_F(SuperviseHosts, ASpareTakesThePlaceOfOneEndOfABrokenLink) {
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host1", "host3"}));
 }
 
+// There is no spare, but --min-hosts allows the run to go on without one of the two. That host stays ready, which is no reason to
+// start again with the broken link.
+TEST_F(SuperviseHosts, OneEndOfABrokenLinkIsLeftOutIfThereIsNoSpare) {
+  const Hosts hosts(3);
+  hosts.cut(1, 2);
+  hosts.cut(2, 1);
+  start(hosts, 1, R"(--min-hosts 2 --on-exclude 'echo "$OCTET_NODE|$OCTET_CODE" >>excluded')", kRun + "--parallel.shard=-1 ");
+  for (int host = 0; host < 3; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  const std::vector<Json> all = attempts();
+  ASSERT_EQ(all.size(), 3u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(all[i]["nodes"], Json({"host0", "host1", "host2"}));
+    EXPECT_EQ(all[i]["code"], 78);
+  }
+  EXPECT_TRUE(says(all[0]["next"], "restarts"));
+  EXPECT_EQ(all[1]["next"], "restarts in 5 s, without node2 (host2), which is to blame for two of the last three attempts");
+  EXPECT_EQ(all[2]["nodes"], Json({"host0", "host1"}));
+  EXPECT_EQ(step(), 60);
+  EXPECT_EQ(read_file(run_ / "excluded"), "host2|78\n");
+  EXPECT_TRUE(says(node_log(0), "node2 (host2) runs no ranks any more, because it is to blame for two of the last three attempts"))
+      << node_log(0);
+}
+
 // A host computes slowly, until a spare is to take its place. All ranks save before that, so that no step is done twice.
 TEST_F(SuperviseHosts, ASpareTakesThePlaceOfASlowHost) {
   const std::string options = kRun + "--training.steps=150 --parallel.shard=2 --metrics.log_freq=2 --health.straggler=0.4 ";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "octet/base/require.h"
 
@@ -34,9 +35,22 @@ void Roster::set_slow(int node, bool slow) { put(slow_, node, slow); }
 
 bool Roster::is_suspect(int node) const { return std::count(blamed_.begin(), blamed_.end(), node) >= kFailures; }
 
+void Roster::leave_out_suspect(const std::vector<int>& here, const std::vector<int>& ran_before,
+                               const std::function<bool(int number)>& suffice) {
+  const std::optional<int> left_out_before = std::exchange(left_out_, std::nullopt);
+  const auto suspect = std::find_if(here.begin(), here.end(), [&](int node) {
+    return is_suspect(node) && (contains(ran_before, node) || left_out_before == node);
+  });
+  if (suspect != here.end() && suffice(static_cast<int>(here.size()) - 1)) left_out_ = *suspect;
+}
+
+void Roster::take_back(int node) {
+  if (left_out_ == node) left_out_.reset();
+}
+
 std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const {
   std::vector<int> nodes = here;
-  std::erase_if(nodes, [&](int node) { return is_unfit(node); });
+  std::erase_if(nodes, [&](int node) { return is_unfit(node) || is_left_out(node); });
   const auto order = [&](int node) { return std::tuple(is_suspect(node) || is_slow(node), !contains(ran_before, node), node); };
   std::sort(nodes.begin(), nodes.end(), [&](int a, int b) { return order(a) < order(b); });
   nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(wanted)));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,6 +29,13 @@ class Roster {
   void set_slow(int node, bool slow);
   bool is_slow(int node) const { return slow_.contains(node); }
   int unfit() const { return static_cast<int>(unfit_.size()); }
+  // Leaves a suspect that ran ranks before out of choose() if `suffice(number)` says that the run can go on with the other nodes
+  // that are here. The suspect stays out as long as it is one and the others suffice, or until take_back(). A suspect that was
+  // away, and so did not run before, is not left out.
+  void leave_out_suspect(const std::vector<int>& here, const std::vector<int>& ran_before,
+                         const std::function<bool(int number)>& suffice);
+  bool is_left_out(int node) const { return left_out_ == node; }
+  void take_back(int node);
   // The nodes that run ranks next, in the order of their ranks: at most `wanted` of those that are here. Suspects and slow nodes are
   // chosen last, and of the others those that ran before first. A node that ran ranks before keeps them, unless too few
   // nodes are left.
@@ -36,6 +44,7 @@ class Roster {
  private:
   std::deque<int> blamed_;  // of the last three attempts
   std::set<int> unfit_, slow_;
+  std::optional<int> left_out_;  // only one node can be to blame for two of three attempts
 };
 
 // Delays a change of the hosts until the run has saved once more, so that hosts that come and go cost little.

@@ -227,8 +227,7 @@ Supervisor::Gathered Supervisor::gather(bool first) {
     const double waited_s = seconds_since(start);
     if (here == nodes() - roster_.unfit() || (here >= wanted() && (!first || waited_s >= kSparesS))) return Gathered::yes;
     const bool late = waited_s >= options_.join_timeout_s;
-    if (here >= options_.min_hosts && shrunk(options_.mesh, here * options_.ranks) && (late || (!first && waited_s >= kSettleS)))
-      return Gathered::yes;
+    if (suffice(here) && (late || (!first && waited_s >= kSettleS))) return Gathered::yes;
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
       if (!member(node).here && !roster_.is_unfit(node)) missing.push_back(name_of(node));
@@ -266,17 +265,20 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
     if (is_ready(node)) here.push_back(node);
   }
   const std::vector<int> ran_before = chosen_;
-  chosen_ = roster_.choose(here, chosen_, wanted());
-  const int most = options_.ranks * static_cast<int>(chosen_.size());
-  smaller_ = static_cast<int>(chosen_.size()) < wanted() ? shrunk(options_.mesh, most) : std::nullopt;
-  attempt = {.ranks = smaller_ ? smaller_->ranks() : most,
+  const bool last_has_file = has_file;
+  roster_.leave_out_suspect(here, ran_before, [&](int hosts) { return suffice(hosts); });
+  std::erase_if(here, [&](int node) { return roster_.is_left_out(node); });
+  const int most = std::min(static_cast<int>(here.size()), wanted());
+  smaller_ = most < wanted() ? shrunk(options_.mesh, most * options_.ranks) : std::nullopt;
+  const int ranks = smaller_ ? smaller_->ranks() : most * options_.ranks;
+  chosen_ = roster_.choose(here, ran_before, (ranks + options_.ranks - 1) / options_.ranks);
+  attempt = {.ranks = ranks,
              .job = job_,
              .coordinator = me(),
              .coordinator_host = network_ ? member(me()).join.host : "",
              .started = utc_now(),
              .supervisor = ProcessIdentity::mine(),
              .pages = ranks_.pages().descriptor()};
-  chosen_.resize(static_cast<std::size_t>((attempt.ranks + options_.ranks - 1) / options_.ranks));
   if (network_) {
     for (const int node : chosen_) attempt.nodes.push_back(member(node).join.name);
   }
@@ -300,7 +302,7 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
   if (!has_file) attempt.number = std::max(known_attempt_, ended_.empty() ? 0 : ended_.back().number) + 1;
   if (!mine) return false;
   known_attempt_ = attempt.number;
-  exclude_suspects(ran_before);
+  exclude_suspects(ran_before, last_has_file);
   return true;
 }
 
@@ -427,6 +429,7 @@ void Supervisor::handle(const NodeEvent& event) {
       // A supervisor that has been started again checks its host again.
       roster_.set_unfit(node, !join.unfit.empty());
       roster_.set_slow(node, false);
+      roster_.take_back(node);
       ranks_.say(
           concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
     } else if (event.what == topic::kPages) {
@@ -446,7 +449,7 @@ int Supervisor::node_of(int rank) const { return chosen_[static_cast<std::size_t
 bool Supervisor::can_grow() {
   if (stopping_ || !smaller_) return false;
   int ready = 0;
-  for (int node = 0; node < nodes(); ++node) ready += is_ready(node) ? 1 : 0;
+  for (int node = 0; node < nodes(); ++node) ready += is_ready(node) && !roster_.is_left_out(node) ? 1 : 0;
   const std::optional<DataMesh> mesh = ready < wanted() ? shrunk(options_.mesh, ready * options_.ranks) : options_.mesh;
   return save_to_grow_.has_come(mesh && mesh->ranks() > smaller_->ranks(), ranks_.pages().page(0));
 }

@@ -100,10 +100,12 @@ class Supervisor {
   bool begin(telemetry::Attempt& attempt, bool& has_file);
   // Says that a node runs no ranks any more because its gate has found a fault.
   void exclude_unfit(int node, std::string_view what);
+  // Whether the run can go on with so many hosts.
+  bool suffice(int hosts) const;
   // Why the run cannot go on if too many hosts are unfit; "": it can.
   std::string too_few_fit() const;
-  // Tells of the nodes that ran ranks and no longer do, because they failed too often.
-  void exclude_suspects(const std::vector<int>& ran_before);
+  // Tells of the nodes that ran ranks and no longer do, because they failed too often. `has_file`: the attempt that ended has one.
+  void exclude_suspects(const std::vector<int>& ran_before, bool has_file);
   // Corrects the file of the newest attempt, which says that the run restarts, and ends the run.
   int end_between_attempts(bool has_file, ExitCode code, const std::string& next);
   void give_orders(const telemetry::Attempt& attempt);

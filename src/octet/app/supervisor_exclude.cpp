@@ -23,20 +23,29 @@ void Supervisor::exclude_unfit(int node, std::string_view what) {
   exclude_command_.start(host_of(node), static_cast<int>(ExitCode::unfit), std::string(what));
 }
 
+bool Supervisor::suffice(int hosts) const {
+  return hosts >= options_.min_hosts && (hosts >= wanted() || shrunk(options_.mesh, hosts * options_.ranks));
+}
+
 std::string Supervisor::too_few_fit() const {
   const int fit = nodes() - roster_.unfit();
-  if (roster_.unfit() == 0 || (fit >= options_.min_hosts && (fit >= wanted() || shrunk(options_.mesh, fit * options_.ranks))))
-    return "";
+  if (roster_.unfit() == 0 || suffice(fit)) return "";
   return nodes() == 1 ? "this host is unfit"
                       : fmt::format("{} of {} hosts are fit, and {} are needed", fit, nodes(), options_.min_hosts);
 }
 
-void Supervisor::exclude_suspects(const std::vector<int>& ran_before) {
+void Supervisor::exclude_suspects(const std::vector<int>& ran_before, bool has_file) {
   for (const int node : ran_before) {
     const bool runs = std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end();
-    if (!runs && roster_.is_suspect(node) && !roster_.is_unfit(node))
-      exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
+    if (runs || !roster_.is_suspect(node) || roster_.is_unfit(node)) continue;
+    constexpr std::string_view kWhy = " to blame for two of the last three attempts";
+    ranks_.say(concat(name_of(node), " runs no ranks any more, because it is", kWhy,
+                      smaller_ && roster_.is_left_out(node) ? "; to take it back, start its supervisor again" : ""));
+    exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
+    ended_.back().next += concat(", without ", name_of(node), ", which is", kWhy);
+    if (has_file) unwritten_.push_back(ended_.back());
   }
+  write_ended();
 }
 
 // It waits for the next checkpoint, as can_grow() does.
