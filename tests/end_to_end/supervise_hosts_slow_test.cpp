@@ -265,7 +265,8 @@ TEST_F(SuperviseHosts, ACoordinatorThatIsStartedAgainGoesOn) {
   ASSERT_EQ(run_.train("--training.steps=4").code, 0);
   const Hosts hosts(2);
   start(hosts, 1, "", options + "--resume none --run.set_aside=true ");
-  ASSERT_TRUE(reaches(12));
+  // On a busy machine training is far ahead of a checkpoint that is being written.
+  ASSERT_TRUE(comes_true(60, [&] { return std::filesystem::exists(run_ / "out/checkpoints/step-00000010"); }));
   ::kill(only_child_of(supervisors_[0]->pid()), SIGKILL);
   EXPECT_EQ(end_of(0).code, 128 + SIGKILL);
   start_on(hosts, 0);
