@@ -60,6 +60,7 @@ class ReplicasTest : public ::testing::Test {
     return Snapshots({.slots = slots_of(*hosts_[static_cast<std::size_t>(rank)].memory, 0),
                       .rank = rank,
                       .size = kSnapshotRanks,
+                      .attempt = attempt_,
                       .replicas = client(rank, std::move(same))});
   }
 
@@ -100,6 +101,7 @@ class ReplicasTest : public ::testing::Test {
                                      .timeout_s = 5}));
   }
 
+  std::int64_t attempt_ = 0;
   int keeper_ = 1;  // the host of rank r + keeper_ keeps the replicas of rank r
   comm::Token token_ = comm::Token::random();
   std::array<Host, kSnapshotRanks> hosts_;
@@ -226,7 +228,6 @@ TEST_F(ReplicasTest, RollbacksAndWrongBitsLeaveNoReplica) {
   EXPECT_EQ(newest("b"), -1);
 }
 
-// Ranks 0 and 2 hold the same state on two hosts. Neither sends it, and each finds that of the other.
 // The hosts were put in another order, as when a spare takes the place of one.
 TEST_F(ReplicasTest, WhatNoStateNeedsIsGivenBackWhenAnotherHostKeepsIt) {
   const auto kept_at = [&](int host) {
@@ -249,6 +250,7 @@ TEST_F(ReplicasTest, WhatNoStateNeedsIsGivenBackWhenAnotherHostKeepsIt) {
   EXPECT_EQ(newest(), 4);
 }
 
+// Ranks 0 and 2 hold the same state on two hosts. Neither sends it, and each finds that of the other.
 TEST_F(ReplicasTest, AnotherRankWithTheSameStateIsAReplica) {
   const std::vector<std::vector<int>> same = {{0, 2}, {1}, {0, 2}};
   const std::vector<int> states = {0, 1, 0};
@@ -278,9 +280,30 @@ TEST_F(ReplicasTest, AHostThatWasAwayIsBroughtUpToDate) {
   EXPECT_EQ(newest(), 4);
 }
 
+// Host 1 is cut off with a snapshot that no other host has yet. A spare takes its place, and that step is computed anew, on GPUs
+// with other bits. Host 1 comes back, and its rank must not load the old bits while the others load the new ones.
+TEST_F(ReplicasTest, AStepThatWasComputedAnewIsNotMixedWithTheOldOne) {
+  run({1, 2});
+  {
+    Memory memory;
+    Snapshots alone({.slots = slots_of(*hosts_[1].memory, 0), .rank = 1, .size = kSnapshotRanks});
+    alone.go_on("a", 2);
+    const std::vector<Entry> old_bits = entries_of(memory, 1, 7777, true);
+    alone.save(3, memory.stream(), old_bits, {{"step", 3}, {"rank", 1}});
+  }
+  const auto cut_off = hosts_[1].memory;
+  start(1);
+  ++attempt_;
+  EXPECT_EQ(newest(), 2);
+  run({3}, "a", 2);
+  hosts_[1].memory = cut_off;
+  ++attempt_;
+  EXPECT_EQ(newest(), 3) << "the values are compared, too";
+}
+
 TEST_F(ReplicasTest, AHostWithoutRoomAndAHostThatIsGone) {
   Manifest manifest;
-  manifest.meta = snapshot_meta("a", 1, kSnapshotRanks, {});
+  manifest.meta = snapshot_meta("a", 1, 1, kSnapshotRanks, {});
   ReplicaStream stream = connect(2, {1, kSnapshotRanks, kVersion});
   stream.send(topic::kKeep, {{"rank", 1}, {"bytes", std::int64_t{1} << 60}, {"manifest", to_json(manifest)}, {"stays", -1}});
   EXPECT_TRUE(contains(error_of(ExitCode::peer, [&] { stream.answer(topic::kReady); }),
@@ -311,7 +334,7 @@ TEST_F(ReplicasTest, StrangersAndNonsense) {
       error_of(ExitCode::peer, [&] { stream.answer(topic::kDone); });
     }
   }
-  stream.send(topic::kRead, {{"rank", 1}, {"size", kSnapshotRanks}, {"timeline", "a"}, {"step", 7}});
+  stream.send(topic::kRead, {{"rank", 1}, {"size", kSnapshotRanks}, {"timeline", "a"}, {"attempt", 1}, {"step", 7}});
   EXPECT_EQ(error_of(ExitCode::peer, [&] { stream.answer(topic::kData); }), "has no snapshot of step 7 any more");
 }
 

@@ -122,10 +122,12 @@ void ReplicaClient::fetch(const Replica& replica, SlotWriter& slot) const {
   with(replica.place, "read a snapshot from", [&] {
     ReplicaStream stream = connect(replica.place);
     Manifest manifest = replica.manifest;
+    const SnapshotId id = id_of(manifest);
     stream.send(topic::kRead, {{"rank", replica.rank},
                                {"size", options_.claim.size},
                                {"timeline", manifest.meta.at("timeline")},
-                               {"step", manifest.step}});
+                               {"attempt", id.attempt},
+                               {"step", id.step}});
     slot.empty();
     stream.receive_bytes({slot.make_room(replica.bytes), replica.bytes});
     manifest.meta["rank"] = options_.claim.rank;

@@ -165,7 +165,7 @@ void ReplicaServer::handle(int rank, ReplicaStream& stream, const ReplicaMessage
     stream.send(topic::kFound, list);
   } else if (message.topic == topic::kRead) {
     for (const Found& found : all()) {
-      if (found.manifest.step == number("step") &&
+      if (id_of(found.manifest) == SnapshotId{.attempt = number("attempt"), .step = number("step")} &&
           is_of(found.manifest, text("timeline"), static_cast<int>(number("rank")), static_cast<int>(number("size"))))
         return send_data(stream, found.slot);
     }

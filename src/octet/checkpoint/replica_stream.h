@@ -4,7 +4,7 @@
 //   keep      {"rank", "bytes", "manifest", "stays"}      keeps a snapshot, not in the place of that of step `stays`; answered by
 //                                                         `ready`, then after data by `done`
 //   find      {"ranks", "size", "timeline"}               answered by `found` [{"rank", "bytes", "manifest"}, ..]
-//   read      {"rank", "size", "timeline", "step"}        answered by data
+//   read      {"rank", "size", "timeline", "attempt", "step"}  answered by data
 //   forget    {}                                          lets go of the rank's snapshots; answered by `done`
 // Instead of an answer, the supervisor may send `failed`.
 #pragma once

@@ -13,8 +13,12 @@
 #include "octet/base/system_call.h"
 
 namespace octet::checkpoint {
-nlohmann::json snapshot_meta(const std::string& timeline, int rank, int ranks, const nlohmann::json& run) {
-  return {{"timeline", timeline}, {"rank", rank}, {"ranks", ranks}, {"run", run}};
+SnapshotId id_of(const Manifest& manifest) {
+  return {.attempt = manifest.meta.value("attempt", std::int64_t{0}), .step = manifest.step};
+}
+
+nlohmann::json snapshot_meta(const std::string& timeline, std::int64_t attempt, int rank, int ranks, const nlohmann::json& run) {
+  return {{"timeline", timeline}, {"attempt", attempt}, {"rank", rank}, {"ranks", ranks}, {"run", run}};
 }
 
 bool is_of(const Manifest& manifest, const std::string& timeline, int rank, int ranks) {

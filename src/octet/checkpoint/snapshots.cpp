@@ -23,9 +23,9 @@ void show(std::int64_t step) {
   telemetry::own_page().snapshot_ns = telemetry::monotonic_ns();
 }
 
-std::string line_of(const std::vector<std::int64_t>& steps) {
+std::string line_of(const std::vector<SnapshotId>& ids) {
   std::string line;
-  for (const std::int64_t step : steps) line += concat(step, " ");
+  for (const SnapshotId& id : ids) line += concat(id.attempt, " ", id.step, " ");
   return line;
 }
 
@@ -44,9 +44,11 @@ std::vector<Piece> cut_into_stretches(const std::vector<Piece>& pieces, std::siz
   return cut;
 }
 
-std::vector<std::int64_t> steps_in(const std::string& line) {
+std::vector<SnapshotId> ids_in(const std::string& line) {
   std::istringstream text(line);
-  return {std::istream_iterator<std::int64_t>(text), {}};
+  std::vector<SnapshotId> ids;
+  for (SnapshotId id; text >> id.attempt >> id.step;) ids.push_back(id);
+  return ids;
 }
 
 }  // namespace
@@ -66,48 +68,53 @@ Snapshots::Room& Snapshots::room_to_fill() {
 std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& timeline,
                                         const std::function<bool(std::int64_t step, const nlohmann::json& meta)>& usable,
                                         const std::function<void(std::string_view)>& on_warning) {
-  std::map<std::int64_t, Manifest> mine;
+  std::map<SnapshotId, Manifest> mine;
   for (const SnapshotSlot& slot : options_.slots.host) {
     // All ranks of the host look here. The one that has probably written the list says that it is damaged.
     const bool own = std::any_of(options_.slots.own.begin(), options_.slots.own.end(),
                                  [&](const SnapshotSlot& of_rank) { return of_rank.manifest == slot.manifest; });
     std::optional<Manifest> found = manifest_in(slot, own ? std::function<void(std::string_view)>(log_warning) : nullptr);
-    if (found && is_of(*found, timeline, options_.rank, options_.size)) mine.emplace(found->step, std::move(*found));
+    if (found && is_of(*found, timeline, options_.rank, options_.size)) mine.emplace(id_of(*found), std::move(*found));
   }
-  std::map<std::int64_t, Replica> elsewhere;
+  std::map<SnapshotId, Replica> elsewhere;
   if (options_.replicas) {
     for (Replica& replica : options_.replicas->find(timeline, !mine.empty(), on_warning)) {
-      const std::int64_t step = replica.manifest.step;
-      elsewhere.emplace(step, std::move(replica));
+      const SnapshotId id = id_of(replica.manifest);
+      elsewhere.emplace(id, std::move(replica));
     }
   }
-  std::map<std::int64_t, Manifest> on_disk;
+  std::map<SnapshotId, Manifest> on_disk;
   if (options_.local) {
-    for (Manifest& manifest : options_.local->find(timeline, log_warning)) on_disk.emplace(manifest.step, std::move(manifest));
+    for (Manifest& manifest : options_.local->find(timeline, log_warning)) {
+      const SnapshotId id = id_of(manifest);
+      on_disk.emplace(id, std::move(manifest));
+    }
   }
-  const auto manifest_of = [&](std::int64_t step) -> const Manifest& {
-    if (const auto found = mine.find(step); found != mine.end()) return found->second;
-    if (const auto found = elsewhere.find(step); found != elsewhere.end()) return found->second.manifest;
-    return on_disk.at(step);
+  const auto manifest_of = [&](const SnapshotId& id) -> const Manifest& {
+    if (const auto found = mine.find(id); found != mine.end()) return found->second;
+    if (const auto found = elsewhere.find(id); found != elsewhere.end()) return found->second.manifest;
+    return on_disk.at(id);
   };
-  std::set<std::int64_t, std::greater<>> all_steps;
-  for (const auto& [step, manifest] : mine) all_steps.insert(step);
-  for (const auto& [step, replica] : elsewhere) all_steps.insert(step);
-  for (const auto& [step, manifest] : on_disk) all_steps.insert(step);
-  std::vector<std::int64_t> steps(all_steps.begin(), all_steps.end());
-  for (const std::string& line : gather(ranks, "steps", line_of(steps))) {
-    const std::vector<std::int64_t> theirs = steps_in(line);
-    std::erase_if(steps, [&](std::int64_t step) { return std::find(theirs.begin(), theirs.end(), step) == theirs.end(); });
+  std::set<SnapshotId, std::greater<>> all_ids;
+  for (const auto& [id, manifest] : mine) all_ids.insert(id);
+  for (const auto& [id, replica] : elsewhere) all_ids.insert(id);
+  for (const auto& [id, manifest] : on_disk) all_ids.insert(id);
+  std::vector<SnapshotId> ids(all_ids.begin(), all_ids.end());
+  for (const std::string& line : gather(ranks, "snapshots", line_of(ids))) {
+    const std::vector<SnapshotId> theirs = ids_in(line);
+    std::erase_if(ids, [&](const SnapshotId& id) { return std::find(theirs.begin(), theirs.end(), id) == theirs.end(); });
   }
-  if (ranks.rank == 0) std::erase_if(steps, [&](std::int64_t step) { return !usable(step, manifest_of(step).meta.at("run")); });
+  if (ranks.rank == 0)
+    std::erase_if(ids, [&](const SnapshotId& id) { return !usable(id.step, manifest_of(id).meta.at("run")); });
   for (Room& room : rooms_) {
     const std::optional<Manifest> found = manifest_in(room.slot.slot());
     room.step = found && is_of(*found, timeline, options_.rank, options_.size) ? found->step : -1;
   }
-  for (const std::int64_t step : steps_in(broadcast(ranks, "common", line_of(steps)))) {
-    demand(all_steps.contains(step), ExitCode::peer, "rank 0 goes on from step ", step,
+  for (const SnapshotId& id : ids_in(broadcast(ranks, "common", line_of(ids)))) {
+    demand(all_ids.contains(id), ExitCode::peer, "rank 0 goes on from step ", id.step, " of attempt ", id.attempt,
            ", of which there is no snapshot");
-    const nlohmann::json meta = json_of(broadcast(ranks, concat("meta/", step), manifest_of(step).meta.at("run").dump()));
+    const std::string name = concat(id.attempt, "/", id.step);
+    const nlohmann::json meta = json_of(broadcast(ranks, concat("meta/", name), manifest_of(id).meta.at("run").dump()));
     std::optional<Reader> reader;
     const auto damage_of = [&](const std::filesystem::path& folder, const std::function<Manifest()>& find) -> std::string {
       try {
@@ -121,19 +128,19 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
       }
     };
     std::string damage;
-    if (mine.contains(step)) damage = damage_of(kDescriptors, [&] { return mine.at(step); });
-    if (const auto replica = elsewhere.find(step); !reader && replica != elsewhere.end()) {
+    if (mine.contains(id)) damage = damage_of(kDescriptors, [&] { return mine.at(id); });
+    if (const auto replica = elsewhere.find(id); !reader && replica != elsewhere.end()) {
       if (!damage.empty()) log_warning(concat(damage, "; takes the replica at ", replica->second.place));
       damage = damage_of(kDescriptors, [&] { return fetch(replica->second); });
     }
-    if (const auto copy = on_disk.find(step); !reader && copy != on_disk.end()) {
+    if (const auto copy = on_disk.find(id); !reader && copy != on_disk.end()) {
       if (!damage.empty()) log_warning(concat(damage, "; takes the copy in ", options_.local->folder().string()));
       damage = damage_of(options_.local->folder(), [&] { return copy->second; });
     }
-    const std::string all = common_failure(ranks, concat("damage/", step), damage);
+    const std::string all = common_failure(ranks, concat("damage/", name), damage);
     if (all.empty()) return reader;
-    const bool in_memory = mine.contains(step) || elsewhere.contains(step);
-    on_warning(concat("the snapshot of step ", step, in_memory ? " in memory" : " on the local disk", " cannot be used: ", all));
+    const bool in_memory = mine.contains(id) || elsewhere.contains(id);
+    on_warning(concat("the snapshot of step ", id.step, in_memory ? " in memory" : " on the local disk", " cannot be used: ", all));
   }
   return std::nullopt;
 }
@@ -205,7 +212,7 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
   room.step = -1;
   room.slot.empty();
   Part part = describe_part(room.slot.data_file(), step, entries);
-  part.manifest.meta = snapshot_meta(timeline_, options_.rank, options_.size, meta);
+  part.manifest.meta = snapshot_meta(timeline_, options_.attempt, options_.rank, options_.size, meta);
 
   std::vector<Piece> early;
   std::size_t bytes = 0;

@@ -28,6 +28,7 @@ namespace octet::checkpoint {
 struct SnapshotsOptions {
   InheritedSlots slots;
   int rank = 0, size = 1;
+  std::int64_t attempt = 0;  // at the run, by a supervisor; the number only grows
   // On other hosts. Null: there are none.
   std::unique_ptr<ReplicaClient> replicas = nullptr;
   // Copies on this host's disk; null without checkpoint.local_dir.
@@ -47,7 +48,7 @@ class Snapshots {
   Snapshots(const Snapshots&) = delete;
   Snapshots& operator=(const Snapshots&) = delete;
 
-  // Opens the newest snapshot of `timeline` that all ranks have, whose bytes agree with their sums, and which rank 0 finds
+  // Opens the newest snapshot of `timeline` that all ranks have from the same attempt, whose bytes agree with their sums, and which rank 0 finds
   // `usable`. A rank has it in memory here, in that of another host, or on the local disk. `meta` is what rank 0 has saved. Returns nothing if there is none. on_warning gets a line about
   // each snapshot that cannot be used and each host that does not answer. Collective.
   std::optional<Reader> newest(const Ranks& ranks, const std::string& timeline,
