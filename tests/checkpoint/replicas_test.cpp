@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -248,6 +249,26 @@ TEST_F(ReplicasTest, WhatNoStateNeedsIsGivenBackWhenAnotherHostKeepsIt) {
   EXPECT_EQ(kept_at(2), (std::vector<std::int64_t>{3, 4}));
   start(0);
   EXPECT_EQ(newest(), 4);
+}
+
+// The run went back to a checkpoint, and the hosts were put in another order.
+TEST_F(ReplicasTest, WhatAnAbandonedTimelineHasLeftIsGivenBack) {
+  const auto timelines_at = [&](int host) {
+    std::set<std::string> timelines;
+    for (const char* timeline : {"a", "b"}) {
+      for (const Replica& replica : client(0)->find(timeline, false, [](std::string_view) {})) {
+        if (replica.place == place(host)) timelines.insert(timeline);
+      }
+    }
+    return timelines;
+  };
+  run({1, 2});
+  EXPECT_EQ(timelines_at(1), std::set<std::string>{"a"});
+  keeper_ = 2;
+  ++attempt_;
+  run({1}, "b", 0);
+  EXPECT_EQ(timelines_at(1), std::set<std::string>());
+  EXPECT_EQ(timelines_at(2), std::set<std::string>{"b"});
 }
 
 // Ranks 0 and 2 hold the same state on two hosts. Neither sends it, and each finds that of the other.

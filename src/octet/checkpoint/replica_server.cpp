@@ -190,6 +190,7 @@ void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Man
     const auto timeline = manifest.meta.at("timeline").get<std::string>();
     if (kept->timeline != timeline) kept->steps.assign(kept->slots.size(), -1);
     kept->timeline = timeline;
+    kept->attempt = id_of(manifest).attempt;
     chosen = slot_to_fill(kept->steps, stays);
     kept->steps[chosen] = -1;
     kept->receives = true;
@@ -198,7 +199,7 @@ void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Man
     const std::lock_guard lock(mutex_);
     kept->steps[chosen] = step;
     kept->receives = false;
-    give_back_older_than(*kept);
+    give_back_outdated_by(*kept);
   };
   try {
     SlotWriter& slot = kept->slots[chosen];
@@ -215,12 +216,13 @@ void ReplicaServer::keep(ReplicaStream& stream, int rank, std::size_t bytes, Man
   stream.send(topic::kDone, nlohmann::json::object());
 }
 
-void ReplicaServer::give_back_older_than(const Kept& kept) {
+void ReplicaServer::give_back_outdated_by(const Kept& kept) {
   const std::int64_t oldest = *std::min_element(kept.steps.begin(), kept.steps.end());
   std::erase_if(kept_, [&](const auto& entry) {
     const Kept& other = *entry.second;
-    return !other.receives && other.timeline == kept.timeline &&
-           *std::max_element(other.steps.begin(), other.steps.end()) < oldest;
+    const bool is_old = other.timeline == kept.timeline ? *std::max_element(other.steps.begin(), other.steps.end()) < oldest
+                                                        : other.attempt < kept.attempt;
+    return is_old && !other.receives;
   });
 }
 

@@ -45,6 +45,7 @@ class ReplicaServer {
     std::vector<SlotWriter> slots;
     std::vector<std::int64_t> steps;  // what each slot holds; -1: nothing
     std::string timeline;             // of these steps
+    std::int64_t attempt = 0;         // that sent the newest one
     bool receives = false;
   };
   struct Session {
@@ -65,10 +66,11 @@ class ReplicaServer {
   void handle(int rank, ReplicaStream& stream, const ReplicaMessage& message);
   void keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest, std::int64_t stays);
   void forget(int rank);
-  // Drops replicas of other ranks whose steps are all older than those of `kept`. A rank keeps its two newest snapshots, so the
-  // rank of `kept` no longer has such an old step, and no state of that step is complete. Such replicas are left from ranks that
-  // now send to another host. The caller holds the mutex.
-  void give_back_older_than(const Kept& kept);
+  // Drops replicas that nobody can need any more, which are left from ranks that now send to another host. Those of other ranks
+  // are such if their steps are all older than those of `kept`: a rank keeps its two newest snapshots, so the rank of `kept` no
+  // longer has such an old step, and no state of that step is complete. So are those of a timeline that `kept` shows to have been
+  // left by a later attempt. The caller holds the mutex.
+  void give_back_outdated_by(const Kept& kept);
   std::vector<Found> all() const;
 
   const Options options_;
