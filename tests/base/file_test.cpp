@@ -176,6 +176,15 @@ TEST_F(FileTest, AtomicWritesReplaceAndLeaveNothingBehind) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(FileTest, CreatesAFileOnceAndLeavesNothingBehind) {
+  const fs::path path = folder_ / "x";
+  EXPECT_TRUE(create_file_atomically(path, "one"));
+  EXPECT_FALSE(create_file_atomically(path, "two"));
+  EXPECT_EQ(read_file(path), "one");
+  EXPECT_EQ(entries(), 1u);
+  EXPECT_EQ(caught([&] { create_file_atomically(folder_ / "none/x", "text"); }).first, ExitCode::internal);
+}
+
 TEST_F(FileTest, AtomicWritesDestroyNeitherPipesNorLinks) {
   const fs::path pipe = folder_ / "pipe", link = folder_ / "link", dangling = folder_ / "dangling";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

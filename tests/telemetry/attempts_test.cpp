@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include "octet/base/file.h"
 #include "octet/base/system_call.h"
@@ -70,6 +72,33 @@ TEST(Attempts, NumbersOnlyGrow) {
   EXPECT_EQ(attempt.number, 4);
   EXPECT_EQ(attempts.read().size(), 2u);
   EXPECT_EQ(read_file(folder / "attempts/00000003.json"), "[1, 2]");
+}
+
+// Two coordinators of a network that fell apart begin at the same moment. The one that comes second must see who came first, and
+// not a file that says nothing.
+TEST(Attempts, AreNeverSeenEmpty) {
+  const TemporaryFolder folder;
+  const Attempts attempts(folder.path());
+  fs::create_directories(folder / "attempts");
+  constexpr int kAttempts = 100;
+  std::atomic<bool> done = false;
+  std::thread coordinator([&] {
+    for (int number = 1; number <= kAttempts; ++number) EXPECT_TRUE(attempts.begin_as({.number = number, .job = "mine"}));
+    done = true;
+  });
+  int empty = 0;
+  while (!done) {
+    for (const auto& entry : fs::directory_iterator(folder / "attempts")) {
+      std::error_code gone;
+      empty += entry.path().extension() == ".json" && fs::file_size(entry.path(), gone) == 0 ? 1 : 0;
+    }
+  }
+  coordinator.join();
+  EXPECT_EQ(empty, 0);
+  EXPECT_FALSE(attempts.begin_as({.number = kAttempts, .job = "other"}));
+  EXPECT_EQ(attempts.read().size(), std::size_t{kAttempts});
+  for (const Attempt& attempt : attempts.read()) EXPECT_EQ(attempt.job, "mine");
+  for (const auto& entry : fs::directory_iterator(folder / "attempts")) EXPECT_EQ(entry.path().extension(), ".json");
 }
 
 TEST(Attempts, AFolderThatCannotBeReadIsNotEmpty) {

@@ -19,6 +19,11 @@ namespace octet {
 namespace {
 constexpr std::size_t kBufferBytes = 1 << 20;
 
+std::filesystem::path temporary_for(const std::filesystem::path& path) {
+  // Processes of two hosts may have the same id.
+  return concat(path.string(), ".tmp-", ::getpid(), "-", std::random_device{}());
+}
+
 // Writes all bytes or throws.
 void write_all(int fd, const char* data, std::size_t size, const std::filesystem::path& path) {
   while (size > 0) {
@@ -251,9 +256,7 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path) {
 }
 
 void write_file_atomically(const std::filesystem::path& name, std::string_view text) {
-  const std::filesystem::path path = file_to_replace(name);
-  std::filesystem::path temporary = path;
-  temporary += concat(".tmp-", ::getpid(), "-", std::random_device{}());  // processes of two hosts may have the same id
+  const std::filesystem::path path = file_to_replace(name), temporary = temporary_for(path);
   try {
     FileWriter writer(temporary);
     writer.write(text);
@@ -265,6 +268,28 @@ void write_file_atomically(const std::filesystem::path& name, std::string_view t
     throw;
   }
   sync_directory(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+bool create_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path temporary = temporary_for(path);
+  bool created = false;
+  try {
+    FileWriter writer(temporary);
+    writer.write(text);
+    writer.finish();
+    created = ::link(temporary.c_str(), path.c_str()) == 0;
+    if (!created && errno != EEXIST) fail_errno(ExitCode::internal, path, "cannot link");
+    struct stat info {};
+    // A file server may have made the link although its answer was lost, and then find that it is there.
+    if (!created) created = ::stat(temporary.c_str(), &info) == 0 && info.st_nlink > 1;
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
+  std::error_code ignored;
+  std::filesystem::remove(temporary, ignored);
+  return created;
 }
 
 void write_output(const std::filesystem::path& path, std::string_view text) {

@@ -108,7 +108,11 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path);
 // new content.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// The same for an output that the user has named (create_output).
+// Creates a file that appears with its content. Returns false if `path` is there already, and leaves that file alone. Needs a file
+// system with hard links. Call sync_directory() if the name must survive a power failure.
+bool create_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+// As write_file_atomically(), for an output that the user has named (create_output).
 void write_output(const std::filesystem::path& path, std::string_view text);
 
 // Calls fsync on a folder, so that a rename in it survives a power failure. Throws Error{internal} with path and reason if the folder

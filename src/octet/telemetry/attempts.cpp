@@ -105,6 +105,11 @@ void Attempts::begin(Attempt& attempt) const {
 
 bool Attempts::begin_as(const Attempt& attempt) const {
   make_folders(folder_);
+  try {
+    return create_file_atomically(path_of(attempt.number), json_text_of(attempt));
+  } catch (const Error&) {
+    // A full disk has room for an empty file, and a file system without hard links takes one that is written later.
+  }
   const int fd = ::open(path_of(attempt.number).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0 && errno == EEXIST) return false;
   if (fd < 0) fail_errno(ExitCode::internal, path_of(attempt.number), "");
