@@ -152,7 +152,7 @@ RunStatus status_of(const fs::path& folder) {
   for (const telemetry::Attempt& attempt : status.attempts) {
     if (attempt.ended.empty()) continue;
     attempt_ended = attempt.ended;
-    status.code = attempt.next == telemetry::kAskedToEnd ? static_cast<int>(ExitCode::preempted) : attempt.code;
+    status.code = telemetry::code_of_run(attempt);
   }
   read_metrics(folder, attempt_ended, status);
   demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),

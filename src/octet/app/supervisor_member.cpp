@@ -33,7 +33,7 @@ Supervisor::Role Supervisor::search() {
       }
     });
     if (newest && newest->job == job_ && newest->number >= known_attempt_ && !goes_on(*newest)) {
-      over_code_ = newest->code;
+      over_code_ = telemetry::code_of_run(*newest);
       return Role::over;
     }
     // The coordinator of the newest attempt first, then the lower nodes, and the higher ones if one of them may coordinate.

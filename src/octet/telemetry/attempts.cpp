@@ -146,6 +146,8 @@ std::vector<Attempt> Attempts::read() const {
   return result;
 }
 
+int code_of_run(const Attempt& last) { return last.next == kAskedToEnd ? static_cast<int>(ExitCode::preempted) : last.code; }
+
 OwnAttempt own_attempt() {
   const char* const value = std::getenv("OCTET_ATTEMPT");
   const std::string_view text = value ? value : "";

@@ -41,6 +41,8 @@ struct Attempt {
 
 // `next` of an attempt after which somebody asked the run to end, before it could restart. The run then ends with code 75.
 inline constexpr const char* kAskedToEnd = "stops: asked to end before the next attempt";
+// The code of a run that has ended with this attempt.
+int code_of_run(const Attempt& last);
 
 class Attempts {
  public:
