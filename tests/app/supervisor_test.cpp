@@ -87,6 +87,15 @@ TEST_F(SupervisorTest, KeepsWhatOthersSendWithAnAnswer) {
   EXPECT_TRUE(says(result.err, "2 of 3 hosts are here after 1 s, and 3 are needed; missing: node0")) << result.err;
 }
 
+// --min-hosts allows fewer hosts than the mesh does.
+TEST_F(SupervisorTest, SaysHowManyHostsTheMeshNeeds) {
+  Process process(concat("launch --hosts ", list_, " -n 1 --min-hosts 1 --supervise -- ", command_, " --parallel.context=3"), run_.path(),
+                  concat("exec env JOB_COMPLETION_INDEX=0 OCTET_TOKEN=", token_.hex()));
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, "1 of 3 hosts are here after 1 s, and 3 are needed; missing: node1")) << result.err;
+}
+
 // Somebody asked the run to end between two attempts. Node 1 lost the coordinator before it heard of that, and reads attempts/. How
 // the last attempt ended does not matter: the run was asked to end, and job scripts put it back into their queue.
 TEST_F(SupervisorTest, ReadsThatTheRunWasAskedToEnd) {

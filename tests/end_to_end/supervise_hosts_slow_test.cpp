@@ -392,6 +392,20 @@ TEST_F(SuperviseHosts, GoesOnWithoutAHostThatIsAskedToLeave) {
   EXPECT_EQ(attempts()[0]["next"], "restarts without the hosts that were asked to leave");
 }
 
+// --min-hosts allows the run to go on without a host, but its mesh does not.
+TEST_F(SuperviseHosts, EndsWithoutAHostThatItsMeshNeeds) {
+  const Hosts hosts(2);
+  start(hosts, 1, "--min-hosts 1", kRun + "--training.steps=100000 --parallel.tensor=2 ");
+  ASSERT_TRUE(reaches(3));
+  ::kill(only_child_of(supervisors_[1]->pid()), SIGTERM);
+  for (int host = 0; host < 2; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 75) << result.err;
+  }
+  EXPECT_EQ(attempts().size(), 1u);
+  EXPECT_EQ(run_.run("status out --code").code, 75);
+}
+
 TEST_F(SuperviseHosts, RefusesWhatCannotTakePart) {
   const Hosts hosts(2);
   const std::string tail = " -n 1 --supervise -- train run.toml ";

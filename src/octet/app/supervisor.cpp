@@ -235,7 +235,7 @@ Supervisor::Gathered Supervisor::gather(bool first) {
     const std::string which = fmt::format("{}", fmt::join(missing, ", "));
     if (late) {
       ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}", here, nodes(), waited_s,
-                             options_.min_hosts, which));
+                             fewest(), which));
       return Gathered::too_few;
     }
     if (waited_s >= told_s + kSparesS) {

@@ -102,6 +102,7 @@ class Supervisor {
   void exclude_unfit(int node, std::string_view what);
   // Whether the run can go on with so many hosts.
   bool suffice(int hosts) const;
+  int fewest() const;  // that suffice
   // Why the run cannot go on if too many hosts are unfit; "": it can.
   std::string too_few_fit() const;
   // Tells of the nodes that ran ranks and no longer do, because they failed too often. `has_file`: the attempt that ended has one.

@@ -138,7 +138,7 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
     stay += is_ready(node) && !leaves ? 1 : 0;
   }
   const bool asked = left_ || ranks_.asked();
-  if (attempt.code != 0 && asked && network_ && stay >= options_.min_hosts) {
+  if (attempt.code != 0 && asked && network_ && suffice(stay)) {
     decision = {.restarts = true};
     attempt.next = "restarts without the hosts that were asked to leave";
   } else if (unfit && !asked) {

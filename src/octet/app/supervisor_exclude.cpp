@@ -27,11 +27,17 @@ bool Supervisor::suffice(int hosts) const {
   return hosts >= options_.min_hosts && (hosts >= wanted() || shrunk(options_.mesh, hosts * options_.ranks));
 }
 
+int Supervisor::fewest() const {
+  int hosts = options_.min_hosts;
+  while (!suffice(hosts)) ++hosts;
+  return hosts;
+}
+
 std::string Supervisor::too_few_fit() const {
   const int fit = nodes() - roster_.unfit();
   if (roster_.unfit() == 0 || suffice(fit)) return "";
   return nodes() == 1 ? "this host is unfit"
-                      : fmt::format("{} of {} hosts are fit, and {} are needed", fit, nodes(), options_.min_hosts);
+                      : fmt::format("{} of {} hosts are fit, and {} are needed", fit, nodes(), fewest());
 }
 
 void Supervisor::exclude_suspects(const std::vector<int>& ran_before, bool has_file) {
