@@ -32,24 +32,45 @@ void NodeRanks::start(const Order& order) {
   what_.clear();
   errors_.clear();
   told_failure_ = told_end_ = writes_stacks_ = false;
-  memory_kills_ = memory_kills();
   pages_.clear();
   group_.reset();
+  early_end_.reset();
+  ranks_wait_ = order.ranks.count > 0;
+  // A signal that came before the order was for this host, and no rank will hear of it.
+  if (ranks_wait_ && asked_)
+    return end_early({.code = static_cast<int>(ExitCode::preempted), .what = "asked to end before ranks were started", .asked = true});
+  if (ranks_wait_ && !unfit_.empty()) return end_early({.code = static_cast<int>(ExitCode::unfit), .what = unfit_});
+  or_end_early([this] { prepare_and_start(); });
+}
+
+void NodeRanks::prepare_and_start() {
+  const Order& order = order_;
+  memory_kills_ = memory_kills();
   // A host that runs no ranks now may still have snapshots that others need.
   if (order.ranks.count > 0 && (!snapshots_ || snapshots_->ranks() != order.ranks.count)) {
     snapshots_ = std::make_shared<checkpoint::SnapshotMemory>(order.ranks.count);
     if (options_.replicas) options_.replicas->offer(snapshots_);
   }
-  gate_end_.reset();
-  ranks_wait_ = order.ranks.count > 0;
-  if (ranks_wait_ && !unfit_.empty()) {
-    ranks_wait_ = false;
-    gate_end_ = {.attempt = order_.attempt, .code = static_cast<int>(ExitCode::unfit), .what = unfit_, .all = true};
-    return;
-  }
   const std::optional<GateKind> kind = gate_of(order);
   if (kind && !gate_) gate_.emplace(*kind, options_.run_folder, options_.gpus, signals_);
   if (ranks_wait_ && !gate_) start_ranks();
+}
+
+void NodeRanks::end_early(NodeEnd end) {
+  ranks_wait_ = false;
+  end.attempt = order_.attempt;
+  end.all = true;
+  early_end_ = std::move(end);
+}
+
+void NodeRanks::or_end_early(const std::function<void()>& start) {
+  try {
+    start();
+  } catch (const Error& error) {
+    group_.reset();
+    say(error.what());
+    end_early({.code = static_cast<int>(error.code()), .what = error.what()});
+  }
 }
 
 std::optional<GateKind> NodeRanks::gate_of(const Order& order) const {
@@ -69,16 +90,14 @@ void NodeRanks::end_gate() {
     unfit_ = end.what;
   }
   gate_.reset();
-  if (end.code == 0 && ranks_wait_) return start_ranks();
+  if (end.code == 0 && ranks_wait_) return or_end_early([this] { start_ranks(); });
   // Also if the ranks were not to be started any more.
   const int code = end.code != 0 ? end.code : static_cast<int>(ExitCode::peer);
   if (order_.ranks.count > 0 || end.code != 0)
-    gate_end_ = {.attempt = order_.attempt,
-                 .code = code,
-                 .what = end.what,
-                 .cause = end.cause,
-                 .asked = code == static_cast<int>(ExitCode::preempted),
-                 .all = true};
+    end_early({.code = code,
+               .what = end.what,
+               .cause = end.cause,
+               .asked = code == static_cast<int>(ExitCode::preempted)});
 }
 
 void NodeRanks::start_ranks() {
@@ -170,7 +189,7 @@ std::string NodeRanks::what() const {
 }
 
 std::optional<NodeEnd> NodeRanks::news() {
-  if (gate_end_) return std::exchange(gate_end_, std::nullopt);
+  if (early_end_) return std::exchange(early_end_, std::nullopt);
   if (!group_ || told_end_) return std::nullopt;
   NodeEnd end{.attempt = order_.attempt};
   if (group_->running()) {

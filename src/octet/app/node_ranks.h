@@ -38,7 +38,8 @@ class NodeRanks {
   explicit NodeRanks(NodeRanksOptions options);
 
   // Starts the ranks of an attempt; none is fine. The gate comes before them: a full one until this host has passed it, then
-  // quick ones. A host without ranks runs a full gate, so that it can take the place of another one without delay.
+  // quick ones. A host without ranks runs a full gate, so that it can take the place of another one without delay. If the ranks
+  // cannot be started, or this host was asked to leave before, news() says so.
   void start(const Order& order);
   // Waits until something happens to the ranks, `also` can be read, a signal arrives, or at_most_s have passed.
   void turn(int also, double at_most_s);
@@ -67,7 +68,12 @@ class NodeRanks {
  private:
   // The gate that must come before these ranks, if any.
   std::optional<GateKind> gate_of(const Order& order) const;
+  void prepare_and_start();
   void start_ranks();
+  // The attempt ends here before ranks run.
+  void end_early(NodeEnd end);
+  // Calls end_early() if `start` fails, because there may be memory, processes and descriptors again for the next attempt.
+  void or_end_early(const std::function<void()>& start);
   void end_gate();
   Cause cause() const;
   std::vector<int> unreachable() const;
@@ -83,7 +89,7 @@ class NodeRanks {
   Order order_;
   std::optional<ProcessGroup> group_;
   std::optional<GateProcess> gate_;
-  std::optional<NodeEnd> gate_end_;  // to be reported
+  std::optional<NodeEnd> early_end_;  // to be reported
   std::string unfit_;
   bool has_passed_ = false;  // a full gate
   bool ranks_wait_ = false;  // for the gate

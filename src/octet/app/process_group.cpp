@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "octet/base/descriptor.h"
 #include "octet/base/signals_held.h"
 #include "octet/base/system_call.h"
 
@@ -42,16 +43,18 @@ std::vector<std::string> environment_with(const std::vector<std::string>& own) {
 }
 
 // The ends of a pipe, above stdin, stdout and stderr even where this process was started without them.
-std::array<int, 2> make_pipe() {
-  std::array<int, 2> low{}, ends{};
-  if (::pipe2(low.data(), O_CLOEXEC) != 0) fail_errno(ExitCode::internal, "cannot make a pipe for a rank's output");
+std::array<Descriptor, 2> make_pipe() {
+  constexpr const char* kTrouble = "cannot make a pipe for a rank's output";
+  std::array<int, 2> low{};
+  if (::pipe2(low.data(), O_CLOEXEC) != 0) fail_errno(ExitCode::internal, kTrouble);
+  std::array<Descriptor, 2> ends;
   for (std::size_t i = 0; i < 2; ++i) {
-    ends[i] = ::fcntl(low[i], F_DUPFD_CLOEXEC, 3);
-    ::close(low[i]);
+    const Descriptor closed(low[i]);
+    ends[i] = Descriptor(::fcntl(low[i], F_DUPFD_CLOEXEC, 3));
   }
-  demand(ends[0] >= 0 && ends[1] >= 0, ExitCode::internal, "cannot make a pipe for a rank's output: too many open files");
+  if (!ends[0].open() || !ends[1].open()) fail_errno(ExitCode::internal, kTrouble);
   // For reading only: a rank that writes more than fits must wait.
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  ::fcntl(ends[0].get(), F_SETFL, O_NONBLOCK);
   return ends;
 }
 
@@ -104,10 +107,7 @@ void ProcessGroup::start(std::size_t rank) {
   std::vector<std::string> environment = environment_with(options_.environment[rank]);
   const std::vector<char*> argv = pointers(options_.arguments), envp = pointers(environment);
   const std::string complaint = concat("cannot run ", options_.program, "\n");
-  const std::array<int, 2> out = make_pipe();
-  ranks_[rank].pipes[0].fd = out[0];
-  const std::array<int, 2> err = make_pipe();
-  ranks_[rank].pipes[1].fd = err[0];
+  std::array<Descriptor, 2> out = make_pipe(), err = make_pipe();
 
   const pid_t parent = ::getpid();
   const SignalsHeld held;  // between fork and exec a child has its parent's handlers
@@ -121,8 +121,8 @@ void ProcessGroup::start(std::size_t rank) {
       if (null > 0) ::dup2(null, STDIN_FILENO);
       if (null > 2) ::close(null);
     }
-    ::dup2(out[1], STDOUT_FILENO);
-    ::dup2(err[1], STDERR_FILENO);
+    ::dup2(out[1].get(), STDOUT_FILENO);
+    ::dup2(err[1].get(), STDERR_FILENO);
     signals_.restore_handlers();
     ::signal(SIGCHLD, SIG_DFL);
     held.release();
@@ -131,11 +131,11 @@ void ProcessGroup::start(std::size_t rank) {
     ::_exit(127);
   }
   const int error = errno;
-  ::close(out[1]);
-  ::close(err[1]);
   demand(pid > 0, ExitCode::internal, "cannot start rank ", rank, ": ", std::strerror(error));
   ::setpgid(pid, pid);  // here, too: a signal may have to be passed on before the child gets that far
   ranks_[rank].pid = pid;
+  ranks_[rank].pipes[0].fd = out[0].release();
+  ranks_[rank].pipes[1].fd = err[0].release();
 }
 
 void ProcessGroup::turn(int also, double at_most_s) {
