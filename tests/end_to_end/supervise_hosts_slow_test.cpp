@@ -392,6 +392,30 @@ TEST_F(SuperviseHosts, GoesOnWithoutAHostThatIsAskedToLeave) {
   EXPECT_EQ(attempts()[0]["next"], "restarts without the hosts that were asked to leave");
 }
 
+// The coordinator's host alone is asked to leave, in the pause after a rank was killed for the second time.
+TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatIsAskedBetweenAttempts) {
+  const std::string options = kRun + "--parallel.shard=2 ";
+  make_reference(2, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "--spares 1", options);
+  pid_t victim = -1;
+  for (const std::size_t attempt : {1, 2}) {
+    ASSERT_TRUE(comes_true(60, [&] {
+      const pid_t rank = run_.pid_of_rank(1);
+      return rank > 0 && rank != victim && attempts().size() == attempt;
+    }));
+    victim = run_.pid_of_rank(1);
+    ::kill(victim, SIGKILL);
+  }
+  ASSERT_TRUE(comes_true(60, [&] { return attempts().back()["next"] == "restarts in 5 s"; }));
+  ::kill(only_child_of(supervisors_[0]->pid()), SIGTERM);
+  EXPECT_EQ(end_of(0).code, 75);
+  expect_reference_from({1, 2});
+  ASSERT_EQ(attempts().size(), 3u);
+  EXPECT_EQ(attempts()[2]["coordinator"]["node"], 1);
+  EXPECT_EQ(attempts()[2]["nodes"], Json({"host2", "host1"}));
+}
+
 // --min-hosts allows the run to go on without a host, but its mesh does not.
 TEST_F(SuperviseHosts, EndsWithoutAHostThatItsMeshNeeds) {
   const Hosts hosts(2);

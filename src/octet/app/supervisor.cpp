@@ -183,7 +183,7 @@ std::optional<int> Supervisor::coordinate() {
       case Gathered::unfit:
         return end_between_attempts(has_file, ExitCode::unfit, concat("stops: ", too_few_fit()));
       case Gathered::asked:
-        return end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd);
+        return leave_between_attempts(has_file);
       case Gathered::replaced:
         for (int node = 0; node < nodes(); ++node) network_->close(node);
         return std::nullopt;
@@ -209,8 +209,7 @@ std::optional<int> Supervisor::coordinate() {
     if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
     if (ended_.size() > 1) say_all_attempts();
     if (leaves) return kAsked;
-    return decision.restarts ? end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd)
-                             : finish(attempt.code);
+    return decision.restarts ? leave_between_attempts(has_file) : finish(attempt.code);
   }
 }
 

@@ -116,6 +116,20 @@ void Supervisor::stop_others(double grace_s) {
   if (ranks_.running() && !ranks_.failed_at()) ranks_.end(grace_s);
 }
 
+bool Supervisor::others_go_on() {
+  if (!network_) return false;
+  const Clock::time_point start = Clock::now();
+  while (seconds_since(start) < kLeavingS) {
+    for (const NodeEvent& event : turn(kLeavingS / 4)) handle(event);
+  }
+  int stay = 0;
+  for (int node = 0; node < nodes(); ++node) {
+    const bool leaves = member(node).asked || (node == me() && ranks_.asked());
+    stay += is_ready(node) && !leaves ? 1 : 0;
+  }
+  return suffice(stay);
+}
+
 void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
   // What several hosts cannot read or write is the fault of none.
   if (attempt.code == kUnfit && verdict_.node() < 0) attempt.code = static_cast<int>(ExitCode::data);
@@ -126,19 +140,8 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
   if (verdict_.node() >= 0) faults_[verdict_.node()] = {.code = verdict_.code(), .what = verdict_.what()};
   if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()) && !roster_.is_unfit(verdict_.node()))
     ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
-  if (left_ && network_) {  // a scheduler that ends the job asks all hosts, if not at the same moment
-    const Clock::time_point start = Clock::now();
-    while (seconds_since(start) < kLeavingS) {
-      for (const NodeEvent& event : turn(kLeavingS / 4)) handle(event);
-    }
-  }
-  int stay = 0;
-  for (int node = 0; node < nodes(); ++node) {
-    const bool leaves = member(node).asked || (node == me() && ranks_.asked());
-    stay += is_ready(node) && !leaves ? 1 : 0;
-  }
   const bool asked = left_ || ranks_.asked();
-  if (attempt.code != 0 && asked && network_ && suffice(stay)) {
+  if (attempt.code != 0 && asked && others_go_on()) {
     decision = {.restarts = true};
     attempt.next = "restarts without the hosts that were asked to leave";
   } else if (unfit && !asked) {

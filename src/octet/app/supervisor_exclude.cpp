@@ -80,6 +80,12 @@ void Supervisor::exclude_straggler(int ranks) {
   stop_others(kSaveS);
 }
 
+int Supervisor::leave_between_attempts(bool has_file) {
+  if (!others_go_on()) return end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd);
+  ranks_.say("leaves the run; the other hosts go on");
+  return static_cast<int>(ExitCode::preempted);
+}
+
 int Supervisor::end_between_attempts(bool has_file, ExitCode code, const std::string& next) {
   free_room();
   write_ended();
