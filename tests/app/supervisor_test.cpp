@@ -43,8 +43,8 @@ class SupervisorTest : public ::testing::Test {
             .version = concat("octet launch ", train::version_text()),
             .silence_s = 30};
   }
-  Process start(int node) const {
-    return Process(concat("launch --hosts ", list_, " -n 1 --supervise -- ", command_), run_.path(),
+  Process start(int node, const std::string& limits = "", const std::string& options = "") const {
+    return Process(concat("launch --hosts ", list_, " -n 1 --supervise ", limits, " -- ", command_, options), run_.path(),
                    concat("exec env JOB_COMPLETION_INDEX=", node, " OCTET_TOKEN=", token_.hex()));
   }
   // The next event that a played node hears.
@@ -89,15 +89,14 @@ TEST_F(SupervisorTest, KeepsWhatOthersSendWithAnAnswer) {
 
 // --min-hosts allows fewer hosts than the mesh does.
 TEST_F(SupervisorTest, SaysHowManyHostsTheMeshNeeds) {
-  Process process(concat("launch --hosts ", list_, " -n 1 --min-hosts 1 --supervise -- ", command_, " --parallel.context=3"), run_.path(),
-                  concat("exec env JOB_COMPLETION_INDEX=0 OCTET_TOKEN=", token_.hex()));
+  Process process = start(0, "--min-hosts 1", " --parallel.context=3");
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 78) << result.err;
   EXPECT_TRUE(says(result.err, "1 of 3 hosts are here after 1 s, and 3 are needed; missing: node1")) << result.err;
 }
 
-// Somebody asked the run to end between two attempts. Node 1 lost the coordinator before it heard of that, and reads attempts/. How
-// the last attempt ended does not matter: the run was asked to end, and job scripts put it back into their queue.
+// Somebody asked the run to end between two attempts. Node 1 lost the coordinator before it heard of that, and reads attempts/.
+// How the last attempt ended does not matter: the run was asked to end, and job scripts put it back into their queue.
 TEST_F(SupervisorTest, ReadsThatTheRunWasAskedToEnd) {
   std::optional<NodeNetwork> first(options(0));
   Process process = start(1);

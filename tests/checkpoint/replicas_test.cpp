@@ -301,8 +301,8 @@ TEST_F(ReplicasTest, AHostThatWasAwayIsBroughtUpToDate) {
   EXPECT_EQ(newest(), 4);
 }
 
-// Host 1 is cut off with a snapshot that no other host has yet. A spare takes its place, and that step is computed anew, on GPUs
-// with other bits. Host 1 comes back, and its rank must not load the old bits while the others load the new ones.
+// Host 1 is cut off with a snapshot that no other host has yet. A spare takes its place, and that step is computed anew, on
+// GPUs with other bits. Host 1 comes back, and its rank must not load the old bits while the others load the new ones.
 TEST_F(ReplicasTest, AStepThatWasComputedAnewIsNotMixedWithTheOldOne) {
   run({1, 2});
   {

@@ -154,8 +154,8 @@ TEST_F(SuperviseHosts, ASpareTakesThePlaceOfOneEndOfABrokenLink) {
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host1", "host3"}));
 }
 
-// There is no spare, but --min-hosts allows the run to go on without one of the two. That host stays ready, which is no reason to
-// start again with the broken link.
+// There is no spare, but --min-hosts allows the run to go on without one of the two. That host stays ready, which is no reason
+// to start again with the broken link.
 TEST_F(SuperviseHosts, OneEndOfABrokenLinkIsLeftOutIfThereIsNoSpare) {
   const Hosts hosts(3);
   hosts.cut(1, 2);
@@ -176,7 +176,8 @@ TEST_F(SuperviseHosts, OneEndOfABrokenLinkIsLeftOutIfThereIsNoSpare) {
   EXPECT_EQ(all[2]["nodes"], Json({"host0", "host1"}));
   EXPECT_EQ(step(), 60);
   EXPECT_EQ(read_file(run_ / "excluded"), "host2|78\n");
-  EXPECT_TRUE(says(node_log(0), "node2 (host2) runs no ranks any more, because it is to blame for two of the last three attempts"))
+  EXPECT_TRUE(says(node_log(0), "node2 (host2) runs no ranks any more, because it is to blame for two of the last three "
+                                "attempts; to take it back, start its supervisor again"))
       << node_log(0);
 }
 

@@ -74,8 +74,8 @@ TEST(Attempts, NumbersOnlyGrow) {
   EXPECT_EQ(read_file(folder / "attempts/00000003.json"), "[1, 2]");
 }
 
-// Two coordinators of a network that fell apart begin at the same moment. The one that comes second must see who came first, and
-// not a file that says nothing.
+// Two coordinators of a network that fell apart begin at the same moment. The one that comes second must see who came first,
+// and not a file that says nothing.
 TEST(Attempts, AreNeverSeenEmpty) {
   const TemporaryFolder folder;
   const Attempts attempts(folder.path());

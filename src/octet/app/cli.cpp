@@ -301,8 +301,8 @@ void Octet::add_training() {
       ->needs(hosts);
   option(launch,
          {.name = "--on-exclude",
-          .help = "Run this command when a host is found unfit, or when the run goes on without one that failed in two of three "
-                  "attempts, or without a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Nobody waits for it.",
+          .help = "Run this command when a host is found unfit, or when the run goes on without one that failed in two of "
+                  "three attempts, or without a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Nobody waits for it.",
           .value = "COMMAND"},
          launch_.on_exclude)
       ->needs(hosts);

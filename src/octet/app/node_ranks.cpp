@@ -37,8 +37,10 @@ void NodeRanks::start(const Order& order) {
   early_end_.reset();
   ranks_wait_ = order.ranks.count > 0;
   // A signal that came before the order was for this host, and no rank will hear of it.
-  if (ranks_wait_ && asked_)
-    return end_early({.code = static_cast<int>(ExitCode::preempted), .what = "asked to end before ranks were started", .asked = true});
+  if (ranks_wait_ && asked_) {
+    return end_early(
+        {.code = static_cast<int>(ExitCode::preempted), .what = "asked to end before ranks were started", .asked = true});
+  }
   if (ranks_wait_ && !unfit_.empty()) return end_early({.code = static_cast<int>(ExitCode::unfit), .what = unfit_});
   or_end_early([this] { prepare_and_start(); });
 }

@@ -29,9 +29,9 @@ class Roster {
   void set_slow(int node, bool slow);
   bool is_slow(int node) const { return slow_.contains(node); }
   int unfit() const { return static_cast<int>(unfit_.size()); }
-  // Leaves a suspect that ran ranks before out of choose() if `suffice(number)` says that the run can go on with the other nodes
-  // that are here. The suspect stays out as long as it is one and the others suffice, or until take_back(). A suspect that was
-  // away, and so did not run before, is not left out.
+  // Leaves a suspect that ran ranks before out of choose() if `suffice(number)` says that the run can go on with the other
+  // nodes that are here. The suspect stays out as long as it is one and the others suffice, or until take_back(). A suspect that
+  // was away, and so did not run before, is not left out.
   void leave_out_suspect(const std::vector<int>& here, const std::vector<int>& ran_before,
                          const std::function<bool(int number)>& suffice);
   bool is_left_out(int node) const { return left_out_ == node; }

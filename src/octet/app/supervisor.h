@@ -105,7 +105,8 @@ class Supervisor {
   int fewest() const;  // that suffice
   // Why the run cannot go on if too many hosts are unfit; "": it can.
   std::string too_few_fit() const;
-  // Tells of the nodes that ran ranks and no longer do, because they failed too often. `has_file`: the attempt that ended has one.
+  // Tells of the nodes that ran ranks and no longer do, because they failed too often. `has_file` is about the attempt that
+  // ended.
   void exclude_suspects(const std::vector<int>& ran_before, bool has_file);
   // Ends this supervisor, which was asked to, and the run if the other hosts cannot go on.
   int leave_between_attempts(bool has_file);
@@ -130,8 +131,8 @@ class Supervisor {
   bool can_grow();
   // Lets a spare take the place of a node with a straggler (supervisor_exclude.cpp).
   void exclude_straggler(int ranks);
-  // Whether the hosts suffice that were not asked to leave. Waits a little, because a scheduler that ends the job asks all hosts, if
-  // not at the same moment.
+  // Whether the hosts suffice that were not asked to leave. Waits a little, because a scheduler that ends the job asks all
+  // hosts, if not at the same moment.
   bool others_go_on();
   void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget);
   int finish(int code);

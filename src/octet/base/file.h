@@ -108,8 +108,8 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path);
 // new content.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// Creates a file that appears with its content. Returns false if `path` is there already, and leaves that file alone. Needs a file
-// system with hard links. Call sync_directory() if the name must survive a power failure.
+// Creates a file that appears with its content. Returns false if `path` is there already, and leaves that file alone. Needs a
+// file system with hard links. Call sync_directory() if the name must survive a power failure.
 bool create_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 // As write_file_atomically(), for an output that the user has named (create_output).

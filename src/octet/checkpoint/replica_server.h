@@ -68,8 +68,8 @@ class ReplicaServer {
   void forget(int rank);
   // Drops replicas that nobody can need any more, which are left from ranks that now send to another host. Those of other ranks
   // are such if their steps are all older than those of `kept`: a rank keeps its two newest snapshots, so the rank of `kept` no
-  // longer has such an old step, and no state of that step is complete. So are those of a timeline that `kept` shows to have been
-  // left by a later attempt. The caller holds the mutex.
+  // longer has such an old step, and no state of that step is complete. So are those of another timeline from an attempt before
+  // that of `kept`, because the run has left that timeline. The caller holds the mutex.
   void give_back_outdated_by(const Kept& kept);
   std::vector<Found> all() const;
 

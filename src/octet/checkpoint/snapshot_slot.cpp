@@ -17,7 +17,8 @@ SnapshotId id_of(const Manifest& manifest) {
   return {.attempt = manifest.meta.value("attempt", std::int64_t{0}), .step = manifest.step};
 }
 
-nlohmann::json snapshot_meta(const std::string& timeline, std::int64_t attempt, int rank, int ranks, const nlohmann::json& run) {
+nlohmann::json snapshot_meta(const std::string& timeline, std::int64_t attempt, int rank, int ranks,
+                             const nlohmann::json& run) {
   return {{"timeline", timeline}, {"attempt", attempt}, {"rank", rank}, {"ranks", ranks}, {"run", run}};
 }
 

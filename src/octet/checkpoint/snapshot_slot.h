@@ -26,8 +26,8 @@ struct SnapshotSlot {
 // Where a descriptor of this process has a path.
 inline constexpr const char* kDescriptors = "/proc/self/fd";
 
-// Tells apart the snapshots of a rank on a timeline. An attempt may go on from an older step than the attempt before had reached.
-// The steps that it computes anew have other bits on GPUs, and a host that was away may still have the old ones.
+// Tells apart the snapshots of a rank on a timeline. An attempt may go on from an older step than the attempt before had
+// reached. The steps that it computes anew have other bits on GPUs, and a host that was away may still have the old ones.
 struct SnapshotId {
   std::int64_t attempt = 0, step = 0;
   auto operator<=>(const SnapshotId&) const = default;
@@ -35,7 +35,8 @@ struct SnapshotId {
 SnapshotId id_of(const Manifest& manifest);
 
 // The meta of a snapshot's manifest. `run` is what the rank has saved beside its tensors.
-nlohmann::json snapshot_meta(const std::string& timeline, std::int64_t attempt, int rank, int ranks, const nlohmann::json& run);
+nlohmann::json snapshot_meta(const std::string& timeline, std::int64_t attempt, int rank, int ranks,
+                             const nlohmann::json& run);
 // Whether the snapshot is of this rank among so many ranks, on this timeline.
 bool is_of(const Manifest& manifest, const std::string& timeline, int rank, int ranks);
 

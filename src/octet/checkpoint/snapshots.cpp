@@ -139,8 +139,8 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
     }
     const std::string all = common_failure(ranks, concat("damage/", name), damage);
     if (all.empty()) return reader;
-    const bool in_memory = mine.contains(id) || elsewhere.contains(id);
-    on_warning(concat("the snapshot of step ", id.step, in_memory ? " in memory" : " on the local disk", " cannot be used: ", all));
+    const char* const where = mine.contains(id) || elsewhere.contains(id) ? " in memory" : " on the local disk";
+    on_warning(concat("the snapshot of step ", id.step, where, " cannot be used: ", all));
   }
   return std::nullopt;
 }

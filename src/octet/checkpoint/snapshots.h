@@ -48,9 +48,10 @@ class Snapshots {
   Snapshots(const Snapshots&) = delete;
   Snapshots& operator=(const Snapshots&) = delete;
 
-  // Opens the newest snapshot of `timeline` that all ranks have from the same attempt, whose bytes agree with their sums, and which rank 0 finds
-  // `usable`. A rank has it in memory here, in that of another host, or on the local disk. `meta` is what rank 0 has saved. Returns nothing if there is none. on_warning gets a line about
-  // each snapshot that cannot be used and each host that does not answer. Collective.
+  // Opens the newest snapshot of `timeline` that all ranks have from the same attempt, whose bytes agree with their sums, and
+  // which rank 0 finds `usable`. A rank has it in memory here, in that of another host, or on the local disk. `meta` is what rank
+  // 0 has saved. Returns nothing if there is none. on_warning gets a line about each snapshot that cannot be used and each host
+  // that does not answer. Collective.
   std::optional<Reader> newest(const Ranks& ranks, const std::string& timeline,
                                const std::function<bool(std::int64_t step, const nlohmann::json& meta)>& usable,
                                const std::function<void(std::string_view)>& on_warning);

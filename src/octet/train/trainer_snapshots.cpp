@@ -81,7 +81,13 @@ void Trainer::open_snapshots() {
     replicas_here_ = replicas->keeps() ? slots->host.size() : checkpoint::kSlotsPerRank;
   }
   snapshots_ = std::make_unique<checkpoint::Snapshots>(checkpoint::SnapshotsOptions{
-      .slots = std::move(*slots), .rank = world_.rank(), .size = world_.size(), .attempt = telemetry::own_attempt().number, .replicas = std::move(replicas), .local = std::move(local), .may_publish = [this] {
+      .slots = std::move(*slots),
+      .rank = world_.rank(),
+      .size = world_.size(),
+      .attempt = telemetry::own_attempt().number,
+      .replicas = std::move(replicas),
+      .local = std::move(local),
+      .may_publish = [this] {
         if (recorder_) recorder_->sync();  // a snapshot must not be ahead of its metrics
       }});
 }
