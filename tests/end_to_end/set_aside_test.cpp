@@ -99,6 +99,20 @@ TEST_F(SetAside, MetricsAreAHistory) {
   EXPECT_EQ(train("--resume none").code, 0);
 }
 
+// There is nothing to go on from, and the next command may train something else.
+TEST_F(SetAside, ARunThatWasKilledBeforeItsFirstCheckpointIsKept) {
+  Process process("train run.toml --training.steps=100000 --checkpoint.interval=0 --run.output_dir=early", run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  process.send(SIGKILL);
+  process.wait();
+  const std::string killed = read_file(run_ / "early/metrics.jsonl");
+  const ProgramResult next = train("--run.output_dir=early --run.seed=9");
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_NE(next.err.find("early: a run up to step "), std::string::npos) << next.err;
+  ASSERT_EQ(names_in(run_ / "early/history").size(), 1u);
+  EXPECT_EQ(read_file(run_ / "early/history" / names_in(run_ / "early/history").front() / "metrics.jsonl"), killed);
+}
+
 TEST_F(SetAside, KilledInBetweenLosesNothing) {
   if (IsSkipped() || faults_library().empty()) GTEST_SKIP() << "no fault injection";
   int kills = 0;

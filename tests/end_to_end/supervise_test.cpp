@@ -96,6 +96,18 @@ TEST_F(Supervise, GoesOnFromMemory) {
                    concat("resuming after step ", attempts[2]["from_step"], " from memory")));
 }
 
+// The steps of a job are done again, so nothing is set aside.
+TEST_F(Supervise, BeginsAnewBeforeTheFirstCheckpoint) {
+  Process process(command("--checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=12 "), run_.path());
+  ASSERT_TRUE(process.read_to_step(4));
+  kill_rank(1);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  ASSERT_EQ(status()["attempts"].size(), 2u);
+  EXPECT_EQ(metrics_of(run_ / "out").size(), 12u);
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out/history"));
+}
+
 // Somebody edits the mesh of a run. Ranks of the next attempt hold other slices than the snapshots in memory, so they read the
 // checkpoint on the disk.
 TEST_F(Supervise, AnEditedMeshGoesOnFromTheDisk) {

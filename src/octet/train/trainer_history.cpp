@@ -1,13 +1,30 @@
 // Moves old or abandoned checkpoints and metrics to history/.
+#include <algorithm>
+#include <vector>
+
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// Whether this is not the first attempt of its job.
+bool continues_job(const fs::path& folder) {
+  const telemetry::OwnAttempt own = telemetry::own_attempt();
+  if (own.job.empty()) return false;
+  const std::vector<telemetry::Attempt> all = telemetry::Attempts(folder).read();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const telemetry::Attempt& a) { return a.job == own.job && a.number < own.number; });
+}
+
+}  // namespace
 
 void Trainer::judge_history() {
   const fs::path folder = config_.run.output_dir, root = folder / "checkpoints", about = folder / "run.json";
@@ -25,7 +42,11 @@ void Trainer::judge_history() {
            "--run.set_aside=true");
   }
   History history = history_of(folder, retry_s);
-  if (automatic && !history.exported()) return;  // a run that ended before its first checkpoint, whose steps are done again
+  if (automatic && !history.exported()) {  // a run that ended before its first checkpoint
+    // A job does its own steps again. Another command may train something else.
+    if (history.has_metrics && !retry(retry_s, [&] { return continues_job(folder); })) old_history_ = std::move(history);
+    return;
+  }
   const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();
   if (history.empty() || continued) return;
   demand(config_.run.set_aside, ExitCode::config, folder.string(), ": there is ", history.text(), ", and checkpoint.resume = \"",
