@@ -123,16 +123,7 @@ class ThreadGroup final : public comm::Group {
  private:
   using Sizes = std::vector<std::size_t>;  // in bytes, by rank
 
-  void run(Stream& stream, const comm::AllGather& op) override {
-    if (reaches(op.x)) {
-      comm::Fetch parts{.x = op.x, .y = {}};
-      for (int peer = 0; peer < size(); ++peer) {
-        parts.y.push_back(op.y.slice_rows(peer * op.x.elements(), (peer + 1) * op.x.elements()));
-      }
-      return run(stream, parts);
-    }
-    exchange(op.x, Sizes(ranks(), 0), op.y, Sizes(ranks(), op.x.bytes()));
-  }
+  void run(Stream&, const comm::AllGather& op) override { exchange(op.x, Sizes(ranks(), 0), op.y, Sizes(ranks(), op.x.bytes())); }
   void run(Stream&, const comm::ReduceScatter& op, const Tensor& parts) override {
     reduce(op.x, op.y.elements(), parts, op.y, op.reduction);
   }
@@ -164,16 +155,14 @@ class ThreadGroup final : public comm::Group {
     exchange(op.x, Sizes(ranks(), 0), op.x, sizes);
   }
   void run(Stream&, const comm::Fetch& op) override {
-    const auto offset = static_cast<std::size_t>(op.x.as_bytes() - meeting_->shared[own()]);
+    ++fetched_;
+    if (op.from == rank() && op.x.data == op.y.data) return;
     const std::size_t width = size_of(op.x.dtype);
-    for (std::size_t peer = 0; peer < ranks(); ++peer) {
-      const std::uint8_t* theirs = meeting_->shared[peer] + offset;
-      const Tensor& y = op.y[peer];
-      for (std::int64_t row = 0; row < y.rows(); ++row) {
-        std::memcpy(y.as_bytes() + static_cast<std::size_t>(row * y.row_stride) * width,
-                    theirs + static_cast<std::size_t>(row * op.x.row_stride) * width, static_cast<std::size_t>(y.cols()) * width);
-      }
-      ++fetched_;
+    const std::uint8_t* theirs = meeting_->shared[static_cast<std::size_t>(op.from)] + (op.x.as_bytes() - meeting_->shared[own()]);
+    for (std::int64_t row = 0; row < op.y.rows(); ++row) {
+      std::memcpy(op.y.as_bytes() + static_cast<std::size_t>(row * op.y.row_stride) * width,
+                  theirs + static_cast<std::size_t>(row * op.x.row_stride) * width,
+                  static_cast<std::size_t>(op.y.cols()) * width);
     }
   }
   void run(Stream& stream, const comm::Send& op) override {

@@ -29,7 +29,10 @@ void check_parts(const char* op, const Tensor& part, const Tensor& whole, int si
 
 class SilentGroup final : public Group {
  public:
-  using Group::Group;
+  SilentGroup(std::string name, int rank, int size, bool reach) : Group(std::move(name), rank, size), reach_(reach) {}
+  void share(Stream&, Arena&, void*, std::size_t) override { shares_ = true; }
+  bool reaches(const Tensor&) const override { return reach_ && shares_; }
+  void unshare(Stream&) override { shares_ = false; }
 
  private:
   [[noreturn]] void refuse() const { fail(ExitCode::internal, "group ", name(), " of ", size(), " ranks has no transport"); }
@@ -41,6 +44,9 @@ class SilentGroup final : public Group {
   void run(Stream&, const Send&) override { refuse(); }
   void run(Stream&, const Receive&) override { refuse(); }
   void run_barrier(Stream&) override { refuse(); }
+
+  const bool reach_;
+  bool shares_ = false;
 };
 
 }  // namespace
@@ -53,6 +59,12 @@ Group::Group(std::string name, int rank, int size) : name_(std::move(name)), ran
 
 Group::~Group() {
   if (page_) page_->clear();
+}
+
+std::vector<int> Group::ring() const {
+  std::vector<int> ranks;
+  for (int distance = 1; distance <= size_; ++distance) ranks.push_back((rank_ + distance) % size_);
+  return ranks;
 }
 
 bool Group::begin(Stream& stream, Exchange op, double bytes) {
@@ -140,12 +152,10 @@ void Group::broadcast(Stream& stream, const Broadcast& op) {
 
 void Group::fetch(Stream& stream, const Fetch& op) {
   require(reaches(op.x), "fetch: x is not in shared memory");
-  require(op.y.size() == static_cast<std::size_t>(size_), "fetch: ", op.y.size(), " tensors of ", size_, " ranks");
-  for (const Tensor& y : op.y) {
-    require(y.dtype == op.x.dtype && y.rows() == op.x.rows() && y.cols() == op.x.cols(), "fetch: ", name_of(op.x.dtype),
-            op.x.shape, " into ", name_of(y.dtype), y.shape);
-  }
-  if (begin(stream, Exchange::fetch, (size_ - 1) * static_cast<double>(op.x.bytes()))) exchange(stream, op);
+  require(op.from >= 0 && op.from < size_, "fetch from rank ", op.from, " of ", size_);
+  require(op.y.dtype == op.x.dtype && op.y.rows() == op.x.rows() && op.y.cols() == op.x.cols(), "fetch: ", name_of(op.x.dtype),
+          op.x.shape, " into ", name_of(op.y.dtype), op.y.shape);
+  if (begin(stream, Exchange::fetch, op.from == rank_ ? 0 : static_cast<double>(op.x.bytes()))) exchange(stream, op);
 }
 
 void Group::send(Stream& stream, const Send& op) {
@@ -184,8 +194,8 @@ Batch::~Batch() {
   }
 }
 
-std::unique_ptr<Group> make_silent_group(std::string name, int rank, int size) {
-  return std::make_unique<SilentGroup>(std::move(name), rank, size);
+std::unique_ptr<Group> make_silent_group(std::string name, int rank, int size, bool reach) {
+  return std::make_unique<SilentGroup>(std::move(name), rank, size, reach);
 }
 
 }  // namespace octet::comm

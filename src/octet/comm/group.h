@@ -7,7 +7,7 @@
 //   all_to_all      y = shard `rank` of rank 0's x, of rank 1's x, ...
 //   broadcast       x = x of rank `root`
 //   send, receive   y of a receive = x of the matching send: the n-th receive from a rank matches its n-th send to this rank
-//   fetch           y of each rank = x of that rank, read from shared memory (see share()) without that rank's help
+//   fetch           y = x of rank `from`, read from shared memory (see share()) without that rank's help
 // Only the two ranks of a message call send and receive. On the CPU these end when somebody waits for an event behind them.
 // On the CPU, a reduction combines the ranks in their order; BF16 is reduced in FP32 and rounded once. Its bits depend only on
 // the size of the group. On GPUs, NCCL chooses the order and rounds BF16 at every hop; all ranks of an all_reduce get the same
@@ -50,8 +50,9 @@ struct AllToAll {
   std::vector<std::int64_t> sent = {}, received = {};  // elements for and from each rank; empty: equal shards
 };
 struct Fetch {
-  Tensor x;               // [m, n] any dtype, in shared memory (see reaches()); rows may be strided
-  std::vector<Tensor> y;  // one per rank, including this one, [m, n]; overwritten; rows may be strided
+  Tensor x;      // [m, n] any dtype: where it would lie in this rank's shared memory (see reaches()); rows may be strided
+  Tensor y;      // [m, n]; overwritten; rows may be strided
+  int from = 0;  // may be this rank
 };
 struct Send {
   Tensor x;  // any dtype; must not change before the send has ended
@@ -66,8 +67,9 @@ struct Broadcast {
   int root = 0;
 };
 
-// What this rank has sent. The bytes are those of the algorithms that send least: (size - 1) n elements for all_gather, fetch and
-// reduce_scatter, 2 (size - 1) / size of all_reduce's x, what all_to_all and send send to other ranks, (size - 1) n by broadcast's root.
+// What this rank has sent. The bytes are those of the algorithms that send least: (size - 1) n elements for all_gather and
+// reduce_scatter, 2 (size - 1) / size of all_reduce's x, what all_to_all and send send to other ranks, what fetch reads of other
+// ranks, (size - 1) n by broadcast's root.
 struct Traffic {
   double bytes = 0;
   std::int64_t messages = 0;  // number of operations
@@ -83,6 +85,8 @@ class Group {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // All ranks, from the one behind this to this one itself: if ranks read from each other in this order, each reads from another.
+  std::vector<int> ring() const;
   const Traffic& traffic() const { return traffic_; }
 
   void all_gather(Stream& stream, Arena& scratch, const AllGather& op);
@@ -97,18 +101,17 @@ class Group {
   void barrier(Stream& stream);
 
   // Lets the other ranks read this memory. All ranks call together, with the same size and layout. Each call
-  // replaces the memory of the call before. From then on, fetch() works on this memory, and an all_gather whose
-  // x lies in it may also read the other ranks' shards directly. NCCL groups within one machine do so with copy
-  // engines, in parallel with the computation. Therefore x must be complete on all ranks before any rank
-  // gathers it, and must stay unchanged until all ranks have it. Separate writing and gathering by a fence(),
-  // or by any collective in which every rank takes part, on the gathering stream or on one that it waits for.
+  // replaces the memory of the call before. From then on, fetch() works on this memory. NCCL groups within one
+  // machine fetch with copy engines, in parallel with the computation. Therefore x must be complete on all ranks
+  // before any rank fetches it, and must stay unchanged until all ranks have it. Separate writing and fetching by
+  // a fence(), or by any collective in which every rank takes part, on the fetching stream or on one that it waits for.
   virtual void share(Stream& stream, Arena& scratch, void* memory, std::size_t bytes);
-  // Whether fetch() can read x on every rank: all ranks share memory that contains x.
+  // Whether fetch() can read x on every rank: all ranks share memory that contains x. The same on all ranks.
   virtual bool reaches(const Tensor&) const { return false; }
   // Ends the sharing. All ranks call together and wait for each other, before any rank frees its shared memory.
   virtual void unshare(Stream&) {}
   // Orders accesses to shared memory: work that any rank enqueued before the fence precedes work that any rank enqueues after
-  // it. The host does not wait.
+  // it. The host does not wait. All fences of a group go to the same stream.
   void fence(Stream& stream) {
     if (size_ > 1 && stream.kind() != DeviceKind::meta) run_fence(stream);
   }
@@ -174,6 +177,7 @@ class Batch {
 
 // A group that sends nothing: a group of one rank, whose collectives
 // copy, or any rank of any group on the meta device, which only counts.
-std::unique_ptr<Group> make_silent_group(std::string name, int rank = 0, int size = 1);
+// `reach`: once memory is shared, it counts fetches as a group whose ranks can read it.
+std::unique_ptr<Group> make_silent_group(std::string name, int rank = 0, int size = 1, bool reach = false);
 
 }  // namespace octet::comm

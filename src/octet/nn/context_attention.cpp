@@ -181,9 +181,10 @@ void fetch(const Scope& scope, Stream& stream, const Layout& layout, const Tenso
     const Tensor to = backwards ? layout.room(of_sequence)
                       : second  ? layout.second_half(of_sequence)
                                 : layout.first_half(of_sequence);
-    comm::Fetch op{.x = kv.slice_rows(part * layout.chunk, (part + 1) * layout.chunk), .y = {}};
-    for (int rank = 0; rank < ranks; ++rank) op.y.push_back(layout.of_rank(to, backwards ? ranks - 1 - rank : rank));
-    scope.context.fetch(stream, op);
+    const Tensor chunk = kv.slice_rows(part * layout.chunk, (part + 1) * layout.chunk);
+    for (const int rank : scope.context.ring()) {
+      scope.context.fetch(stream, {.x = chunk, .y = layout.of_rank(to, backwards ? ranks - 1 - rank : rank), .from = rank});
+    }
   }
 }
 

@@ -51,10 +51,11 @@ Groups make_groups(const Mesh& mesh, int rank,
   return groups;
 }
 
-Groups silent_groups(const Mesh& mesh, int rank) {
+Groups silent_groups(const Mesh& mesh, int rank, bool tensor_reaches) {
   return make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>& ranks) {
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
-    return comm::make_silent_group(name, static_cast<int>(place), static_cast<int>(ranks.size()));
+    return comm::make_silent_group(name, static_cast<int>(place), static_cast<int>(ranks.size()),
+                                   tensor_reaches && name.starts_with("tensor"));
   });
 }
 

@@ -68,7 +68,8 @@ struct Groups {
 Groups make_groups(
     const Mesh& mesh, int rank,
     const std::function<std::unique_ptr<comm::Group>(const std::string& name, const std::vector<int>& ranks)>& make);
-// Makes groups that send nothing: for one rank, or for the meta device.
-Groups silent_groups(const Mesh& mesh, int rank);
+// Makes groups that send nothing: for one rank, or for the meta device. `tensor_reaches`: the ranks of the tensor axis can read
+// each other's memory.
+Groups silent_groups(const Mesh& mesh, int rank, bool tensor_reaches = false);
 
 }  // namespace octet::parallel

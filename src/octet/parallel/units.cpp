@@ -63,6 +63,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     params_stream_ = own_params_stream_.get();
     if (groups.context->size() > 1 && compute.kind() != DeviceKind::cpu) own_context_stream_ = compute.device().make_stream();
   }
+  if (groups.tensor->size() > 1 && compute.kind() != DeviceKind::cpu) tensor_stream_ = compute.device().make_stream();
   if (layout.lanes > 1) expert_stream_ = compute.device().make_stream();
   units_.resize(static_cast<std::size_t>(store.unit_count()));
   for (Parameter& p : store.parameters()) {
@@ -338,8 +339,12 @@ void Units::gather(Arena& scratch, const Task& task) {
   of.has_columnwise |= task.columnwise;
   in_batches(*params_stream_, all ? of.cut : of.cut_and_trained, group_of, [&](const Parameter* p, comm::Group& group) {
     const auto all_gather = [&](const Tensor& shard, const Tensor& whole) {
-      group.all_gather(*params_stream_, scratch,
-                       {.x = padded(shard, p->stride), .y = padded(whole, p->shard_count() * p->stride)});
+      const Tensor own = padded(shard, p->stride), all = padded(whole, p->shard_count() * p->stride);
+      if (!group.reaches(own)) return group.all_gather(*params_stream_, scratch, {.x = own, .y = all});
+      for (const int rank : group.ring()) {
+        const Tensor part = all.slice_rows(rank * p->stride, (rank + 1) * p->stride);
+        group.fetch(*params_stream_, {.x = own, .y = part, .from = rank});
+      }
     };
     const bool square = !p->copy(Copy::row_order).has_whole();
     if (task.values && p->copy(Copy::values).has_whole()) all_gather(p->value_shard, p->value);

@@ -78,6 +78,9 @@ class Units {
   // Returns the stream for exchanges of the context axis, which must not wait for gradients. Where streams run in the order of
   // the program it is the params stream.
   Stream& context_stream() { return own_context_stream_ ? *own_context_stream_ : *params_stream_; }
+  // Returns the stream for tokens of the tensor axis, which are fetched beside products, or null where streams run in the order
+  // of the program.
+  Stream* tensor_stream() { return tensor_stream_.get(); }
   // Returns the stream for rows of experts, or null if they are exchanged on the computation's stream: nothing computes beside
   // them.
   Stream* expert_stream() { return expert_stream_.get(); }
@@ -110,7 +113,7 @@ class Units {
   const Groups& groups_;
   Layout layout_;
   StepShape& shape_;
-  std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_, expert_stream_;
+  std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_, tensor_stream_, expert_stream_;
   Stream* params_stream_;
   std::vector<Unit> units_;
   std::vector<Buffer> weight_slots_, gradient_slots_;

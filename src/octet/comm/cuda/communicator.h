@@ -32,6 +32,11 @@ class Communicator {
   // Launches NCCL calls together on a stream. `op` is a string literal.
   using Calls = std::vector<std::function<ncclResult_t(ncclComm_t)>>;
   void launch(const char* op, const Calls& calls, cudaStream_t native);
+  // Watches an operation that the caller has enqueued itself, as it watches NCCL's.
+  void follow(const char* op, cudaStream_t native);
+  // Calls `end` again and again once the communicator has failed, so that streams do not wait for ranks that are lost. Replaces
+  // the function of the call before, which has returned.
+  void while_failed(std::function<void()> end);
   // Throws Error{peer} if the communicator has failed.
   void check();
 
@@ -49,6 +54,8 @@ class Communicator {
   void settle(const char* op);
   // Ends the communicator because of `cause`. Only the first call has an effect.
   void abort(const char* op, const std::string& cause);
+  // The first half of abort(): from here on every call throws. Returns the handle to abort; null if another call was first.
+  ncclComm_t fail_with(const char* op, const std::string& cause);
   // Aborts and throws Error{peer}.
   [[noreturn]] void give_up(const char* op, const std::string& reason);
   void watch();
@@ -72,6 +79,7 @@ class Communicator {
   std::vector<cudaEvent_t> unused_;
   Clock::time_point progress_;  // when an operation last completed
   bool closing_ = false;
+  std::function<void()> while_failed_;
   std::thread watchdog_;
 };
 

@@ -123,6 +123,17 @@ void Communicator::launch(const char* op, const Calls& calls, cudaStream_t nativ
   record(op, native);
 }
 
+void Communicator::follow(const char* op, cudaStream_t native) {
+  const std::lock_guard lock(mutex_);
+  throw_if_failed(op);
+  record(op, native);
+}
+
+void Communicator::while_failed(std::function<void()> end) {
+  const std::lock_guard lock(mutex_);
+  while_failed_ = std::move(end);
+}
+
 void Communicator::check() {
   std::string reason;
   const char* op;
@@ -159,18 +170,21 @@ void Communicator::settle(const char* op) {
   }
 }
 
+ncclComm_t Communicator::fail_with(const char* op, const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  const ncclComm_t handle = std::exchange(handle_, nullptr);
+  if (!handle) return nullptr;
+  failed_op_ = op;
+  failure_ = cause;
+  if (while_failed_) while_failed_();
+  return handle;
+}
+
 void Communicator::abort(const char* op, const std::string& cause) {
-  ncclComm_t handle;
-  {
-    const std::lock_guard lock(mutex_);
-    handle = std::exchange(handle_, nullptr);
-    if (!handle) return;
-    failed_op_ = op;
-    failure_ = cause;
-  }
+  const ncclComm_t handle = fail_with(op, cause);
   // No thread is in a call or can start one. The abort ends kernels,
   // so streams that wait for them continue. failure_ is already set.
-  ncclCommAbort(handle);
+  if (handle) ncclCommAbort(handle);
 }
 
 void Communicator::give_up(const char* op, const std::string& reason) {
@@ -192,19 +206,35 @@ const char* Communicator::current_op() const { return launched_.empty() ? kSomeO
 
 void Communicator::watch() {
   cudaSetDevice(device_);
+  // May have to wait until while_failed_ has ended all waits, so it has a thread of its own.
+  std::future<void> aborting;
   for (;;) {
     const std::string lost = lost_ranks();
     std::string reason;
     const char* op;
     {
       std::unique_lock lock(mutex_);
-      if (closing_ || !handle_) return;
-      reason = trouble();
-      if (!lost.empty()) reason = lost;
-      op = current_op();
+      if (closing_) return;
+      if (handle_) {
+        reason = lost.empty() ? trouble() : lost;
+        op = current_op();
+      } else if (while_failed_) {
+        while_failed_();
+      }
       if (reason.empty() && changed_.wait_for(lock, kLookForLostRanksEvery, [&] { return closing_; })) return;
     }
-    if (!reason.empty()) return abort(op, cause_of(options_, reason));
+    if (reason.empty()) continue;
+    const ncclComm_t handle = fail_with(op, cause_of(options_, reason));
+    if (!handle) continue;
+    const auto abort_it = [this, handle] {
+      cudaSetDevice(device_);
+      ncclCommAbort(handle);
+    };
+    try {
+      aborting = start_task("the abort of NCCL", abort_it);
+    } catch (const Error&) {
+      abort_it();
+    }
   }
 }
 

@@ -51,16 +51,19 @@ class NcclGroup final : public Group {
   }
   void check() override { communicator_.check(); }
   void share(Stream& stream, Arena& scratch, void* memory, std::size_t bytes) override {
-    shared_.reset();  // the exchange below must use NCCL
+    close_shared();
     auto shared = std::make_unique<PeerMemory>(stream, scratch, *this, memory, bytes);
-    if (shared->reachable()) shared_ = std::move(shared);
+    if (!shared->reachable()) return barrier(stream);  // no rank frees what another has mapped
+    shared_ = std::move(shared);
+    communicator_.while_failed([this] { shared_->end_waits(); });
   }
   bool reaches(const Tensor& x) const override { return shared_ && shared_->holds(x); }
   void unshare(Stream& stream) override {
     if (!shared_) return;
     stream.synchronize();
-    shared_.reset();
+    shared_->close();
     barrier(stream);
+    close_shared();
   }
 
  private:
@@ -69,7 +72,6 @@ class NcclGroup final : public Group {
   void run(Stream& stream, const AllGather& op) override {
     if (op.x.elements() == 0) return;
     const cudaStream_t native = cuda::native_stream(stream);
-    if (reaches(op.x)) return shared_->fetch(native, op);
     enqueue("all_gather", native,
             {[=](ncclComm_t group) { return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, native); }});
   }
@@ -126,7 +128,14 @@ class NcclGroup final : public Group {
   }
   void run(Stream& stream, const Fetch& op) override { shared_->fetch(cuda::native_stream(stream), op); }
   void run_fence(Stream& stream) override {
-    if (shared_) meet("fence", stream);
+    if (!shared_) return;
+    const cudaStream_t native = cuda::native_stream(stream);
+    shared_->fence(native);
+    communicator_.follow("fence", native);
+  }
+  void close_shared() {
+    communicator_.while_failed(nullptr);
+    shared_.reset();
   }
   void run_barrier(Stream& stream) override {
     require(!batching_, "group ", name(), ": a barrier in a batch");
@@ -168,8 +177,8 @@ class NcclGroup final : public Group {
   }
 
   BarrierElement token_;
+  std::unique_ptr<PeerMemory> shared_;  // null if no memory is shared. The communicator, which may end its waits, goes first.
   Communicator communicator_;
-  std::unique_ptr<PeerMemory> shared_;  // null if no memory is shared
   bool batching_ = false;
   Calls batch_;
   const char* batch_op_ = nullptr;  // the batch's last operation

@@ -5,7 +5,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "octet/comm/group.h"
@@ -25,24 +27,29 @@ class PeerMemory {
   bool reachable() const { return reachable_; }
   // Whether x lies in this rank's shared memory.
   bool holds(const Tensor& x) const;
-  // Perform an operation whose x lies in this memory, without the help of other ranks.
-  void fetch(cudaStream_t native, const AllGather& op) const;
+  // Copies from the memory of another rank without that rank's help.
   void fetch(cudaStream_t native, const Fetch& op) const;
+  // As Group::fence(). Each rank writes the number of this fence into the memory of the others, and its stream waits until all
+  // have written theirs. No multiprocessor waits.
+  void fence(cudaStream_t native);
+  // Unmaps the other ranks' memory. Every rank must have done so before any rank frees what it shares.
+  void close() noexcept;
+  // Ends all waits of fences that have been enqueued, because a rank has failed. What they ordered has no order any more. A rank
+  // that is late may write a smaller number afterwards, so whoever has to be sure calls this again.
+  void end_waits() noexcept;
 
  private:
   struct Peer {
     std::byte* memory = nullptr;
-    bool opened = false;  // memory of another process, to be closed
+    std::byte* fences = nullptr;
   };
-  void close() noexcept;
-  // Calls visit(rank, x as that rank has it) for all ranks, starting
-  // with the next rank, so that not all ranks read from the same one.
-  template <class Visit>
-  void each_peer(const Tensor& x, Visit&& visit) const;
 
   int rank_;
   std::byte* own_;
   std::size_t bytes_;
+  std::byte* own_fences_ = nullptr;       // for each rank, the number of the last fence that it has reached
+  std::atomic<std::uint32_t> fence_ = 0;  // the last one that was enqueued
+  cudaStream_t ends_waits_ = nullptr;
   std::vector<Peer> peers_;
   bool reachable_ = false;
 };
