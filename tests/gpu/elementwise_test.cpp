@@ -136,5 +136,30 @@ TEST_F(AddOnGpu, AddsOneRowToEveryRow) {
   }
 }
 
+// Lengths with and without whole vectors, and with addresses that no vector access can use.
+TEST_F(AddOnGpu, SumsOfPartsHaveTheBitsOfTheCpu) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    for (const std::size_t count : {1, 2, 3, 8}) {
+      for (const bool has_residual : {false, true}) {
+        for (const std::int64_t skipped : {0, 1}) {
+          std::vector<Twin> parts;
+          for (std::size_t part = 0; part < count; ++part) parts.push_back(terms(dtype, {300 * 1001}));
+          const Twin residual = terms(dtype, {300 * 1001}), y = poisoned(dtype, {300 * 1001});
+          const auto sum = [&](Stream& stream, Tensor Twin::*side) {
+            const auto of = [&](const Twin& x) { return (x.*side).slice_rows(skipped, 300 * 1001); };
+            SumParts op{.parts = {}, .residual = has_residual ? of(residual) : Tensor{}, .y = of(y)};
+            for (const Twin& part : parts) op.parts.push_back(of(part));
+            sum_parts(stream, op);
+          };
+          sum(*cpu_stream, &Twin::cpu);
+          sum(*gpu_stream, &Twin::gpu);
+          expect_same_bytes(
+              y, concat(count, " parts of ", name_of(dtype), has_residual ? " and a residual" : "", " from ", skipped));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

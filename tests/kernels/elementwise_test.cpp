@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace octet::kernels {
@@ -204,6 +205,41 @@ TEST_F(AddTest, RefusesOtherTypesAndShapes) {
   const Tensor a(x.data(), DType::f32, {2, 3}), b(x.data(), DType::f16, {2, 3}), c(x.data(), DType::f32, {3, 2});
   EXPECT_THROW(add(*stream_, {.x = a, .y = b}), Error);
   EXPECT_THROW(add(*stream_, {.x = a, .y = c}), Error);
+}
+
+// Each expected value differs from that of another order of the sum, or of another place of the rounding.
+TEST_F(AddTest, SumsPartsInTheirOrderAndRoundsTwice) {
+  const auto sum_of = [&]<class T>(std::vector<T> parts, std::optional<T> residual) {
+    T y(-7.0f);
+    SumParts op{.parts = {}, .residual = {}, .y = Tensor(&y, kDTypeOf<T>, {1})};
+    for (T& part : parts) op.parts.emplace_back(&part, kDTypeOf<T>, Shape{1});
+    if (residual) op.residual = Tensor(&*residual, kDTypeOf<T>, {1});
+    sum_parts(*stream_, op);
+    return static_cast<double>(static_cast<Real<T>>(y));
+  };
+  const auto bf16 = [](float x) { return BFloat16(x); };
+  EXPECT_EQ(sum_of(std::vector{1.0f, 0x1p-24f, 0x1p-24f}, std::optional<float>{}), 1.0);
+  EXPECT_EQ(sum_of(std::vector{0x1p-24f, 0x1p-24f, 1.0f}, std::optional<float>{}), 1.0 + 0x1p-23);
+  EXPECT_EQ(sum_of(std::vector{bf16(1.0f), bf16(0x1p-8f), bf16(0x1p-8f)}, std::optional<BFloat16>{}), 1.0 + 0x1p-7);
+  EXPECT_EQ(sum_of(std::vector{bf16(1.0f), bf16(0x1p-9f)}, std::optional(bf16(0x1.8p-9f))), 1.0);
+  EXPECT_EQ(sum_of(std::vector{1.0, 0x1p-50}, std::optional(0x1p-51)), 1.0 + 0x1.8p-50);
+}
+
+TEST_F(AddTest, SumsPartsOfAnyLengthInPlace) {
+  constexpr std::int64_t kCount = 100001;
+  std::vector<float> a(kCount), b(kCount), residual(kCount);
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    a[at] = static_cast<float>(i);
+    b[at] = static_cast<float>(2 * i);
+    residual[at] = static_cast<float>(-i);
+  }
+  const auto tensor = [](std::vector<float>& x) { return Tensor(x.data(), DType::f32, {kCount}); };
+  sum_parts(*stream_, {.parts = {tensor(a), tensor(b)}, .residual = tensor(residual), .y = tensor(b)});
+  for (std::int64_t i = 0; i < kCount; ++i) ASSERT_EQ(b[static_cast<std::size_t>(i)], static_cast<float>(2 * i));
+  EXPECT_THROW(sum_parts(*stream_, {.parts = {}, .residual = {}, .y = tensor(b)}), Error);
+  EXPECT_THROW(sum_parts(*stream_, {.parts = std::vector(kMostParts + 1, tensor(a)), .residual = {}, .y = tensor(b)}), Error);
+  EXPECT_THROW(sum_parts(*stream_, {.parts = {tensor(a).slice_rows(0, 5)}, .residual = {}, .y = tensor(b)}), Error);
 }
 
 }  // namespace

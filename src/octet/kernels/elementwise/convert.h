@@ -45,6 +45,10 @@ constexpr To sum(To y, From x) {
   return convert<To>(convert<Compute>(y) + convert<Compute>(x));
 }
 
+// The type in which numbers of type T are summed.
+template <class T>
+using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 // Calls f.template operator()<T>() with the C++ type T of a dtype that casts support.
 template <class F>
 void visit_castable(DType dtype, F&& f) {

@@ -1,6 +1,9 @@
 // Element-wise operations.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "octet/device/device.h"
 #include "octet/tensor/tensor.h"
 
@@ -20,5 +23,16 @@ struct Add {
   Tensor y;  // of x's shape; accumulated into
 };
 void add(Stream& stream, const Add& op);
+
+// y = the sum of the parts in their order, in FP32 (F64 for F64), rounded to y's dtype, + residual, rounded again. These are the
+// bits of a reduction over ranks on the CPU (comm/group.h) that add() follows. All operands are contiguous and have y's shape and
+// dtype: F64, F32 or BF16.
+inline constexpr std::size_t kMostParts = 8;
+struct SumParts {
+  std::vector<Tensor> parts;  // 1 to kMostParts
+  Tensor residual;            // optional
+  Tensor y;                   // overwritten; may be one of the others
+};
+void sum_parts(Stream& stream, const SumParts& op);
 
 }  // namespace octet::kernels

@@ -6,4 +6,5 @@
 namespace octet::kernels::cpu {
 void cast(const Cast& op);
 void add(const Add& op);
+void sum_parts(const SumParts& op);
 }  // namespace octet::kernels::cpu

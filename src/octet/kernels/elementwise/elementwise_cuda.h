@@ -7,5 +7,6 @@ namespace octet::kernels::cuda {
 
 void cast(Stream& stream, const Cast& op);
 void add(Stream& stream, const Add& op);
+void sum_parts(Stream& stream, const SumParts& op);
 
 }  // namespace octet::kernels::cuda
