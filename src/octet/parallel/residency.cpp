@@ -45,9 +45,8 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
   const DType codes = dtype_of(spec.quant->format);
   if (copy == Copy::rowwise) return held(true, read, codes);
   if (copy == Copy::row_order) return held(division.casts_shards() && !kernels::is_square(spec.quant->tile), read, codes);
-  // Codes that ranks cast in shards are transposed after a gather, and stay only where gathered weights stay. A tensor axis
-  // alone gathers nothing.
-  const bool stays = !division.casts_shards() || (division.dense_shards > 1 && kept);
+  // Codes that ranks gather are transposed after the gather, and stay only where gathered weights stay.
+  const bool stays = division.dense_shards == 1 || kept;
   return held(spec.keeps_transpose && stays, Place::whole, codes);
 }
 

@@ -221,6 +221,7 @@ void WeightCast::run_once(Stream& stream, Arena& scratch, std::span<const Weight
   }
   ops.scales.each([&](const kernels::ScalesFromAmax& op) { kernels::scales_from_amax(stream, op); });
   ops.shards.each([&](const kernels::CastShard& op) { kernels::cast_shard(stream, op); });
+  transpose_wholes(stream, weights);
 }
 
 void WeightCast::run(Stream& stream, Arena& scratch, const Casts& casts) const {
@@ -234,6 +235,17 @@ void WeightCast::run(Stream& stream, Arena& scratch, const Casts& casts) const {
   }
   for (const auto& list : casts.scales) kernels::scales_from_amax(stream, list);
   for (const auto& list : casts.shards) kernels::cast_shard(stream, list);
+  transpose_wholes(stream, casts.weights);
+}
+
+void WeightCast::transpose_wholes(Stream& stream, std::span<const Weight> weights) const {
+  if (groups_->shards->size() > 1) return;
+  for (const auto& [parameter, rows, columns] : weights) {
+    Quantized q = parameter->codes;
+    if (!q.columnwise) continue;
+    if (parameter->column_codes) q.rowwise = parameter->column_codes;
+    kernels::transpose_codes(stream, q);
+  }
 }
 
 }  // namespace octet::parallel

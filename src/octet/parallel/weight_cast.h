@@ -1,6 +1,7 @@
 // Makes the FP8 codes of weights from their primaries. On several ranks each rank finds the amaxes of its shards, an exchange
 // makes them those of the whole weights, and each rank casts its shards. The number of launches does not depend on the number of
-// weights, in any recipe. Only the transposes of codes behind a gather (units.h) take a launch for each weight.
+// weights, in any recipe. Only transposes take a launch for each weight: behind a gather (units.h), or here if a tensor axis alone
+// divides the weights.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +65,8 @@ class WeightCast {
   Tensor stretch(int section, std::span<const Weight> weights) const;
   void reduce_amaxes(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
   void run(Stream& stream, Arena& scratch, const Casts& casts) const;
+  // Makes the columnwise codes of weights that no rank gathers: on a tensor axis alone.
+  void transpose_wholes(Stream& stream, std::span<const Weight> weights) const;
 
   const Groups* groups_;         // null if one rank has all of every weight
   std::vector<Weight> weights_;  // in the order of the parameters
