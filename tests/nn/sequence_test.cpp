@@ -54,7 +54,7 @@ TEST_F(Tokens, AreGatheredAndSummedInTheOrderOfRanks) {
       const std::vector<double> gathered = values_of(all);
       for (std::size_t i = 0; i < gathered.size(); ++i) EXPECT_EQ(gathered[i], static_cast<double>(i));
       for (const Tensor& residual : {Tensor{}, x}) {
-        const PartialSum sum(scope, residual, y);
+        PartialSum sum(scope, residual, y);
         EXPECT_EQ(sum.d.rows(), 2 * ranks);
         for (std::int64_t i = 0; i < sum.d.elements(); ++i) {
           const float c = sum.c ? static_cast<float>(sum.c.as<BFloat16>()[i]) : 0.0f;

@@ -1,15 +1,14 @@
-// Ranks can fetch the shards of weights, and the K and V that forward has kept, from each other's memory. Threads can reach each
-// other's memory. They must take the same steps as ranks that gather, bit for bit.
+// Ranks can fetch the shards of weights, the K and V that forward has kept, and the tokens of the tensor axis from each other's
+// memory. Threads can reach each other's memory. They must take the same steps as ranks that gather, bit for bit.
 #include <gtest/gtest.h>
 
 #include "support/mesh_run.h"
+#include "train/meshes.h"
 
 namespace octet::testing {
 namespace {
 
 using nn::Checkpointing;
-using parallel::Layout;
-using parallel::Mesh;
 
 // Makes half of each sequence a single repeated word. The ranks that hold this half send all its tokens to the same experts.
 Tokens dull_middle(const train::EngineOptions& options, std::uint32_t subject) {
@@ -36,8 +35,8 @@ class Fetched : public MeshTest {
       const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
       const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
       train::Engine engine(options, *device, groups);
-      engine.model().parameters().initialise(engine.stream(), 7);
-      engine.refresh();
+      engine.initialise(7);
+      if (options.adapters.rank > 0) randomise_b(engine);
       Taken taken;
       for (std::uint32_t step = 1; step <= 2; ++step) {
         engine.zero_gradients(2);
@@ -137,6 +136,54 @@ TEST_F(Fetched, PartsOfWeightsAndOfExperts) {
                                                  .gradients = parallel::Gradients::sharded}));
     }
   }
+}
+
+// Products are divided where ranks wait for tokens: 32 or 64 of a rank, which are a multiple of 16. The 10 of a rank in the last
+// case are not.
+TEST_F(Fetched, TokensOfTheTensorAxis) {
+  const Layout pair{.mesh = Mesh({1, 1, 1, 2})}, four{.mesh = Mesh({1, 1, 1, 4})}, parts{.mesh = Mesh({1, 1, 2, 2})},
+      pairs{.mesh = Mesh({1, 2, 1, 2}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+  struct Case {
+    const char* recipe;
+    Layout layout;
+    Checkpointing checkpointing;
+    std::int64_t seq_len;
+  };
+  for (const Case& one : {Case{"bf16", pair, Checkpointing::none, 32},
+                          {"bf16", four, Checkpointing::full, 32},
+                          {"fp8_delayed", pair, Checkpointing::selective, 32},
+                          {"fp8_delayed", four, Checkpointing::none, 32},
+                          {"fp8_current", pairs, Checkpointing::full, 32},
+                          {"fp8_rowwise", four, Checkpointing::none, 32},
+                          {"bf16", parts, Checkpointing::selective, 64},
+                          {"fp8_block", pair, Checkpointing::selective, 32},
+                          {"mxfp8", pair, Checkpointing::none, 32},
+                          {"fp8_delayed", four, Checkpointing::none, 10}}) {
+    train::EngineOptions options = tensor_options(one.recipe);
+    options.checkpointing = one.checkpointing;
+    options.model.max_position = options.seq_len = one.seq_len;
+    options.micro_batch_size = 4;
+    SCOPED_TRACE(one.recipe + (", " + text(one.layout)));
+    EXPECT_TRUE(takes_the_same_steps(options, one.layout));
+  }
+}
+
+// An adapter reads all tokens at once. The output of GPT-NeoX's attention and MLP have biases.
+TEST_F(Fetched, TokensOfTheTensorAxisWithAdaptersAndBiases) {
+  const Layout pair{.mesh = Mesh({1, 1, 1, 2})};
+  train::EngineOptions lora = adapted(tensor_options("fp8_delayed"), {"q_proj", "o_proj", "up_proj", "down_proj"});
+  train::EngineOptions biases = gpt_neox_options("fp8_delayed", true);
+  for (train::EngineOptions* options : {&lora, &biases}) {
+    options->model.max_position = options->seq_len = 32;
+    EXPECT_TRUE(takes_the_same_steps(*options, pair));
+  }
+}
+
+// Ranks of a mixture may have scratches of different layouts.
+TEST_F(Fetched, AMixtureGathersTokensOfTheTensorAxis) {
+  train::EngineOptions options = mixture_options("fp8_delayed");
+  options.model.max_position = options.seq_len = 32;
+  EXPECT_FALSE(takes_the_same_steps(options, {.mesh = Mesh({1, 1, 1, 2})}));
 }
 
 }  // namespace

@@ -109,9 +109,8 @@ void Attention::forward_output(const Scope& scope, const Tensor& residual, const
 
 void Attention::backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const {
   const std::int64_t tokens = output_.g().tokens(scope, gy);
-  work.gy = output_.complete_gradient(scope, gy);
   work.go = allocate(scope.scratch, scope.dtype, {tokens, q_cols()});
-  output_.dgrad(scope, work.gy, work.go);
+  work.gy = linear_dgrad(scope, output_, gy, work.go);
 }
 
 void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {

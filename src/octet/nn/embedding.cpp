@@ -23,7 +23,7 @@ Embedding::Embedding(const std::string& name, std::int64_t vocab, std::int64_t d
 
 void Embedding::forward(const Scope& scope, const Tensor& tokens, const Tensor& x) const {
   const ArenaScope temporaries(scope.scratch);
-  const PartialSum sum(scope, {}, x);
+  PartialSum sum(scope, {}, x);
   kernels::embedding_forward(scope.stream,
                              {.tokens = tokens, .table = weight_->value, .y = sum.d, .first = first_, .vocabulary = vocab_});
   sum.finish(scope);

@@ -111,18 +111,34 @@ void Linear::add_bias(const Scope& scope, const Tensor& y) const {
 }
 
 Operand Linear::complete_input(const Scope& scope, const Operand& operand, Reads reads) const {
+  Operand x = start_input(scope, operand, reads);
+  x_.finish(scope, x);
+  Quantizer::release(scope, x);
+  return x;
+}
+
+// An adapter reads all tokens at once.
+Operand Linear::start_input(const Scope& scope, const Operand& operand, Reads reads) const {
+  if (!adapter_) return x_.start(scope, operand, reads);
   Operand x = x_.complete(scope, operand, reads);
-  if (adapter_)
-    x.low_rank = adapter_products().reduce(scope, reads == Reads::fprop ? scope.scratch : scope.stash.get(), x.values);
+  x.low_rank = adapter_products().reduce(scope, reads == Reads::fprop ? scope.scratch : scope.stash.get(), x.values);
   return x;
 }
 
 Operand Linear::complete_gradient(const Scope& scope, const Operand& operand) const {
+  Operand g = start_gradient(scope, operand);
+  g_.finish(scope, g);
+  Quantizer::release(scope, g);
+  return g;
+}
+
+Operand Linear::start_gradient(const Scope& scope, const Operand& operand) const {
   if (bias_ && !bias_->spec.frozen) {
     kernels::column_sums(scope.stream, scope.scratch, {.x = operand.values, .y = bias_->grad});
   }
+  if (!adapter_) return g_.start(scope, operand, Reads::fprop_and_wgrad);
   Operand g = g_.complete(scope, operand, Reads::fprop_and_wgrad);
-  if (adapter_) g.low_rank = adapter_products().reduce_gradient(scope, scope.scratch, g.values);
+  g.low_rank = adapter_products().reduce_gradient(scope, scope.scratch, g.values);
   return g;
 }
 
@@ -186,7 +202,11 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
 
 void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
   const ArenaScope temporaries(scope.scratch);
-  Gemm gemm{.a = {.values = g.values}, .b = dgrad_weight(scope), .d = gx, .accumulation = recipe_.dgrad};
+  dgrad(scope, g, dgrad_weight(scope), gx);
+}
+
+void Linear::dgrad(const Scope& scope, const Operand& g, const kernels::GemmOperand& w, const Tensor& gx) const {
+  Gemm gemm{.a = {.values = g.values}, .b = w, .d = gx, .accumulation = recipe_.dgrad};
   if (is_fp8()) gemm.a = kernels::row_operand(g.codes);
   run(scope, "gx", gemm);
   if (adapter_) adapter_products().dgrad(scope, g.low_rank, gx);

@@ -60,8 +60,9 @@ class Linear {
 
   // y = x Wᵀ + residual; overwrites y. `residual`, of y's shape and dtype, is optional.
   void fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const;
-  // gx = g W; overwrites gx.
+  // gx = g W; overwrites gx. `w` is dgrad_weight().
   void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
+  void dgrad(const Scope& scope, const Operand& g, const kernels::GemmOperand& w, const Tensor& gx) const;
   // Overwrites the weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
@@ -74,10 +75,12 @@ class Linear {
   // y += b; nothing without a bias. Cut by rows, the bias is cut like the weight. Cut by columns, each rank adds all of it to its
   // share of the tokens.
   void add_bias(const Scope& scope, const Tensor& y) const;
-  // Returns X completed, as its producer left it.
+  // Returns an X, as its producer left it, completed or started (Quantizer::start).
   Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const;
-  // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G completed.
+  Operand start_input(const Scope& scope, const Operand& x, Reads reads) const;
+  // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G completed or started.
   Operand complete_gradient(const Scope& scope, const Operand& g) const;
+  Operand start_gradient(const Scope& scope, const Operand& g) const;
 
  private:
   // Ranks that send the rows of an operand know its scale.

@@ -307,7 +307,7 @@ void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) cons
 void Moe::combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const {
   if (!y) return;
   const ArenaScope temporaries(scope.scratch);
-  const PartialSum sum(scope, residual, y);
+  PartialSum sum(scope, residual, y);
   kernels::expert_combine(scope.stream,
                           {.x = saved.returned, .rows = saved.rows, .weights = saved.weights, .residual = sum.c, .y = sum.d});
   sum.finish(scope);
@@ -418,7 +418,7 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
 
 void Moe::route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const {
   const ArenaScope temporaries(scope.scratch);
-  const PartialSum sum(scope, {}, gh);
+  PartialSum sum(scope, {}, gh);
   router_backward(scope, saved, work.gweights, sum.d);
   kernels::expert_combine(scope.stream, {.x = work.rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});
   sum.finish(scope);

@@ -1,9 +1,18 @@
 #include "octet/nn/quantizer.h"
 
+#include <utility>
+
 #include "octet/kernels/quantize/shard.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
+namespace {
+
+void await(const Scope& scope, const Operand& x) {
+  if (x.arrival) scope.stream.wait_for_ranks(*x.arrival->here.back());
+}
+
+}  // namespace
 
 Reads forward_reads(const Scope& scope) {
   if (scope.rebuilds) return Reads::wgrad;
@@ -137,12 +146,21 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, 
   return x;
 }
 
-Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads asked) const {
+Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads reads) const {
+  Operand x = start(scope, operand, reads);
+  finish(scope, x);
+  release(scope, x);
+  return x;
+}
+
+Operand Quantizer::start(const Scope& scope, const Operand& operand, Reads asked) const {
   const Reads reads = needed(asked);
   Operand x = operand;
   const bool shared = gathers(scope);
   const auto gather_values = [&] {
-    x.values = gather_tokens(scope, reads != Reads::fprop && keeps_values() ? kept(scope) : scope.scratch, x.values);
+    ArrivingTokens all = fetch_tokens(scope, reads != Reads::fprop && keeps_values() ? kept(scope) : scope.scratch, x.values);
+    x.values = all.tokens;
+    x.arrival = std::move(all.arrival);
   };
   if (!options_.fp8 || (reads == Reads::wgrad && keeps_values())) {
     if (shared) gather_values();
@@ -161,17 +179,33 @@ Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads as
     if (!x.codes.rowwise) add_rowwise(scope.scratch, all, x.codes);
     gather_codes(scope, x);
   } else {
-    if (shared) gather_values();
+    if (shared) {
+      gather_values();
+      await(scope, x);  // the codes are made of all tokens
+    }
     if (arrived) {
       kernels::complete_codes(scope.stream, epilogue(scope, x.codes));
     } else if (!x.epilogue) {
       kernels::quantize(scope.stream, scope.scratch, epilogue(scope, x.codes).of(x.values));
     }
+    release(scope, x);
   }
   if (scope.watch) watch(scope, x);
   if (reads != Reads::wgrad) return x;
+  finish(scope, x);
+  release(scope, x);
   scope.scratch.release_to(used);
   return for_wgrad(x);
+}
+
+void Quantizer::finish(const Scope& scope, const Operand& x) const {
+  await(scope, x);
+  if (x.arrival && x.codes.rowwise && x.codes.columnwise) kernels::transpose_codes(scope.stream, x.codes);
+}
+
+void Quantizer::release(const Scope& scope, Operand& x) {
+  if (x.arrival) scope.stream.wait_for_ranks(*x.arrival->there);
+  x.arrival = nullptr;
 }
 
 void Quantizer::watch(const Scope& scope, const Operand& x) const {
@@ -201,9 +235,11 @@ void Quantizer::quantize_share(const Scope& scope, const kernels::QuantizeEpilog
 }
 
 // Makes the codes of all tokens from each rank's codes or values of its share.
-void Quantizer::gather_codes(const Scope& scope, const Operand& x) const {
+void Quantizer::gather_codes(const Scope& scope, Operand& x) const {
   const kernels::QuantizeEpilogue own = epilogue(scope, own_rows(scope, x.codes));
   if (!x.epilogue) quantize_share(scope, own, x.values);
+  x.arrival = fetch_other_tokens(scope, x.codes.rowwise);
+  if (x.arrival) return;  // finish() does the rest
   scope.tensor.all_gather(scope.stream, scope.scratch, {.x = own.out.rowwise, .y = x.codes.rowwise});
   if (x.codes.columnwise) kernels::transpose_codes(scope.stream, x.codes);
 }

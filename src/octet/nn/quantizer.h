@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,19 @@
 
 namespace octet::nn {
 
+// What ranks fetch from each other (nn/sequence.h).
+struct Arrival {
+  std::vector<std::unique_ptr<const Event>> here;  // what this rank fetches of the next rank is here, and of those behind it
+  std::unique_ptr<const Event> there;  // the others have what they fetch from this rank, whose memory may change then
+};
+
 // An operand of a GEMM: values if the linear computes in BF16 or FP32, codes if it computes in FP8.
 struct Operand {
   Tensor values;                            // [T, C]; absent if its producer writes codes instead
   Tensor low_rank = {};                     // [T, r]: its product with a matrix of an adapter (nn/adapter.h), if there is one
   Quantized codes = {};                     // of all T tokens
   kernels::QuantizeEpilogue epilogue = {};  // for the producer; without parts if complete() quantizes the values
+  std::shared_ptr<const Arrival> arrival = {};  // set while other ranks' tokens are on their way: see Quantizer::start()
 };
 
 // The GEMMs that will read an operand. For G, read dgrad instead of fprop.
@@ -104,6 +112,12 @@ class Quantizer {
 
   // Returns the operand of all tokens, ready for the GEMMs that read it. scope.watch sees it.
   Operand complete(const Scope& scope, const Operand& operand, Reads reads) const;
+  // complete() in three steps. After start(), fprop or dgrad may read this rank's own share of the tokens, while copy engines
+  // fetch the others if the group reaches them (operand.arrival). finish() waits for them. release() waits until the others have
+  // this rank's share. Call it before scope.scratch is released.
+  Operand start(const Scope& scope, const Operand& operand, Reads reads) const;
+  void finish(const Scope& scope, const Operand& operand) const;
+  static void release(const Scope& scope, Operand& operand);
   // Returns T, the number of all tokens of an operand that its producer has made or will make.
   std::int64_t tokens(const Scope& scope, const Operand& operand) const;
   // Returns the part of a completed X that wgrad reads, and that a caller keeps from forward to backward.
@@ -126,7 +140,7 @@ class Quantizer {
   void add_rowwise(Arena& arena, std::int64_t rows, Quantized& q, const Tensor& memory = {}) const;
   Quantized allocate_codes(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& arrived = {}) const;
   void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
-  void gather_codes(const Scope& scope, const Operand& x) const;
+  void gather_codes(const Scope& scope, Operand& x) const;
 
   std::int64_t group_count() const { return grouped_ ? static_cast<std::int64_t>(options_.linears.size()) : 0; }
   void watch(const Scope& scope, const Operand& x) const;

@@ -53,11 +53,12 @@ struct Scope {
   // [2 + M E] device, optional: the losses of the routers of M mixtures are added, and how often each expert of each was chosen
   // (kernels/router).
   double* router_total = nullptr;
-  // The streams on which ranks exchange beside the computation. One carries parameters and their gradients. Keys and rows of
-  // experts must not wait for these, so each has a stream of its own (parallel/units.h). If a stream is absent, `stream` is used
-  // instead.
+  // The streams on which ranks exchange beside the computation. One carries parameters and their gradients. Keys, tokens of the
+  // tensor axis and rows of experts must not wait for these, so each has a stream of its own (parallel/units.h). If a stream is
+  // absent, `stream` is used instead.
   Stream* params_stream = nullptr;
   Stream* context_stream = nullptr;
+  Stream* tensor_stream = nullptr;
   Stream* expert_stream = nullptr;
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor rope_table;           // [positions, R] F32; R dims of a head are rotated

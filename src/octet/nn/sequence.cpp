@@ -1,8 +1,92 @@
 #include "octet/nn/sequence.h"
 
+#include <utility>
+
 #include "octet/kernels/elementwise/elementwise.h"
 
 namespace octet::nn {
+namespace {
+
+// Tokens [begin, end).
+struct Rows {
+  std::int64_t begin, end;
+};
+
+// The share of the rank that is so far behind this one.
+Rows share_at(const Scope& scope, std::int64_t tokens, int distance) {
+  const std::int64_t share = share_of_tokens(scope, tokens);
+  const int ranks = scope.tensor.size(), rank = (scope.tensor.rank() + distance + ranks) % ranks;
+  return {rank * share, (rank + 1) * share};
+}
+Rows own_share(const Scope& scope, std::int64_t tokens) { return share_at(scope, tokens, 0); }
+
+Tensor slice(const Tensor& x, Rows rows) { return x ? x.slice_rows(rows.begin, rows.end) : x; }
+
+// What fprop, or dgrad, reads of these tokens: codes if there are any, beside which the values may be those of a share.
+Operand slice(const Operand& x, Rows rows) {
+  Operand part{
+      .values = x.codes.rowwise ? Tensor{} : slice(x.values, rows), .low_rank = slice(x.low_rank, rows), .codes = x.codes};
+  part.codes.rowwise = slice(x.codes.rowwise, rows);
+  if (x.codes.tile == ScaleTile::row) part.codes.rowwise_scale_inv = slice(x.codes.rowwise_scale_inv, rows);
+  part.codes.columnwise = part.codes.columnwise_scale_inv = {};
+  return part;
+}
+
+// Whether each share of the tokens can be multiplied alone. A watch wants to see whole products.
+bool can_slice(const Scope& scope, const Operand& x, std::int64_t tokens) {
+  constexpr std::int64_t kAlignment = 16;
+  const bool in_shares = !x.codes.rowwise || x.codes.tile == ScaleTile::tensor || x.codes.tile == ScaleTile::row;
+  return in_shares && !scope.watch && share_of_tokens(scope, tokens) % kAlignment == 0;
+}
+
+// Multiplies this rank's tokens first, and those of each other rank when they have arrived. multiply(operand, rows) overwrites
+// these rows of the product.
+template <class Multiply>
+void multiply_as_they_arrive(const Scope& scope, const Quantizer& quantizer, Operand& x, std::int64_t tokens,
+                             const Multiply& multiply) {
+  const bool in_shares = x.arrival && can_slice(scope, x, tokens);
+  for (int distance = 0; in_shares && distance < scope.tensor.size(); ++distance) {
+    if (distance > 0) scope.stream.wait_for_ranks(*x.arrival->here[static_cast<std::size_t>(distance) - 1]);
+    const Rows rows = share_at(scope, tokens, distance);
+    multiply(slice(x, rows), rows);
+  }
+  quantizer.finish(scope, x);
+  if (!in_shares) multiply(x, Rows{0, tokens});
+  Quantizer::release(scope, x);
+}
+
+Stream& exchange_stream(const Scope& scope) { return scope.tensor_stream ? *scope.tensor_stream : scope.stream; }
+
+// Lets the stream of exchanges read what all ranks have computed so far.
+Stream& begin_exchange(const Scope& scope) {
+  Stream& stream = exchange_stream(scope);
+  stream.wait(*scope.stream.record());
+  scope.tensor.fence(stream);
+  return stream;
+}
+
+std::unique_ptr<const Event> end_exchange(const Scope& scope) {
+  Stream& stream = exchange_stream(scope);
+  scope.tensor.fence(stream);
+  return stream.record();
+}
+
+// Fetches x of each other rank, which x_of(rank) names, to its place among all.
+template <class XOf>
+std::shared_ptr<const Arrival> fetch_shares(const Scope& scope, const Tensor& all, const XOf& x_of) {
+  Stream& stream = begin_exchange(scope);
+  auto arrival = std::make_shared<Arrival>();
+  for (int distance = 1; distance < scope.tensor.size(); ++distance) {
+    const Tensor y = slice(all, share_at(scope, all.rows(), distance));
+    const int rank = (scope.tensor.rank() + distance) % scope.tensor.size();
+    scope.tensor.fetch(stream, {.x = x_of(y), .y = y, .from = rank});
+    arrival->here.push_back(stream.record());
+  }
+  arrival->there = end_exchange(scope);
+  return arrival;
+}
+
+}  // namespace
 
 std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens) {
   const int ranks = scope.tensor.size();
@@ -17,46 +101,127 @@ Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
   return all;
 }
 
-PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y)
-    : c(residual), d(y), residual_(residual), y_(y) {
-  if (scope.tensor.size() == 1) return;
-  c = {};
-  d = allocate(scope.scratch, y.dtype, {scope.tensor.size() * y.rows(), y.cols()});
+// The tokens are read where they are, or from their place among all.
+ArrivingTokens fetch_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
+  const int ranks = scope.tensor.size();
+  if (ranks == 1) return {.tokens = x, .arrival = {}};
+  const Tensor all = allocate(arena, x.dtype, {ranks * x.rows(), x.cols()});
+  if (!scope.tensor.reaches(x) && !scope.tensor.reaches(all)) {
+    scope.tensor.all_gather(scope.stream, scope.scratch, {.x = x, .y = all});
+    return {.tokens = all, .arrival = {}};
+  }
+  const Tensor own = slice(all, own_share(scope, all.rows()));
+  scope.stream.copy(own.data, x.data, x.bytes());
+  if (scope.tensor.reaches(all)) return {.tokens = all, .arrival = fetch_other_tokens(scope, all)};
+  return {.tokens = all, .arrival = fetch_shares(scope, all, [&](const Tensor&) { return x; })};
 }
 
-void PartialSum::finish(const Scope& scope) const {
-  if (scope.tensor.size() == 1) return;
+std::shared_ptr<const Arrival> fetch_other_tokens(const Scope& scope, const Tensor& all) {
+  if (!scope.tensor.reaches(all)) return nullptr;
+  return fetch_shares(scope, all, [](const Tensor& y) { return y; });
+}
+
+PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y)
+    : c(residual), d(y), residual_(residual), y_(y) {
+  const int ranks = scope.tensor.size();
+  if (ranks == 1) return;
+  c = {};
+  d = allocate(scope.scratch, y.dtype, {ranks * y.rows(), y.cols()});
+  if (ranks > static_cast<int>(kernels::kMostParts)) return;
+  arriving_ = allocate(scope.scratch, y.dtype, {(ranks - 1) * y.rows(), y.cols()});
+  hides_ = scope.tensor.reaches(d);
+}
+
+void PartialSum::start(const Scope& scope) {
+  if (std::exchange(started_, true) || scope.tensor.size() == 1) return;
+  if (hides_) return fetch(scope, 1, scope.tensor.size() - 1);
   scope.tensor.reduce_scatter(scope.stream, scope.scratch, {.x = d, .y = y_});
-  if (residual_) kernels::add(scope.stream, {.x = residual_, .y = y_});
+}
+
+void PartialSum::start(const Scope& scope, int distance) {
+  started_ = true;
+  fetch(scope, distance, distance);
+}
+
+void PartialSum::fetch(const Scope& scope, int first, int last) {
+  Stream& stream = begin_exchange(scope);
+  const Tensor own = slice(d, own_share(scope, d.rows()));
+  for (int distance = first; distance <= last; ++distance) {
+    const Tensor y = arriving_.slice_rows((distance - 1) * own.rows(), distance * own.rows());
+    scope.tensor.fetch(stream, {.x = own, .y = y, .from = (scope.tensor.rank() + distance) % scope.tensor.size()});
+  }
+  if (last < scope.tensor.size() - 1) return;
+  arrival_.here.push_back(stream.record());
+  arrival_.there = end_exchange(scope);
+}
+
+void PartialSum::finish(const Scope& scope) {
+  start(scope);
+  const int ranks = scope.tensor.size();
+  if (ranks == 1) return;
+  if (!hides_) {
+    if (residual_) kernels::add(scope.stream, {.x = residual_, .y = y_});
+    return;
+  }
+  kernels::SumParts sum{.parts = {}, .residual = residual_, .y = y_};
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int distance = (rank - scope.tensor.rank() + ranks) % ranks;
+    sum.parts.push_back(distance == 0 ? slice(d, own_share(scope, d.rows()))
+                                      : arriving_.slice_rows((distance - 1) * y_.rows(), distance * y_.rows()));
+  }
+  scope.stream.wait_for_ranks(*arrival_.here.back());
+  kernels::sum_parts(scope.stream, sum);
+  scope.stream.wait_for_ranks(*arrival_.there);
 }
 
 Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& input, Reads reads, const Tensor& residual,
                        const Tensor& y) {
   const ArenaScope temporaries(scope.scratch);
-  const Operand x = linear.complete_input(scope, input, reads);
+  Operand x = linear.start_input(scope, input, reads);
   if (linear.weight().spec.cut.along == parallel::Cut::columns) {
-    const PartialSum sum(scope, residual, y);
-    linear.fprop(scope, x, sum.c, sum.d);
+    linear.x().finish(scope, x);
+    PartialSum sum(scope, residual, y);
+    const std::int64_t tokens = sum.d.rows();
+    if (sum.hides() && can_slice(scope, x, tokens)) {
+      const auto multiply = [&](Rows rows) { linear.fprop(scope, slice(x, rows), {}, slice(sum.d, rows)); };
+      for (int distance = 1; distance < scope.tensor.size(); ++distance) {
+        multiply(share_at(scope, tokens, -distance));
+        sum.start(scope, distance);
+      }
+      multiply(own_share(scope, tokens));
+    } else {
+      linear.fprop(scope, x, sum.c, sum.d);
+    }
     sum.finish(scope);
   } else {
-    linear.fprop(scope, x, residual, y);
+    multiply_as_they_arrive(scope, linear.x(), x, y.rows(), [&](const Operand& part, Rows rows) {
+      linear.fprop(scope, part, slice(residual, rows), slice(y, rows));
+    });
   }
   linear.add_bias(scope, y);
   return reads == Reads::fprop ? Operand{} : linear.x().for_wgrad(x);
 }
 
+Operand linear_dgrad(const Scope& scope, const Linear& linear, const Operand& produced, const Tensor& gx) {
+  Operand g = linear.start_gradient(scope, produced);
+  const ArenaScope temporaries(scope.scratch);
+  const kernels::GemmOperand w = linear.dgrad_weight(scope);
+  multiply_as_they_arrive(scope, linear.g(), g, gx.rows(),
+                          [&](const Operand& part, Rows rows) { linear.dgrad(scope, part, w, slice(gx, rows)); });
+  return g;
+}
+
 void linear_backward(const Scope& scope, const Linear& linear, const Operand& produced, const Operand& x, const Tensor& gx) {
   const ArenaScope temporaries(scope.scratch);
-  const Operand g = linear.complete_gradient(scope, produced);
-  if (linear.weight().spec.cut.along == parallel::Cut::rows) {
-    const ArenaScope of_sum(scope.scratch);
-    const PartialSum sum(scope, {}, gx);
-    linear.dgrad(scope, g, sum.d);
-    sum.finish(scope);
-  } else {
-    linear.dgrad(scope, g, gx);
+  if (linear.weight().spec.cut.along != parallel::Cut::rows) {
+    return linear.wgrad(scope, linear_dgrad(scope, linear, produced, gx), x);
   }
+  const Operand g = linear.complete_gradient(scope, produced);
+  PartialSum sum(scope, {}, gx);
+  linear.dgrad(scope, g, sum.d);
+  sum.start(scope);
   linear.wgrad(scope, g, x);
+  sum.finish(scope);
 }
 
 }  // namespace octet::nn

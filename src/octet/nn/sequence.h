@@ -3,6 +3,11 @@
 // those that this rank of the context axis has. Linears multiply all T tokens. One whose weight is cut by rows
 // (parallel/tensor_cut.h) gathers X before fprop (nn/quantizer.h), and gX is a partial sum, which is scattered. One whose weight
 // is cut by columns gathers G before dgrad, and Y is a partial sum. With one rank nothing here costs anything.
+//
+// If the group reaches scope.scratch (comm/group.h), copy engines fetch what ranks exchange on scope.tensor_stream, rank by rank,
+// and products hide it. A rank multiplies its own tokens first and those of another rank when they have arrived. Where products
+// are sent, those of its own tokens come last. Otherwise collectives exchange it all on scope.stream. Products, and sums over
+// ranks on the CPU, have the same bits either way.
 #pragma once
 
 #include "octet/nn/linear.h"
@@ -16,20 +21,46 @@ std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens);
 // Returns x [T / t, C] of all ranks as [T, C] in `arena`, or x itself on one rank.
 Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x);
 
+// Tokens [T, C] of which this rank's share is there; null: all are there.
+struct ArrivingTokens {
+  Tensor tokens;
+  std::shared_ptr<const Arrival> arrival;
+};
+// As gather_tokens(), but fetches the other ranks' tokens if the group reaches x.
+ArrivingTokens fetch_tokens(const Scope& scope, Arena& arena, const Tensor& x);
+// Fetches the other ranks' shares of `all` [T, C] to their places. Does nothing, and returns null, if the group does not reach
+// `all`.
+std::shared_ptr<const Arrival> fetch_other_tokens(const Scope& scope, const Tensor& all);
+
 // y [T / t, C] = this rank's share of the sum over the ranks of their products [T, C], plus `residual` [T / t, C] (optional). The
 // sum is taken in y's dtype:
-//     const PartialSum sum(scope, residual, y);
+//     PartialSum sum(scope, residual, y);
 //     linear.fprop(scope, x, sum.c, sum.d);
+//     sum.start(scope);
+//     ... what need not wait for the sum ...
 //     sum.finish(scope);
 // On one rank the product itself adds the residual and writes y. The products lie in scope.scratch until the caller releases it.
-struct PartialSum {
+class PartialSum {
+ public:
   Tensor c, d;
 
   PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y);
-  void finish(const Scope& scope) const;
+  // Whether copy engines exchange the products.
+  bool hides() const { return hides_; }
+  // Lets the ranks exchange their products, all of which have been written.
+  void start(const Scope& scope);
+  // With hides(): lets the ranks exchange the products of one distance after the other, 1 to t - 1. For each, this rank has
+  // written those of the rank that is so far before it.
+  void start(const Scope& scope, int distance);
+  // Overwrites y. Calls start() if nobody has.
+  void finish(const Scope& scope);
 
  private:
-  Tensor residual_, y_;
+  void fetch(const Scope& scope, int first, int last);  // these distances
+
+  Tensor residual_, y_, arriving_;  // arriving: this rank's share of the products of the ranks behind it, by their distance
+  bool hides_ = false, started_ = false;
+  Arrival arrival_;
 };
 
 // A linear with its bias and with what the ranks exchange, as the cut of its weight asks. X and G are as their producers left
@@ -40,5 +71,7 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
 // Overwrites gx with g W: [T, in], or this rank's share [T / t, in] if W is cut by rows. Adds to the gradients of weight and
 // bias. `x` is what linear_forward() returned.
 void linear_backward(const Scope& scope, const Linear& linear, const Operand& g, const Operand& x, const Tensor& gx);
+// The first half of linear_backward() for a W that is not cut by rows: overwrites gx [T, in], and returns G completed for wgrad.
+Operand linear_dgrad(const Scope& scope, const Linear& linear, const Operand& g, const Tensor& gx);
 
 }  // namespace octet::nn

@@ -132,6 +132,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   const bool alike = options_.model.experts == 0 || keeps_inputs;
   if (options_.training && groups_.context->size() > 1 && alike && stashes_.size() == 1 && !backward_)
     groups_.context->share(model_->units().params_stream(), scratch(), stashes_.front()->memory(), stashes_.front()->capacity());
+  // Temporaries, where they lie in one place on all ranks. Only one lane can share them.
+  if (groups_.tensor->size() > 1 && options_.model.experts == 0 && scratches_.size() == 1)
+    groups_.tensor->share(model_->units().params_stream(), scratch(), scratch().memory(), scratch().capacity());
   if (loads_before_messages()) rehearse();
 }
 
@@ -525,6 +528,8 @@ std::vector<double> Engine::of_all_ranks(double value) {
 void Engine::close() {
   for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().params_stream());
   groups_.context->unshare(model_->units().params_stream());
+  Stream* const tensor_stream = model_->units().tensor_stream();
+  groups_.tensor->unshare(tensor_stream ? *tensor_stream : model_->units().params_stream());
 }
 
 std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,

@@ -33,6 +33,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   Engine engine(options, *device, groups);
   Stream &compute = engine.stream(), &params = engine.model().units().params_stream();
   Stream& context_stream = engine.model().units().context_stream();
+  Stream* const tensor_stream = engine.model().units().tensor_stream();
   Stream* const expert_stream = engine.model().units().expert_stream();
   const auto now = [&] { return compute.record()->seconds(); };
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
@@ -44,7 +45,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   }
 
   const auto profile = [&](const auto& body) {
-    std::array streams{&compute, &params, &context_stream, expert_stream};
+    std::array streams{&compute, &params, &context_stream, tensor_stream, expert_stream};
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (std::find(streams.begin(), streams.begin() + i, streams[i]) != streams.begin() + i)
         streams[i] = nullptr;  // the same stream as an earlier one

@@ -203,6 +203,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.token_numbers = batch.token_numbers;
   result.params_stream = &units_->params_stream();
   result.context_stream = &units_->context_stream();
+  result.tensor_stream = units_->tensor_stream();
   result.expert_stream = units_->expert_stream();
   result.rope_table = rope_table_;
   result.positions = batch.positions;
