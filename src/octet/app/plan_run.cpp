@@ -168,7 +168,8 @@ train::EngineOptions options_of(const train::Config& config, const parallel::Mes
 }
 
 Counted count_rank(const train::Config& config, const plan::Cluster& cluster, const parallel::Mesh& mesh, int rank) {
-  Counted c{.options = options_of(config, mesh, rank), .groups = parallel::silent_groups(mesh, rank)};
+  const bool tensor_reaches = plan::span_of(mesh.group({parallel::Axis::tensor}, rank), cluster.per_node()).nodes == 1;
+  Counted c{.options = options_of(config, mesh, rank), .groups = parallel::silent_groups(mesh, rank, tensor_reaches)};
   c.spans = plan::spans_of(mesh, c.groups, rank, cluster.per_node());
   c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
   return c;

@@ -12,6 +12,8 @@ namespace {
 // rings with the Simple protocol (graph/tuning.cc); the value between nodes differs between versions. As a check, 1 MiB between four
 // H200 GPUs took 16.7 us, and this model predicts 21 us.
 constexpr double kStartS = 8.4e-6, kNvlinkStepS = 3.4e-6, kNetworkStepS = 9.6e-6;
+// An estimate of what a copy costs beside its bytes.
+constexpr double kFetchS = 8e-6;
 
 }  // namespace
 
@@ -55,6 +57,8 @@ Sent sent_of(Span span, double bytes) {
   const double leaving = bytes * span.nodes / span.ranks;
   return {.nvlink_bytes = bytes - leaving, .network_bytes = leaving};
 }
+
+double fetch_seconds(const Gpu& gpu, double bytes) { return kFetchS + bytes / gpu.nvlink_bytes_per_s; }
 
 bool network_decides(const Gpu& gpu, Span span, double bytes) {
   const Sent sent = sent_of(span, bytes);

@@ -50,6 +50,8 @@ Sent sent_of(Span span, double bytes);
 // transfer times, because both links are used at once. If `joins`, the collective shares the launch of the one before and takes only
 // the transfer time.
 double exchange_seconds(const Gpu& gpu, Span span, double bytes, bool joins);
+// The time in which a copy engine reads `bytes` of another GPU of the same node, with its part of the fences around it.
+double fetch_seconds(const Gpu& gpu, double bytes);
 // Whether the network transfer takes longer than the NVLink transfer.
 bool network_decides(const Gpu& gpu, Span span, double bytes);
 

@@ -66,6 +66,7 @@ bool is_math(std::string_view op) { return is_product(op) || op.starts_with("att
 
 double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view op, const Work& work) {
   if (op == "wait for ranks") return 0;  // only a mark in profiles
+  if (op == "fetch") return fetch_seconds(cluster.gpu, work.bytes);
   if (!work.group.empty()) return exchange_seconds(cluster.gpu, find_span(spans, work.group), work.bytes, work.joins);
   const Machine& machine = cluster.gpu.machine;
   if (op == "fetch states" || op == "offload states") return work.bytes / machine.host_bytes_per_s;
@@ -90,13 +91,14 @@ std::string_view name_of(Bound bound) {
 Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> params,
              double seconds, double tokens, double flops_per_token, double bubble_s, double copies_s) {
   Step step;
-  double network_s = 0;
+  double network_s = 0, fetch_s = 0;
   const auto send = [&](const OpTime& op) {
     const Span span = find_span(spans, op.work.group);
     const Sent sent = sent_of(span, op.work.bytes);
     step.sent.nvlink_bytes += sent.nvlink_bytes;
     step.sent.network_bytes += sent.network_bytes;
     step.wire_s += op.seconds;
+    if (op.op == std::string_view("fetch")) fetch_s += op.seconds;
     if (network_decides(cluster.gpu, span, op.work.bytes)) network_s += op.seconds;
   };
   for (const OpTime& op : compute) {
@@ -118,7 +120,8 @@ Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime>
     }
   }
   step.waited_s = std::max(0.0, seconds - copies_s - step.compute_s - step.memory_s);
-  step.exposed_s = step.waited_s + (1 - kOverlap) * std::max(0.0, step.wire_s - step.waited_s);
+  // Copy engines take no multiprocessor from the computation.
+  step.exposed_s = step.waited_s + (1 - kOverlap) * std::max(0.0, step.wire_s - fetch_s - step.waited_s);
   step.bubble_s = bubble_s;
   step.copies_s = copies_s;
   step.seconds = step.compute_s + step.memory_s + step.exposed_s + step.bubble_s + step.copies_s;

@@ -30,7 +30,7 @@ struct Step {
   double compute_s = 0;  // products and attention
   double memory_s = 0;   // all other computation, which is bound by memory
   double waited_s = 0;   // the computation waits for collectives, or they run on its stream
-  double exposed_s = 0;  // cost of collectives: waited_s + (1 - kOverlap) (wire_s - waited_s)
+  double exposed_s = 0;  // cost of collectives: waited_s + (1 - kOverlap) (wire_s - waited_s - what copy engines fetch)
   double bubble_s = 0;   // a pipeline stage has nothing to do
   double copies_s = 0;   // the computation waits for optimizer states from host memory
   double wire_s = 0;     // all collectives, including hidden ones
