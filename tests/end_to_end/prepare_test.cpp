@@ -141,7 +141,7 @@ using PrepareFaults = Faults;
 
 // A process is killed while it sets a corpus aside, or while it gives the new one its name.
 TEST_F(PrepareFaults, AKillBetweenTheLastRenamesLosesNoCorpus) {
-  for (const std::string rename : {"c-1.bin", "c-1.idx", "c-1.json", "c.bin", "c.idx"}) {
+  for (const std::string rename : {"c-1.bin", "c-1.idx", "c-1.json", "c.json", "c.bin", "c.idx"}) {
     const TinyRun run;
     write_text(run / "old.txt", "old");
     write_text(run / "new.txt", "new");
@@ -154,6 +154,7 @@ TEST_F(PrepareFaults, AKillBetweenTheLastRenamesLosesNoCorpus) {
     for (const char* suffix : {".bin", ".idx", ".json"})
       EXPECT_EQ(read_file(run / concat("c-1", suffix)), before.at(concat("c", suffix))) << rename;
     EXPECT_EQ(read_file(run / "c.bin"), std::string("n\0e\0w\0", 6)) << rename;
+    EXPECT_FALSE(std::filesystem::exists(run / "c-2.bin")) << rename;
   }
 }
 

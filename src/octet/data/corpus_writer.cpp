@@ -319,15 +319,17 @@ CorpusInfo CorpusWriter::finish(const std::optional<ChatInfo>& chat) {
   for (const fs::path& path : {finals.json, finals.idx, finals.loss_idx, finals.loss_bin}) {
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(ExitCode::internal, path, "cannot replace");
   }
+  // Says whose files these are before there are any, so that the same command replaces what a kill leaves here.
+  write_file_atomically(finals.json, to_json(info_));
   rename_file(parts_.bin(), finals.bin);
   if (masks()) {
     rename_file(parts_.loss_bin(), finals.loss_bin);
     rename_file(parts_.loss_idx(), finals.loss_idx);
   }
   rename_file(parts_.idx(), finals.idx);
+  sync_directory(finals.idx.has_parent_path() ? finals.idx.parent_path() : ".");
   finished_ = true;
   parts_.remove();
-  write_file_atomically(finals.json, to_json(info_));
   return info_;
 }
 
