@@ -211,7 +211,7 @@ void Communicator::watch() {
   for (;;) {
     const std::string lost = lost_ranks();
     std::string reason;
-    const char* op;
+    const char* op = kSomeOp;
     {
       std::unique_lock lock(mutex_);
       if (closing_) return;
