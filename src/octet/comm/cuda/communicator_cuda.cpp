@@ -208,20 +208,23 @@ void Communicator::watch() {
   cudaSetDevice(device_);
   // May have to wait until while_failed_ has ended all waits, so it has a thread of its own.
   std::future<void> aborting;
+  const auto may_end = [&] {
+    return closing_ && (!aborting.valid() || aborting.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
+  };
   for (;;) {
     const std::string lost = lost_ranks();
     std::string reason;
     const char* op = kSomeOp;
     {
       std::unique_lock lock(mutex_);
-      if (closing_) return;
+      if (may_end()) return;
       if (handle_) {
         reason = lost.empty() ? trouble() : lost;
         op = current_op();
       } else if (while_failed_) {
         while_failed_();
       }
-      if (reason.empty() && changed_.wait_for(lock, kLookForLostRanksEvery, [&] { return closing_; })) return;
+      if (reason.empty() && changed_.wait_for(lock, kLookForLostRanksEvery, may_end)) return;
     }
     if (reason.empty()) continue;
     const ncclComm_t handle = fail_with(op, cause_of(options_, reason));
