@@ -68,8 +68,8 @@ struct Result {
 };
 
 // Every op takes 1 µs, the squares of many gradients 10 µs, and every exchange `wire_s`.
-Result count(const train::EngineOptions& options, std::int64_t micro_batches, double wire_s = 1e-6) {
-  Result result{.groups = parallel::silent_groups(options.layout.mesh, 0), .count = {}};
+Result count(const train::EngineOptions& options, std::int64_t micro_batches, double wire_s = 1e-6, bool tensor_reaches = false) {
+  Result result{.groups = parallel::silent_groups(options.layout.mesh, 0, tensor_reaches), .count = {}};
   const auto seconds = [&](std::string_view op, const Work& work) {
     return !work.group.empty() ? wire_s : op == "sum_squares" ? 1e-5 : 1e-6;
   };
@@ -198,6 +198,23 @@ TEST(StepCount, TensorGroupsExchangeActivationsEveryMicroBatch) {
       EXPECT_TRUE(r.count.params.empty()) << "all of it is on the way of the computation";
       EXPECT_NEAR(r.count.seconds, r.seconds(r.count.compute), 1e-12);
     }
+  }
+}
+
+// Ranks that reach each other fetch the same bytes, but for the gradient of the embedding, and products hide them.
+TEST(StepCount, TensorGroupsThatReachEachOtherHideTheirExchanges) {
+  for (const std::string recipe : {"fp8_delayed", "bf16"}) {
+    const train::EngineOptions options = options_of({.mesh = Mesh({1, 1, 1, 2})}, recipe);
+    constexpr double kWire = 0.9e-6;  // less than a product
+    const Result r = count(options, 5, kWire, true);
+    const double n = share_bytes(2), m = recipe == "bf16" ? n : n / 2;
+    EXPECT_EQ(r.bytes(*r.groups.tensor, "reduce_scatter"), 0) << recipe;
+    EXPECT_EQ(r.bytes(*r.groups.tensor, "fetch"), 5 * (kLayers * 4 * (n + m) + 3 * n)) << recipe;
+    EXPECT_EQ(r.bytes(*r.groups.tensor, "all_gather"), 5 * (edge_bytes(2) - 3 * n)) << recipe;
+    const auto cost = [&](bool reaches) {
+      return count(options, 5, kWire, reaches).count.seconds - count(options, 5, 0, reaches).count.seconds;
+    };
+    EXPECT_LT(cost(true), 0.3 * cost(false)) << recipe;
   }
 }
 

@@ -52,11 +52,13 @@ Groups make_groups(const Mesh& mesh, int rank,
 }
 
 Groups silent_groups(const Mesh& mesh, int rank, bool tensor_reaches) {
-  return make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>& ranks) {
+  Groups groups = make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>& ranks) {
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
-    return comm::make_silent_group(name, static_cast<int>(place), static_cast<int>(ranks.size()),
-                                   tensor_reaches && name.starts_with("tensor"));
+    return comm::make_silent_group(name, static_cast<int>(place), static_cast<int>(ranks.size()));
   });
+  const comm::Group& tensor = *groups.tensor;
+  if (tensor_reaches) groups.tensor = comm::make_silent_group(tensor.name(), tensor.rank(), tensor.size(), true);
+  return groups;
 }
 
 }  // namespace octet::parallel
