@@ -105,7 +105,21 @@ TEST_F(SetAside, ARunThatWasKilledBeforeItsFirstCheckpointIsKept) {
   ASSERT_TRUE(process.read_to_step(3));
   process.send(SIGKILL);
   process.wait();
-  const std::string killed = read_file(run_ / "early/metrics.jsonl");
+  const std::string killed = read_file(run_ / "early/metrics.jsonl"), about = read_file(run_ / "early/run.json");
+  if (!faults_library().empty()) {  // a kill before the last of it has moved
+    fs::copy(run_ / "early", run_ / "again", fs::copy_options::recursive);
+    for (const char* last : {"run.json", "metrics.jsonl"}) {
+      const std::string rule = concat("rename */history/*/", last, " 1 kill");
+      ASSERT_EQ(train("--run.output_dir=again --run.seed=9", failing(rule)).code, 128 + SIGKILL);
+    }
+    ASSERT_EQ(train("--run.output_dir=again --run.seed=9").code, 0);
+    std::map<std::string, std::string> kept;
+    for (const auto& entry : fs::recursive_directory_iterator(run_ / "again/history")) {
+      if (entry.is_regular_file()) kept[entry.path().filename()] = read_file(entry.path());
+    }
+    EXPECT_EQ(kept["metrics.jsonl"], killed);
+    EXPECT_EQ(kept["run.json"], about);
+  }
   const ProgramResult next = train("--run.output_dir=early --run.seed=9");
   ASSERT_EQ(next.code, 0) << next.err;
   EXPECT_NE(next.err.find("early: a run up to step "), std::string::npos) << next.err;

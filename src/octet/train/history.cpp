@@ -1,6 +1,7 @@
 #include "octet/train/history.h"
 
 #include <cstdio>
+#include <ranges>
 #include <string_view>
 #include <system_error>
 
@@ -18,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// run.json goes last: it says that there were checkpoints, so an interrupted move is not taken for a new folder.
+// What tells of a history goes last, so that an interrupted move is not taken for a new folder: run.json, which says that there
+// were checkpoints, or the metrics if there are none.
 constexpr std::string_view kWhole[] = {"model", "adapter", "report.html", "report.json"};
 constexpr std::string_view kLines[] = {"metrics.jsonl",      "fp8_health.jsonl", "attention_health.jsonl",
                                        "expert_loads.jsonl", "stragglers.jsonl", "tensorboard"};
@@ -107,8 +109,9 @@ fs::path set_aside(const fs::path& folder, const History& history, std::optional
     sync_directory(folder / kCheckpoints);
     copy_to(to, folder / kRunInfo);
   } else {
-    for (const std::string_view name : kLines) move_to(to, folder / name);
+    if (history.checkpoints.empty()) move_to(to, folder / kRunInfo);
     move_earlier_attempts(to, folder);
+    for (const std::string_view name : std::views::reverse(kLines)) move_to(to, folder / name);
     move_to(to, folder / kCheckpoints);
     move_to(to, folder / kRunInfo);
   }
