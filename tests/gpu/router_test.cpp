@@ -160,6 +160,12 @@ TEST_F(ExpertsGpuTest, ScattersCodesAsTheCpu) {
     for (std::int64_t e = 0; e < experts; ++e) scales.cpu.as<float>()[e] = 1.0f + std::abs(scales.cpu.as<float>()[e]);
     upload(chosen);
     upload(scales);
+    for (const Twin& by : {Twin{}, weights}) {
+      const Twin largest = poisoned(DType::f32, {experts});
+      expert_amax(*cpu_stream, {.x = x.cpu, .experts = chosen.cpu, .weights = by.cpu, .amax = largest.cpu});
+      expert_amax(*gpu_stream, {.x = x.gpu, .experts = chosen.gpu, .weights = by.gpu, .amax = largest.gpu});
+      expect_same_bytes(largest, concat("largest magnitudes of ", tokens, " x ", d));
+    }
     const Twin counts = zeros(DType::i32, {experts}), first = zeros(DType::i32, {experts + 1}),
                tiles = zeros(DType::i32, {room / kGroupRows}), rows = zeros(DType::i32, {tokens, k});
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {

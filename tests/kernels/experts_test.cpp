@@ -164,8 +164,29 @@ TEST_F(ExpertsTest, ScatteredCodesAreThoseOfTheirValues) {
       EXPECT_TRUE(same_bytes(scattered.columnwise, of_values.columnwise));
       EXPECT_TRUE(same_bytes(scattered.rowwise_scale_inv, of_values.rowwise_scale_inv));
       EXPECT_TRUE(same_bytes(sent, amaxes));
+
+      const Tensor largest = random(DType::f32, {experts});
+      expert_amax(*stream, {.x = x, .experts = chosen, .weights = by, .amax = largest});
+      for (std::int64_t e = 0; e < experts; ++e) EXPECT_EQ(largest.as<float>()[e], amaxes.as<float>()[2 * e]) << e;
     }
   }
+}
+
+// An expert without rows has an amax of zero, and one with a NaN among its rows has NaN.
+TEST_F(ExpertsTest, AmaxesAreOfAnExpertsOwnRows) {
+  const std::int64_t tokens = 20, k = 2, d = 11;
+  const Tensor x = random(DType::bf16, {tokens, d}), chosen = zeros(DType::i32, {tokens, k}), amax = random(DType::f32, {4});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    chosen.as<std::int32_t>()[t * k] = 0;
+    chosen.as<std::int32_t>()[t * k + 1] = t == 7 ? 3 : 1;
+  }
+  x.as<BFloat16>()[7 * d + 10] = BFloat16(std::numeric_limits<float>::quiet_NaN());
+  x.as<BFloat16>()[3 * d] = BFloat16(-8e3f);
+  expert_amax(*stream, {.x = x, .experts = chosen, .weights = {}, .amax = amax});
+  EXPECT_TRUE(std::isnan(amax.as<float>()[0]));
+  EXPECT_EQ(amax.as<float>()[1], static_cast<float>(BFloat16(8e3f)));
+  EXPECT_EQ(amax.as<float>()[2], 0.0f);
+  EXPECT_TRUE(std::isnan(amax.as<float>()[3]));
 }
 
 TEST_F(ExpertsTest, BitsDoNotDependOnThreads) {

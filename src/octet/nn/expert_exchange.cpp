@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "octet/kernels/experts/experts.h"
+#include "octet/kernels/quantize/shard.h"
 
 namespace octet::nn {
 namespace {
@@ -32,6 +32,19 @@ void for_ranks(const ExpertRound& round, Body body) {
 }
 
 }  // namespace
+
+void scale_rows(const Scope& scope, const kernels::ExpertAmax& rows, QuantSpec spec) {
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor scale_inv = allocate(scope.scratch, DType::f32, rows.amax.shape);
+  kernels::expert_amax(scope.stream, rows);
+  scope.expert.all_reduce(scope.stream, scope.scratch, {.x = rows.amax, .reduction = comm::Reduction::max});
+  spec.tile = ScaleTile::row;  // an expert is a row of the amaxes
+  kernels::scales_from_amax(scope.stream, {.amax = rows.amax,
+                                           .spec = spec,
+                                           .whole = {rows.amax.rows(), rows.x.cols()},
+                                           .multipliers = rows.amax,
+                                           .scale_inv = scale_inv});
+}
 
 void send_to_experts(const Scope& scope, const ExchangePlan& plan, const Tensor& rows, const Tensor& received) {
   const ArenaScope temporaries(scope.scratch);

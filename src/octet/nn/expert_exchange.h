@@ -3,6 +3,7 @@
 // rows that a round can bring.
 #pragma once
 
+#include "octet/kernels/experts/experts.h"
 #include "octet/nn/expert_rounds.h"
 #include "octet/nn/scope.h"
 
@@ -14,6 +15,10 @@ struct ExchangePlan {
   RowGroups groups;  // of the experts' rows
   Tensor places;     // [A, 1] I32: round->places, and behind them nothing
 };
+
+// Overwrites rows.amax [E] with the scales that the rows of all ranks give their experts: those of a current scaling `spec` with
+// one scale for each.
+void scale_rows(const Scope& scope, const kernels::ExpertAmax& rows, QuantSpec spec);
 
 // Overwrites `received` [R, D] with what this round brings of the rows [S, D] of all ranks, and with zeros behind the rows of
 // each expert.

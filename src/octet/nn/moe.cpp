@@ -206,25 +206,32 @@ void Moe::announce(const Scope& scope, const ExpertRoundSaved& round) const {
 
 Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                       const Tensor& x, const Tensor& weights, const Tensor& memory) const {
-  const DType dtype = dtype_sent(scope, reader);
+  const DType dtype = dtype_sent(scope, round, reader);
   const Tensor result(memory.data, dtype, {round.groups.rows(), options_.dim});
   if (scope.expert.size() == 1) {
     kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
     kernels::clear_gaps(scope.stream, {round.groups, result});
     return {.values = result};
   }
+  const bool codes = dtype != scope.dtype;
+  Tensor scales;
+  if (codes && reader.scales_rows_sent()) {
+    scales = allocate(scope.scratch, DType::f32, {options_.experts});
+    scale_rows(scope, {.x = x, .experts = saved.experts, .weights = weights, .amax = scales}, reader.spec(scope));
+  }
   const ArenaScope temporaries(scope.scratch);
   const Tensor rows = allocate(scope.scratch, dtype, {saved.rows.elements(), options_.dim});
-  const bool codes = dtype != scope.dtype;
   kernels::expert_scatter(scope.stream, {.x = x,
                                          .rows = saved.rows,
                                          .weights = weights,
                                          .y = codes ? Tensor{} : rows,
                                          .experts = saved.experts,
-                                         .codes = codes ? reader.sent(scope, rows) : kernels::QuantizeEpilogue{}});
+                                         .codes = codes ? reader.sent(scope, rows, scales) : kernels::QuantizeEpilogue{}});
   send_to_experts(scope, round.exchange(), rows, result);
+  if (!codes) return {.values = result};
   Operand arrived;
-  (codes ? arrived.codes.rowwise : arrived.values) = result;
+  arrived.codes.rowwise = result;
+  if (scales) arrived.scales = scales.slice_rows(place_.begin(options_.experts), place_.begin(options_.experts) + own_count());
   return arrived;
 }
 
@@ -246,7 +253,7 @@ void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSave
 
 void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const Quantizer& x = experts_->up().x();
-  round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, x)));
+  round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, round, x)));
 }
 
 void Moe::receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const {

@@ -127,11 +127,12 @@ class Moe {
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
   void announce(const Scope& scope, const ExpertRoundSaved& round) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
-  // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent().
+  // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent(). Scales of codes lie in the
+  // scratch, where the caller leaves them until the experts have run.
   Operand received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                    const Tensor& x, const Tensor& weights, const Tensor& memory) const;
-  DType dtype_sent(const Scope& scope, const Quantizer& reader) const {
-    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope);
+  DType dtype_sent(const Scope& scope, const ExpertRoundSaved& round, const Quantizer& reader) const {
+    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.whole);
   }
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
     return allocate(arena, dtype, {round.groups.rows(), options_.dim});

@@ -8,6 +8,15 @@
 namespace octet::nn {
 namespace {
 
+// Returns how a cast goes on from scales [groups] that are known, if there are any.
+kernels::QuantizeEpilogue with_scales(kernels::QuantizeEpilogue to, const Tensor& scales) {
+  if (!scales) return to;
+  to.spec.source = ScaleSource::history;
+  to.scale = scales.as<float>();
+  to.scale_stride = 1;
+  return to;
+}
+
 void await(const Scope& scope, const Operand& x) {
   if (x.arrival) scope.stream.wait_for_ranks(*x.arrival->here.back());
 }
@@ -22,7 +31,6 @@ Reads forward_reads(const Scope& scope) {
 Quantizer::Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped)
     : options_(options), recipe_(recipe), scales_(&scales), grouped_(grouped) {}
 
-// How the operand is scaled in this pass.
 QuantSpec Quantizer::spec(const Scope& scope) const {
   QuantSpec spec = recipe_.spec(options_.role);
   if (spec.source == ScaleSource::history) {
@@ -102,19 +110,21 @@ bool Quantizer::producer_casts_share(const Scope& scope) const {
   return gathers_codes(scope) && spec(scope).source == ScaleSource::history;
 }
 
-// As a rank that gathers codes, but an expert's adapter reads values even if its weight is frozen.
-DType Quantizer::dtype_sent(const Scope& scope) const {
-  const bool codes = options_.fp8 && !options_.reads_values && producer_casts_share(scope);
+// As a rank that gathers codes, but an expert's adapter reads values even if its weight is frozen. Calibration needs the amax of
+// each rank's rows, so it sends values.
+DType Quantizer::dtype_sent(const Scope& scope, bool whole) const {
+  const bool known = producer_casts_share(scope) || (whole && scales_rows_sent());
+  const bool codes = options_.fp8 && !options_.reads_values && gathers_codes(scope) && known;
   return codes ? dtype_of(spec(scope).format) : scope.dtype;
 }
 
-kernels::QuantizeEpilogue Quantizer::sent(const Scope& scope, const Tensor& out) const {
+kernels::QuantizeEpilogue Quantizer::sent(const Scope& scope, const Tensor& out, const Tensor& scales) const {
   const QuantSpec how = spec(scope);
   Quantized codes;
   codes.format = how.format;
   codes.tile = how.tile;
   codes.rowwise = out;
-  return epilogue(scope, codes, options_.sent);
+  return with_scales(epilogue(scope, codes, options_.sent), scales);
 }
 
 Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const {
@@ -184,7 +194,7 @@ Operand Quantizer::start(const Scope& scope, const Operand& operand, Reads asked
       await(scope, x);  // the codes are made of all tokens
     }
     if (arrived) {
-      kernels::complete_codes(scope.stream, epilogue(scope, x.codes));
+      kernels::complete_codes(scope.stream, with_scales(epilogue(scope, x.codes), x.scales));
     } else if (!x.epilogue) {
       kernels::quantize(scope.stream, scope.scratch, epilogue(scope, x.codes).of(x.values));
     }

@@ -12,12 +12,13 @@
 // all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
 // gathered and then quantized.
 //
-// wgrad reads columnwise codes. If the tensor has one scale and the device's GEMMs read codes with K first, wgrad reads the rowwise
-// codes instead, and no columnwise ones are made.
+// wgrad reads columnwise codes. If the tensor has one scale and the device's GEMMs read codes with K first, wgrad reads the
+// rowwise codes instead, and no columnwise ones are made.
 //
 // The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
-// that come from other ranks (nn/expert_exchange.h) travel as codes if the ranks that send them know the scale of each expert.
-// The columnwise codes have the same scale, so complete() transposes them.
+// that come from other ranks (nn/expert_exchange.h) travel as codes if each expert has one scale and the ranks that send them
+// know it, from a history or because they have compared their amaxes. The columnwise codes have the same scale, so complete()
+// transposes them.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,8 @@ struct Operand {
   Tensor values;                            // [T, C]; absent if its producer writes codes instead
   Tensor low_rank = {};                     // [T, r]: its product with a matrix of an adapter (nn/adapter.h), if there is one
   Quantized codes = {};                     // of all T tokens
+  Tensor scales =
+      {};  // F32, a scale for each group: with these others have cast codes that arrived, if not with those of a history
   kernels::QuantizeEpilogue epilogue = {};  // for the producer; without parts if complete() quantizes the values
   std::shared_ptr<const Arrival> arrival = {};  // set while other ranks' tokens are on their way: see Quantizer::start()
 };
@@ -91,6 +94,9 @@ class Quantizer {
   // Whether wgrad reads X at all, so that it is kept, or made again.
   bool is_kept() const { return options_.wgrad != WgradReads::nothing; }
 
+  // Returns how the operand is scaled in this pass.
+  QuantSpec spec(const Scope& scope) const;
+
   // Allocates an operand for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read of X
   // lies in scope.stash, the rest in scope.scratch. An epilogue records the amax if scope.record says so. Memory that exists
   // already is passed in: `values`, which the producer writes, or which it may use while it writes codes, and `codes`.
@@ -105,10 +111,14 @@ class Quantizer {
   // Returns how a producer casts to the rowwise codes `out` with one scale for the tensor, if it can write nothing but codes.
   kernels::QuantizeEpilogue cast_to(const Scope& scope, const Quantized& out) const { return epilogue(scope, out); }
 
-  // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them.
-  DType dtype_sent(const Scope& scope) const;
-  // Returns how a rank casts rows to the rowwise codes `out`, in which the experts of all ranks have their own scales.
-  kernels::QuantizeEpilogue sent(const Scope& scope, const Tensor& out) const;
+  // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them. `whole` says that
+  // all rows are sent at once.
+  DType dtype_sent(const Scope& scope, bool whole) const;
+  // Whether ranks that send codes must find the experts' scales first, because they are made of these very rows.
+  bool scales_rows_sent() const { return recipe_.spec(options_.role).source == ScaleSource::tensor; }
+  // Returns how a rank casts rows to the rowwise codes `out`. The experts of all ranks have a scale each, in `scales` [E] if it
+  // is given, or else in their histories.
+  kernels::QuantizeEpilogue sent(const Scope& scope, const Tensor& out, const Tensor& scales = {}) const;
 
   // Returns the operand of all tokens, ready for the GEMMs that read it. scope.watch sees it.
   Operand complete(const Scope& scope, const Operand& operand, Reads reads) const;
@@ -133,7 +143,6 @@ class Quantizer {
   bool gathers_codes(const Scope& scope) const;
   bool producer_casts_share(const Scope& scope) const;
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out, const std::vector<int>& slots) const;
-  QuantSpec spec(const Scope& scope) const;
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
   // Adds rowwise codes in `arena`, or in `memory` if it is given.

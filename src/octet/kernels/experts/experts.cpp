@@ -92,6 +92,20 @@ void expert_scatter(Stream& stream, const ExpertScatter& op) {
   }
 }
 
+void expert_amax(Stream& stream, const ExpertAmax& op) {
+  constexpr const char* kName = "expert_amax";
+  require(op.x.dtype == DType::bf16 && op.x.shape.rank() == 2 && op.experts.dtype == DType::i32 && op.experts.shape.rank() == 2 &&
+              op.experts.contiguous() && op.x.rows() == op.experts.rows(),
+          kName, ": ", op.x.shape, " tokens of ", name_of(op.x.dtype), " and ", op.experts.shape, " experts");
+  require(op.amax.dtype == DType::f32 && op.amax.shape.rank() == 1, kName, ": amax must be F32 [E], got ", op.amax.shape);
+  if (op.weights) check_weights(kName, op.weights, op.experts, op.x.dtype);
+  stream.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows())});
+  if (stream.kind() == DeviceKind::cpu) cpu::expert_amax(op);
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::expert_amax(stream, op);
+  }
+}
+
 void expert_combine(Stream& stream, const ExpertCombine& op) {
   constexpr const char* kName = "expert_combine";
   check_rows(kName, op.y, op.rows, op.x);

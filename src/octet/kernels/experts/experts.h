@@ -45,6 +45,16 @@ struct ExpertScatter {
 };
 void expert_scatter(Stream& stream, const ExpertScatter& op);
 
+// amax[e] = the largest magnitude among the rows of expert e as expert_scatter() would write them in BF16; 0 if it has none. NaN
+// propagates. Reads each token once: products with a weight and their rounding keep the order of magnitudes.
+struct ExpertAmax {
+  Tensor x;        // [T, D] BF16
+  Tensor experts;  // [T, k] I32 in [0, E)
+  Tensor weights;  // [T, k] F32, finite or NaN, optional
+  Tensor amax;     // [E] F32, overwritten
+};
+void expert_amax(Stream& stream, const ExpertAmax& op);
+
 // y[t] = residual[t] + sum over s of weights[t, s] x[rows[t, s]], summed in FP32 (F64 for F64) and rounded once.
 struct ExpertCombine {
   Tensor x;         // [R, D] BF16, F32 or F64

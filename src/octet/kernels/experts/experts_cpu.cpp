@@ -132,6 +132,22 @@ void expert_scatter(const ExpertScatter& op) {
   });
 }
 
+void expert_amax(const ExpertAmax& op) {
+  std::vector<Magnitude> of_tokens(static_cast<std::size_t>(op.x.rows()));
+  for_tokens(op.x.rows(), [&](std::int64_t t) {
+    of_tokens[static_cast<std::size_t>(t)] =
+        amax(op.x.as<BFloat16>() + t * op.x.row_stride, static_cast<std::size_t>(op.x.cols()));
+  });
+  float* const amaxes = op.amax.as<float>();
+  std::fill(amaxes, amaxes + op.amax.rows(), 0.0f);
+  for (std::int64_t i = 0; i < op.experts.elements(); ++i) {
+    const float largest = to_float(of_tokens[static_cast<std::size_t>(i / op.experts.cols())]);
+    const float product = op.weights ? static_cast<float>(BFloat16(op.weights.as<float>()[i] * largest)) : largest;
+    float& to = amaxes[op.experts.as<std::int32_t>()[i]];
+    to = max_magnitude(to, product);
+  }
+}
+
 void expert_combine(const ExpertCombine& op) {
   check_rows(op.rows, op.x.rows());
   visit_float(op.y.dtype, [&]<class T>() {

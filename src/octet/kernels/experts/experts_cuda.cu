@@ -151,6 +151,26 @@ __global__ void __launch_bounds__(kRowThreads) scatter_codes_kernel(const Rows a
   if (threadIdx.x % 32 == 0 && largest > __float_as_uint(*amax)) raise(amax, __uint_as_float(largest));
 }
 
+// One warp per token.
+template <int kElements>
+__global__ void __launch_bounds__(kRowThreads)
+    amax_kernel(const BFloat16* x, std::int64_t x_stride, const std::int32_t* experts, const float* weights, std::int64_t tokens,
+                int k, int width, float* amax) {
+  const std::int64_t t = (blockIdx.x * kRowThreads + threadIdx.x) / 32;
+  if (t >= tokens) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  unsigned pair = 0;
+  for (int col = lane * kElements; col < width; col += 32 * kElements)
+    pair = max_pair(pair, magnitudes(as_vector(piece_at<kElements>(x + t * x_stride + col))));
+  const float largest = __uint_as_float(__reduce_max_sync(kAllLanes, max(pair & 0xFFFFu, pair >> 16)) << 16);
+  for (int s = lane; s < k; s += 32) {
+    const std::int64_t i = t * k + s;
+    const float product = weights ? fabsf(to_float(to_bf16(largest * weights[i]))) : largest;
+    float* const to = amax + experts[i];
+    if (__float_as_uint(product) > __float_as_uint(*to)) raise(to, product);
+  }
+}
+
 // One block per token.
 template <int kElements>
 __global__ void __launch_bounds__(kRowThreads) scatter_kernel(const Rows a) {
@@ -286,6 +306,17 @@ void expert_scatter(Stream& stream, const ExpertScatter& op) {
   const auto kernel = in_vectors(x) && in_vectors(y) ? scatter_kernel<kVector> : scatter_kernel<1>;
   kernel<<<static_cast<unsigned>(op.x.rows()), kRowThreads, 0, native_stream(stream)>>>(a);
   check_launch("expert_scatter");
+}
+
+void expert_amax(Stream& stream, const ExpertAmax& op) {
+  stream.zero(op.amax.data, op.amax.bytes());
+  const std::int64_t tokens = op.x.rows();
+  if (tokens == 0) return;
+  const auto kernel = in_vectors(op.x) ? amax_kernel<kVector> : amax_kernel<1>;
+  kernel<<<static_cast<unsigned>(ceil_div(tokens, std::int64_t{kRowThreads / 32})), kRowThreads, 0, native_stream(stream)>>>(
+      op.x.as<BFloat16>(), op.x.row_stride, op.experts.as<std::int32_t>(), op.weights ? op.weights.as<float>() : nullptr, tokens,
+      static_cast<int>(op.experts.cols()), static_cast<int>(op.x.cols()), op.amax.as<float>());
+  check_launch("expert_amax");
 }
 
 void expert_combine(Stream& stream, const ExpertCombine& op) {
