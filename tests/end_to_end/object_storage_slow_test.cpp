@@ -126,6 +126,75 @@ TEST_F(ObjectStorage, ANewMachineGoesOnFromTheNewestCheckpoint) {
   EXPECT_TRUE(says(result.err, "resuming after step 4 from fourth/checkpoints/step-00000004"));
 }
 
+// The copy is of the newest checkpoint that no rollback has left, or of the one that is named.
+TEST_F(ObjectStorage, AnotherRunGoesOnFromACheckpointThere) {
+  const S3Server server;
+  ASSERT_EQ(run_.train("--training.steps=12 --checkpoint.interval=4 --run.output_dir=untouched").code, 0);
+  for (const char* until : {"--until 4", "--until 8", ""}) ASSERT_EQ(run_.train(remote_ + until).code, 0);
+  const std::vector<RemoteCheckpoint> found = remote();
+  ASSERT_EQ(steps_of(found), (std::vector<std::int64_t>{12, 8, 4}));
+  ObjectStore store(5);
+  store.put_text(parse_object_url("s3://bucket/run/" + found[0].name + "/abandoned"), "");
+
+  const std::string other = "train run.toml --training.steps=12 --run.output_dir=";
+  ProgramResult result = run_.run(other + "second --resume s3://bucket/run");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "copying s3://bucket/run/" + found[1].name + " to "));
+  EXPECT_TRUE(says(result.err, "resuming after step 8 from " + (run_ / "cache/octet/s3/bucket/run").string()));
+  EXPECT_EQ(model_of("second"), model_of("untouched"));
+  const Json manifest = parse_ordered_json(read_file(last_checkpoint(run_ / "second") / "manifest.json"), "manifest");
+  EXPECT_EQ(manifest["meta"]["config"]["checkpoint"]["resume"], "s3://bucket/run");
+
+  result = run_.run("launch -n 2 -- " + other + "third --checkpoint.resume=s3://bucket/run/" + found[2].name);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 4 from "));
+  EXPECT_EQ(run_.run("generate --model s3://bucket/run --prompt 'the model' --max-tokens 3 --temperature 0").code, 0);
+
+  EXPECT_TRUE(refused(run_.run(other + "fourth --resume s3://bucket/none"), 76, "s3://bucket/none: there are no objects"));
+  EXPECT_TRUE(refused(run_.run(other + "fourth --resume gs://bucket/run"), 2, "gs:// is not supported"));
+  EXPECT_FALSE(path_exists(run_ / "fourth"));
+}
+
+TEST_F(ObjectStorage, TextsArePreparedAsIfTheyWereFiles) {
+  const S3Server server;
+  const std::map<std::string, std::string> texts = {{"a.jsonl", R"({"text": "first"})"},
+                                                    {"deep/down/b.jsonl", R"({"text": "second"})"},
+                                                    {"deep/c.txt", "third"},
+                                                    {".hidden/d.txt", "not read in a folder"}};
+  ObjectStore store(5);
+  for (const auto& [name, text] : texts) {
+    fs::create_directories((run_ / "texts" / name).parent_path());
+    write_text(run_ / "texts" / name, text);
+    store.put_text(parse_object_url("s3://bucket/texts/" + name), text);
+  }
+  const auto prepare = [&](const std::string& input, const std::string& output) {
+    return run_.run("data prepare --input " + input + " --output " + output);
+  };
+  for (const std::string& input : {std::string("texts"), std::string("texts/deep/c.txt"), std::string("'texts/*/*/*.jsonl'")}) {
+    const std::string quote = input.starts_with("'") ? "'" : "";
+    const ProgramResult of_files = prepare(input, "files"),
+                        of_objects = prepare(quote + "s3://bucket/" + input.substr(quote.size()), "objects");
+    ASSERT_EQ(of_files.code, 0) << of_files.err;
+    ASSERT_EQ(of_objects.code, 0) << of_objects.err;
+    for (const char* extension : {".bin", ".idx"})
+      EXPECT_EQ(read_file(run_ / ("files" + std::string(extension))), read_file(run_ / ("objects" + std::string(extension))))
+          << input;
+  }
+  EXPECT_TRUE(refused(prepare("s3://bucket/none", "x"), 76, "s3://bucket/none: no such object"));
+  EXPECT_TRUE(refused(prepare("'s3://bucket/texts/*.csv'", "x"), 76, "s3://bucket/texts/*.csv: no object matches this"));
+
+  // A second command copies nothing again. The tokenizer of a model directory comes without the weights.
+  ASSERT_EQ(run_.train("--training.steps=2").code, 0);
+  for (const std::string& name : names_in(run_ / "out/model"))
+    upload(run_ / ("out/model/" + name), "s3://bucket/models/tiny/" + name);
+  server.requests();
+  ASSERT_EQ(prepare("s3://bucket/texts --tokenizer s3://bucket/models/tiny", "again").code, 0);
+  for (const std::string& request : server.requests()) {
+    EXPECT_TRUE(request.find("GET /bucket/texts/") == std::string::npos) << request;
+    EXPECT_TRUE(request.find("safetensors") == std::string::npos) << request;
+  }
+}
+
 TEST_F(ObjectStorage, RanksFetchAndCopyOnce) {
   const S3Server server;
   const std::string two = "launch -n 2 -- train run.toml " + remote_;

@@ -54,6 +54,20 @@ TEST_F(LocalCopyTest, IsMadeOnceAndAgainWhenAnObjectChanges) {
   EXPECT_EQ(read_file(copy / "config.json"), "{}");  // may be in use
 }
 
+TEST_F(LocalCopyTest, KeepsTheFoldersOfObjects) {
+  const S3Server server;
+  const TemporaryFolder cache;
+  ObjectStore store(5);
+  CopySet set = set_;
+  set.names = {"a", "b/c/d", "b/e"};
+  for (const std::string& name : set.names) store.put_text(set.url.below(name), "text of " + name);
+  std::int64_t done = 0;
+  const fs::path copy = local_copy(store, set, cache.path(), [&](std::int64_t bytes, std::int64_t) { done = bytes; });
+  for (const std::string& name : set.names) EXPECT_EQ(read_file(copy / name), "text of " + name);
+  EXPECT_EQ(done, 33);
+  EXPECT_EQ(testing::names_in(copy), (std::vector<std::string>{"a", "b"}));
+}
+
 TEST_F(LocalCopyTest, IsNeverHalfUsed) {
   const S3Server server;
   const TemporaryFolder cache;

@@ -90,16 +90,21 @@ void Octet::add_data() {
           [this] { return run_data_prepare(prepare_); });
   option(prepare,
          {.name = "--input",
-          .help = "Files, folders or quoted patterns ('texts/*.jsonl'): text, JSONL, both also as .gz and .zst, .parquet, or tokens. - "
-                  "reads standard input.",
-          .value = "PATH"},
+          .help = "Files, folders or quoted patterns ('texts/*.jsonl'): text, JSONL, both also as .gz and .zst, .parquet, or "
+                  "tokens. They may lie in s3://BUCKET/PREFIX. - reads standard input.",
+          .value = "PATH",
+          .s3 = true},
          prepare_.inputs)
       ->required()
       ->expected(1, -1);
   option(prepare, {.name = "--output", .help = "Prefix of the corpus to write.", .value = "PREFIX"}, prepare_.output)->required();
   option(
       prepare,
-      {.name = "--tokenizer", .help = "byte, a model directory or a tokenizer file. Default: byte; for tokens, unknown.", .value = "PATH"},
+      {.name = "--tokenizer",
+       .help = "byte, a model directory, which may be s3://BUCKET/PREFIX, or a tokenizer file. Default: byte; for tokens, "
+               "unknown.",
+       .value = "PATH",
+       .s3 = true},
       prepare_.tokenizer);
   prepare.add_flag("--append-eod,!--no-append-eod", prepare_.append_eod,
                    "End each document with the tokenizer's end-of-document token, if it has one. This is the default.");
@@ -183,8 +188,13 @@ void Octet::add_training() {
                                   "checkpoint.resume is none or names one."},
                         [this] { return only_reads_ ? 0 : run_train(train_); });
   line_.takes_run(train, train_.run);
-  option(train, {.name = "--resume", .help = "auto, none, or the folder of a checkpoint or a run; replaces checkpoint.resume.", .value = "DIR"},
-         train_.resume);
+  option(
+      train,
+      {.name = "--resume",
+       .help = "auto, none, or the folder of a checkpoint or a run, which may be s3://BUCKET/PREFIX; replaces checkpoint.resume.",
+       .value = "DIR",
+       .s3 = true},
+      train_.resume);
   option(train,
          {.name = "--until",
           .help = "Train up to this step, save and end. The same command without it goes on; learning rates are those of the whole run.",

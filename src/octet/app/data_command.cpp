@@ -49,9 +49,14 @@ data::TrainOn train_on_of(const std::string& name) {
 
 int run_data_prepare(const DataPrepareArgs& args) {
   check_threads("--workers", args.workers);
+  // A signal ends the copies at once. The next command goes on with them.
+  std::vector<std::filesystem::path> inputs;
+  for (const std::filesystem::path& input : args.inputs) inputs.push_back(train::fetch_texts(input, show_copy));
+  const std::string tokenizer_path =
+      args.tokenizer.empty() ? "" : fetched_folder(args.tokenizer, train::Fetch::architecture).string();
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
-  data::PrepareOptions options{.inputs = args.inputs,
+  data::PrepareOptions options{.inputs = inputs,
                                .format = format_of(args.format),
                                .output = args.output,
                                .field = args.field.empty() && args.chat.empty() ? "text" : args.field,
@@ -59,7 +64,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
                                .max_output_bytes = args.max_output,
                                .workers = args.workers};
   if (options.format == data::InputFormat::automatic)
-    options.format = data::format_of_tokens({args.inputs, data::CorpusPaths(args.output)});
+    options.format = data::format_of_tokens({inputs, data::CorpusPaths(args.output)});
   options.stop = &stop_asked;
   data::ConsoleProgress console;
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };
@@ -73,7 +78,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
          ": the corpus would have the name of another one's loss mask");
   demand(!path_exists(mask), ExitCode::config, "--output ", prefix, ": ", mask,
          " is there, so a corpus has the name of this one's loss mask; move it or choose another name");
-  const auto tokenizer = unknown ? nullptr : data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer, end);
+  const auto tokenizer = unknown ? nullptr : data::make_tokenizer(tokenizer_path.empty() ? "byte" : tokenizer_path, end);
   if (!args.chat.empty()) {
     demand(tokenizer != nullptr, ExitCode::config, "--chat ", args.chat, ": the inputs are tokens, not conversations");
     options.chat = data::chat_format(args.chat, train_on_of(args.train_on), *tokenizer);

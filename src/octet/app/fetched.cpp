@@ -17,8 +17,8 @@ train::Config load_run(const RunFile& run, train::Fetch what) {
   return config;
 }
 
-std::filesystem::path fetched_folder(const std::filesystem::path& path) {
-  return train::fetch_folder(path, train::Fetch::everything, show_copy);
+std::filesystem::path fetched_folder(const std::filesystem::path& path, train::Fetch what) {
+  return train::fetch_folder(path, what, show_copy);
 }
 
 }  // namespace octet::app

@@ -16,6 +16,6 @@ storage::CopyProgress show_copy(const std::string& label);
 train::Config load_run(const RunFile& run, train::Fetch what = train::Fetch::everything);
 
 // The path of a model directory, adapter or checkpoint, or of its copy.
-std::filesystem::path fetched_folder(const std::filesystem::path& path);
+std::filesystem::path fetched_folder(const std::filesystem::path& path, train::Fetch what = train::Fetch::everything);
 
 }  // namespace octet::app

@@ -85,13 +85,15 @@ int run_train(const TrainArgs& args) {
     outlive_stdout();
     set_log_time(LogTime::utc);
   }
-  config.checkpoint.resume = train::checkpoint_to_resume(config.checkpoint);
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   std::optional<train::StopOutsideTraining> stops;
   if (!args.dry_run) stops.emplace(where.rank);
-  train::check_config(config, where.size);
   if (where.rank > 0) set_log(Log::own_warnings);
-  train::fetch_inputs(config, args.dry_run ? train::Fetch::architecture : train::Fetch::everything, show_copy);
+  const train::Fetch what = args.dry_run ? train::Fetch::architecture : train::Fetch::everything;
+  train::fetch_resumed(config, what, show_copy);
+  config.checkpoint.resume = train::checkpoint_to_resume(config.checkpoint);
+  train::check_config(config, where.size);
+  train::fetch_inputs(config, what, show_copy);
   const parallel::Mesh mesh = train::mesh_of(config, where.size);
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <future>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -59,9 +60,10 @@ std::optional<FileLock> lock_copy(const fs::path& lock, const fs::path& copy, co
 std::int64_t bytes_in(const fs::path& folder) {
   std::error_code gone;
   std::int64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, gone)) {
-    const std::uintmax_t size = entry.file_size(gone);
-    if (!gone) bytes += static_cast<std::int64_t>(size);
+  for (fs::recursive_directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+    std::error_code unknown;  // of a folder
+    const std::uintmax_t size = entry->file_size(unknown);
+    if (!unknown) bytes += static_cast<std::int64_t>(size);
   }
   return bytes;
 }
@@ -141,14 +143,17 @@ fs::path local_copy(ObjectStore& store, const CopySet& set, const fs::path& fold
     if (const std::optional<FileLock> lock = lock_copy(parent / (name + ".lock"), copy, tell); lock && !path_exists(copy)) {
       log_info(concat("copying ", ObjectUrl{set.url.bucket, key.string()}.text(), " to ", copy.string()));
       make_folders(unfinished);
+      std::set<fs::path> folders = {unfinished};
       for (const auto& [object, found] : objects) {
         const fs::path file = unfinished / object;
         const bool there = path_exists(file) && size_of(file) == found.bytes;
         if (!there) {
+          make_folders(file.parent_path());
           copy_to_file(store, set.url.below(object), found, file, [&](std::int64_t bytes) {
             if (progress) progress(done + bytes, total);
           });
         }
+        for (fs::path above = file.parent_path(); above != unfinished; above = above.parent_path()) folders.insert(above);
         done += static_cast<std::int64_t>(found.bytes);
       }
       for (const auto& [object, before] : objects) {
@@ -157,7 +162,7 @@ fs::path local_copy(ObjectStore& store, const CopySet& set, const fs::path& fold
                ": was changed while it was copied; run the command again");
       }
       check_copy(unfinished, set, objects);
-      sync_directory(unfinished);
+      for (const fs::path& written : folders) sync_directory(written);
       if (std::rename(unfinished.c_str(), copy.c_str()) != 0) fail_errno(ExitCode::internal, copy, "cannot rename");
       sync_directory(parent);
     }

@@ -20,7 +20,7 @@ using CopyProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 // The objects of a copy.
 struct CopySet {
   ObjectUrl url;                   // their folder
-  std::vector<std::string> names;  // in it
+  std::vector<std::string> names;  // below it, as relative paths
   std::string folder = {};         // KEY in the path of the copy; "": the key of `url`
 };
 

@@ -264,6 +264,7 @@ Config as_given(Config config) {
 
 void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit) {
   visit(config.model.init_from);
+  visit(config.checkpoint.resume);
   if (config.lora) visit(config.lora->init_from);
   for (SourceConfig& source : config.data.source) visit(source.path);
   for (EvaluationSourceConfig& source : config.evaluation.source) visit(source.path);

@@ -503,7 +503,7 @@ Config parse_config(std::string_view text, const std::string& source);
 // named by its number ("data.source.0.path=corpus").
 void apply_override(Config& config, const std::string& assignment);
 
-// Visits the values of all keys that may be an s3:// URL of a model directory, an adapter or a corpus.
+// Visits the values of all keys that may be an s3:// URL of a model directory, an adapter, a checkpoint or a corpus.
 void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit);
 
 // What no single key can say: a model and data are given, batch sizes divide, the axes of [parallel] are `ranks` ranks.

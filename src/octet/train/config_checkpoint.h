@@ -36,8 +36,10 @@ void visit_fields(C& c, auto&& visit) {
               .value = "steps", .range = kNotNegative},
         c.keep_every);
   visit(Field{.name = "resume",
-              .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint or a run.",
-              .value = "DIR"},
+              .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint or "
+                      "a run, which may be s3://BUCKET/PREFIX.",
+              .value = "DIR",
+              .s3 = true},
         c.resume);
   visit(Field{.name = "allow",
               .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",

@@ -1,4 +1,5 @@
-// Copies of model directories, adapters and corpora that are given as s3:// URLs. storage/local_copy.h says where they lie.
+// Copies of model directories, adapters, checkpoints, corpora and texts that are given as s3:// URLs. storage/local_copy.h says
+// where they lie.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +17,25 @@ using ShowCopy = std::function<storage::CopyProgress(const std::string& label)>;
 
 enum class Fetch : std::uint8_t {
   everything,
-  architecture,  // of model directories all but the weights; no corpora
+  architecture,  // of model directories and checkpoints all but the weights; no corpora
 };
 
-// Puts the paths of copies into the keys of `config` that hold s3:// URLs. `config.copies` remembers the URLs. Throws the errors
-// of storage::local_copy(), and Error{data} if there is nothing under a URL.
+// Puts the paths of copies into the keys of `config` that hold s3:// URLs, except checkpoint.resume. `config.copies` remembers
+// the URLs. Throws the errors of storage::local_copy(), and Error{data} if there is nothing under a URL.
 void fetch_inputs(Config& config, Fetch what, const ShowCopy& show = {});
 
 // The same of the model beneath the adapters of [lora], and of adapters to start from.
 void fetch_base(Config& config, const ShowCopy& show = {});
 
+// The same of checkpoint.resume. Other keys may depend on it.
+void fetch_resumed(Config& config, Fetch what, const ShowCopy& show = {});
+
 // Returns the path of the copy of a folder: a model directory, an adapter or a checkpoint. Objects in folders below it are left
-// out. Returns a path that is no URL as it is.
+// out. Of the checkpoint.remote of a run it is the newest checkpoint. Returns a path that is no URL as it is.
 std::filesystem::path fetch_folder(const std::filesystem::path& path, Fetch what = Fetch::everything, const ShowCopy& show = {});
+// The same of an input of `octet data prepare`: an object, all objects below a folder, or those that a pattern (* ? [...])
+// matches.
+std::filesystem::path fetch_texts(const std::filesystem::path& path, const ShowCopy& show = {});
 // The same of the prefix of a corpus.
 std::filesystem::path fetch_corpus(const std::filesystem::path& prefix, const ShowCopy& show = {});
 
