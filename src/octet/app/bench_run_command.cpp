@@ -112,23 +112,27 @@ int run_bench_run(const BenchArgs& args) {
     }
     engine.apply(1e-5, ++step, {.stop = is_last});
   };
+  kernels::StepScalars scalars;
+  Json losses = Json::array();  // of all steps; the number of timed ones depends on their speed
   const auto finish = [&] {
-    const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
+    scalars = engine.optimizer().read(engine.stream());
     engine.check_ranks();
-    return scalars;
+    demand(scalars.found_inf == 0, ExitCode::not_finite, "step ", step, " of the bench changed nothing: loss ",
+           scalars.loss_sum / scalars.token_count, ", gradient norm ", scalars.grad_norm);
+    losses.push_back(scalars.loss_sum / scalars.token_count);
   };
 
   run_step(false);
   finish();
   const double launch_s = seconds_since(launched);
   run_step(false);
-  kernels::StepScalars scalars = finish();
+  finish();
   const Clock::time_point start = Clock::now();
   Energy energy(world.gpu());
   std::int64_t steps = 0;
   do {
     run_step(seconds_since(start) >= args.seconds);
-    scalars = finish();
+    finish();
     ++steps;
   } while (!engine.requests().stop);
   const double seconds = seconds_since(start) / static_cast<double>(steps);
@@ -149,9 +153,9 @@ int run_bench_run(const BenchArgs& args) {
             : fmt::format("{:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's", flops * 1e-12,
                           telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
                           telemetry::format_share(flops / train::kHopperPeak.fp8_flops));
-    fmt::print("{:.0f} {}, {:.1f} ms a step, {}, {}, first step {:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
+    fmt::print("{:.0f} {}, {:.1f} ms a step, {}, {}, first step {:.1f} s after the start, step {}: loss {:.3f}, grad {:.3f}\n",
                tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, rate,
-               telemetry::format_bytes(peak), launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+               telemetry::format_bytes(peak), launch_s, step, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
     if (joules) {
       fmt::print("{:.1f} J a step, {:.3f} mJ a token, of {}\n", joules_of_step, joules_of_token * 1e3,
                  device == DeviceKind::cpu ? "all processors of this machine" : "the GPU of rank 0");
@@ -172,6 +176,7 @@ int run_bench_run(const BenchArgs& args) {
                          {"tflops", flops * 1e-12},
                          {"memory_gib", static_cast<double>(peak) * 0x1p-30},
                          {"launch_s", launch_s},
+                         {"losses", losses},
                          {"joules_per_token", joules ? Json(joules_of_token) : Json()},
                          {"ops", profile}};
     write_output(args.json, result.dump(2) + "\n");
