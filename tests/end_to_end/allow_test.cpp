@@ -55,6 +55,10 @@ TEST_F(Allow, WithoutTheNameAChangeIsRefused) {
            {"--training.global_batch_size=8", "training.global_batch_size is 4 there and 8 here", "batch"},
            {"--data.source.0.weight=2", ", weight 1, 90% of it there and corpus (24 documents, ", "data"},
            {"--data.split=0.8,0.2", ", weight 1, 90% of it there and corpus (24 documents, ", "data"},
+           {"--model.num_attention_heads=2 --model.num_key_value_heads=1 --model.head_dim=16",
+            "model.head_dim is 8 there and 16 here; model.num_attention_heads is 4 there and 2 here", "model"},
+           {"--model.rms_norm_eps=0.5", "model.rms_norm_eps is 1e-06 there and 0.5 here", "model"},
+           {"--model.rope_theta=77", "model.rope_theta is 10000.0 there and 77.0 here", "model"},
            {"--run.seed=7 --training.global_batch_size=8",
             "run.seed is 42 there and 7 here; training.global_batch_size is 4 there and 8 here", "seed,batch"},
            {"--checkpoint.allow=recipe --precision.recipe=bf16 --run.seed=7", "/step-00000010: run.seed is 42 there and 7 here",
@@ -81,14 +85,28 @@ TEST_F(Allow, MomentsInFp8AreNotConverted) {
 
 TEST_F(Allow, WhatChangesNoNumberNeedsNoName) {
   for (const std::string options : {"--training.micro_batch_size=1", "--precision.weight_transpose_cache=false",
-                                    "--optimizer.lr=1e-3", "--precision.calibrate=false", "--precision.emulate=true"}) {
+                                    "--optimizer.lr=1e-3", "--precision.calibrate=false", "--precision.emulate=true",
+                                    "--model.initializer_range=0.5", "--model.max_position_embeddings=64"}) {
     EXPECT_TRUE(says(go_on(options), "  changed since then: ")) << options;
   }
 }
 
+// Weights may go on in an architecture that takes them. `eval` computes with that of the checkpoint, too, unless it is allowed.
+TEST_F(Allow, AnotherArchitecture) {
+  const std::string eval = "eval run.toml --checkpoint first --model.rope_theta=77";
+  EXPECT_TRUE(refused(run_.run(eval), 2, "model.rope_theta is 10000.0 there and 77.0 here", "--checkpoint.allow=model"));
+  EXPECT_EQ(run_.run(eval + " --checkpoint.allow=model").code, 0);
+  EXPECT_TRUE(
+      says(go_on("--checkpoint.allow=model --model.rope_theta=77"), "  model: the weights go on in another architecture"));
+  EXPECT_TRUE(refused(go_on("--checkpoint.allow=model --model.num_hidden_layers=3"), 76,
+                      "model.num_hidden_layers is 2 there and 3 here; a run goes on with the weights that it began with, and "
+                      "model.layers.2.input_layernorm.weight [32] is not one of both models"));
+}
+
 TEST_F(Allow, AnUnknownNameIsAnsweredWithTheNearest) {
-  EXPECT_TRUE(refused(go_on("--checkpoint.allow=recpie"), 2,
-                      "--checkpoint.allow=recpie: must be one of recipe | seed | seq_len | batch | data (did you mean recipe?)"));
+  EXPECT_TRUE(
+      refused(go_on("--checkpoint.allow=recpie"), 2,
+              "--checkpoint.allow=recpie: must be one of recipe | seed | seq_len | batch | data | model (did you mean recipe?)"));
   std::string toml = tiny_toml();
   toml.insert(toml.find("interval = 5"), "allow = [\"seed\", \"seqlen\"]\n");
   write_text(run_ / "listed.toml", toml);

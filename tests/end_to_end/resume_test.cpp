@@ -93,7 +93,7 @@ TEST_F(Resume, ACheckpointOfAnotherRecipeIsNotEvaluated) {
 
 TEST_F(Resume, ACheckpointOfAnotherModelIsRefused) {
   EXPECT_TRUE(refused(train("--model.num_hidden_layers=3"), 76, "out/checkpoints/step-00000020", "model.layers.2."));
-  EXPECT_TRUE(refused(train("--model.hidden_size=64"), 76, "out/checkpoints/step-00000020", "[256, 32]"));
+  EXPECT_TRUE(refused(train("--model.hidden_size=64"), 76, "out/checkpoints/step-00000020", "[256, 64]"));
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);
 }
 

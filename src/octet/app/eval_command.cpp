@@ -9,6 +9,7 @@
 #include "octet/base/json.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/base_model.h"
+#include "octet/train/continuation.h"
 #include "octet/train/held_out.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
@@ -24,6 +25,7 @@ int run_eval(const EvalArgs& args) {
   if (config.lora) train::check_init_from(config);
   use_threads(config);
   const checkpoint::Reader reader = checkpoint::Reader::open(checkpoint);
+  train::check_model(reader, config);
   train::skip_demoted(config, reader);
   const DeviceKind device = train::device_of(config);
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));

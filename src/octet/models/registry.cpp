@@ -1,5 +1,7 @@
 #include "octet/models/registry.h"
 
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "octet/base/file.h"
@@ -78,6 +80,23 @@ nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype) {
 
 void write_config(const std::filesystem::path& directory, const DecoderConfig& config, DType dtype) {
   write_file_atomically(directory / "config.json", config_json(config, dtype).dump(2) + "\n");
+}
+
+std::vector<ConfigDifference> config_differences(const DecoderConfig& a, const DecoderConfig& b) {
+  const std::set<std::string> of_no_effect = {"architectures", "torch_dtype",  "initializer_range",
+                                              "tokenizer",     "bos_token_id", "eos_token_id"};
+  const Json x = config_json(a, DType::bf16), y = config_json(b, DType::bf16);
+  std::set<std::string> keys;
+  for (const Json& json : {x, y}) {
+    for (const auto& [key, value] : json.items()) keys.insert(key);
+  }
+  const auto text = [](const Json& json, const std::string& key) { return json.contains(key) ? json[key].dump() : ""; };
+  std::vector<ConfigDifference> result;
+  for (const std::string& key : keys) {
+    ConfigDifference difference{.key = key, .a = text(x, key), .b = text(y, key)};
+    if (difference.a != difference.b && !of_no_effect.contains(key)) result.push_back(std::move(difference));
+  }
+  return result;
 }
 
 std::vector<std::string> ignorable_names(const DecoderConfig& config) {

@@ -34,6 +34,13 @@ nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype);
 // Writes it as DIR/config.json.
 void write_config(const std::filesystem::path& directory, const DecoderConfig& config, DType dtype = DType::bf16);
 
+// A member of config.json in which two models differ, with its values as JSON; "": it is not there.
+struct ConfigDifference {
+  std::string key, a, b;
+};
+// The members that differ and affect what the models compute, in alphabetical order.
+std::vector<ConfigDifference> config_differences(const DecoderConfig& a, const DecoderConfig& b);
+
 // Globs of tensors that a model directory may hold though this model does not read them.
 std::vector<std::string> ignorable_names(const DecoderConfig& config);
 // Hugging Face names of every tensor of the model, without adapters.

@@ -521,6 +521,7 @@ struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set
 };
+inline std::string in_words(const std::string& value) { return value.empty() ? "absent" : value; }
 std::vector<Difference> differences(const Json& before, const Config& config);
 
 // The key that an unknown one stands for, which may be another program's name for it, or lack its section; or "".

@@ -43,7 +43,7 @@ void visit_fields(C& c, auto&& visit) {
         c.resume);
   visit(Field{.name = "allow",
               .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",
-              .choices = "recipe | seed | seq_len | batch | data"},
+              .choices = "recipe | seed | seq_len | batch | data | model"},
         c.allow);
   visit(Field{.name = "async",
               .help = "Copies and writes a checkpoint while the next steps run; takes host memory for a copy of the state."},

@@ -1,17 +1,20 @@
 #include "octet/train/continuation.h"
 
 #include <algorithm>
+#include <set>
 
 #include "octet/base/require.h"
+#include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/convert.h"
 #include "octet/train/restore.h"
 #include "octet/train/sources.h"
 
 namespace octet::train {
 namespace {
 
-constexpr std::string_view kNames[] = {"recipe", "seed", "seq_len", "batch", "data"};
+constexpr std::string_view kNames[] = {"recipe", "seed", "seq_len", "batch", "data", "model"};
 
 // The name in checkpoint.allow of a key whose values must agree, or "". Keys of [data] are compared as what they stand for.
 std::string_view name_of_key(const std::string& key, bool quantises) {
@@ -46,7 +49,55 @@ std::vector<Change> changes_of_data(const nlohmann::json& meta, const Config& co
   return result;
 }
 
-std::string in_words(const std::string& value) { return value.empty() ? "absent" : value; }
+// "a is 1 there and 2 here; b is 3 there and 4 here"
+std::string text_of(const std::vector<Change>& changes, std::string_view allow = "model") {
+  std::string text;
+  for (const Change& change : changes) {
+    const auto& [key, before, now] = change.difference;
+    if (change.allow == allow)
+      text += concat(text.empty() ? "" : "; ", key, " is ", in_words(before), " there and ", in_words(now), " here");
+  }
+  return text;
+}
+
+// "NAME [2, 3]" of the first weight that only one of the models has in this shape, or "".
+std::string unfit_weight(const models::DecoderConfig& before, const models::DecoderConfig& now) {
+  const auto weights = [](const models::DecoderConfig& config) {
+    std::vector<std::string> texts;
+    for (const parallel::NameEntry& entry : DescribedModel(config).names)
+      texts.push_back(concat(entry.external, " ", entry.shape));
+    return texts;
+  };
+  const std::vector<std::string> there = weights(before), here = weights(now);
+  for (const auto& [some, others] : {std::pair(&here, &there), std::pair(&there, &here)}) {
+    const std::set<std::string> known(others->begin(), others->end());
+    for (const std::string& weight : *some) {
+      if (!known.contains(weight)) return weight;
+    }
+  }
+  return "";
+}
+
+// The architecture, whether a preset or keys describe it. Throws Error{data} if weights have other shapes, because no weight fits
+// then, whatever is allowed.
+std::vector<Change> changes_of_model(const nlohmann::json& meta, const Config& config, const std::string& checkpoint) {
+  const nlohmann::json model = section(meta, "model");
+  if (model.empty()) return {};
+  // These limit sequences, or weigh and print what routers do. Whether there are biases of experts is another matter.
+  constexpr std::string_view kMayChange[] = {"max_position_embeddings", "output_router_logits", "router_aux_loss_coef",
+                                             "router_bias_update_rate", "router_z_loss_coef"};
+  const models::DecoderConfig there = models::parse_config(model, "the checkpoint's model"), here = decoder_config(config);
+  std::vector<Change> result;
+  for (auto& [key, before, now] : models::config_differences(there, here)) {
+    const bool named = std::find(std::begin(kMayChange), std::end(kMayChange), key) != std::end(kMayChange);
+    const bool appears = key == "router_bias_update_rate" && before.empty() != now.empty();
+    if (!named || appears) result.push_back({"model", {.key = "model." + key, .before = before, .now = now}});
+  }
+  const std::string unfit = result.empty() ? "" : unfit_weight(there, here);
+  demand(unfit.empty(), ExitCode::data, checkpoint, ": ", text_of(result),
+         "; a run goes on with the weights that it began with, and ", unfit, " is not one of both models");
+  return result;
+}
 
 // Throws unless all changes are allowed.
 void check_allowed(const std::vector<Change>& changes, const std::vector<std::string>& allow, const std::string& checkpoint) {
@@ -55,12 +106,7 @@ void check_allowed(const std::vector<Change>& changes, const std::vector<std::st
   for (const std::string_view name : kNames) {
     const bool wanted = train::changes(changes, name);
     if (wanted || allowed(name)) names += (names.empty() ? "" : ",") + std::string(name);
-    if (!wanted || allowed(name)) continue;
-    for (const Change& change : changes) {
-      const auto& [key, before, now] = change.difference;
-      if (change.allow == name)
-        refused += concat(refused.empty() ? "" : "; ", key, " is ", in_words(before), " there and ", in_words(now), " here");
-    }
+    if (wanted && !allowed(name)) refused += concat(refused.empty() ? "" : "; ", text_of(changes, name));
   }
   demand(refused.empty(), ExitCode::config, checkpoint, ": ", refused,
          ". To go on with the change give --checkpoint.allow=", names);
@@ -83,7 +129,7 @@ void check_same_moments(const std::vector<Change>& all, const std::string& check
         d.key != "optimizer.state_dtype" || !fp8, ExitCode::config, checkpoint, ": ", d.key, " is ", in_words(d.before),
         " there and ", in_words(d.now),
         " here; moments in FP8 cannot become others, and others cannot become them. Keep the value, or export the weights with "
-        "`octet export` and begin a new run with model.init_from");
+        "`octet convert export` and begin a new run with model.init_from");
   }
 }
 
@@ -100,7 +146,14 @@ std::vector<data::Stretch> stretches_of(const nlohmann::json& meta) {
 
 }  // namespace
 
-std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset) {
+void check_model(const checkpoint::Reader& reader, const Config& config) {
+  const std::string where = reader.path().string();
+  check_allowed(changes_of_model(reader.meta(), config, where), config.checkpoint.allow, where);
+  check_same_adapters(reader.meta(), config, where);
+}
+
+std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset,
+                                  const std::string& checkpoint) {
   const std::vector<Difference> all = differences(Json(config_of(meta)), config);
   const bool other = std::any_of(all.begin(), all.end(), [](const Difference& d) { return d.key == "precision.recipe"; });
   const bool quantises = other || recipes::make_recipe(config.precision.recipe, {}).is_fp8();
@@ -111,6 +164,7 @@ std::vector<Change> changes_since(const nlohmann::json& meta, const Config& conf
     }
   }
   for (Change& change : changes_of_data(meta, config, dataset)) result.push_back(std::move(change));
+  for (Change& change : changes_of_model(meta, config, checkpoint)) result.push_back(std::move(change));
   return result;
 }
 
@@ -127,7 +181,7 @@ Continuation continue_from(const checkpoint::Reader& reader, const Config& confi
   const nlohmann::json& meta = reader.meta();
   const std::string where = reader.path().string();
   Continuation result{.step = reader.step(),
-                      .changes = changes_since(meta, config, dataset),
+                      .changes = changes_since(meta, config, dataset, where),
                       .stretches = stretches_of(meta),
                       .cursor = meta.at("cursor").get<std::int64_t>(),
                       .record = meta.value("changes", nlohmann::json::array())};
@@ -173,6 +227,7 @@ std::vector<std::string> consequences(const Continuation& continuation, const da
         concat("seq_len: the unseen tokens of this epoch are now ", left, " sequences of ", dataset.seq_len(), " tokens"));
   if (has("batch")) lines.emplace_back("batch: the data go on with the next sequence; the schedule still counts steps");
   if (has("data")) lines.emplace_back("data: the run reads its data from their beginning; the schedule goes on");
+  if (has("model")) lines.emplace_back("model: the weights go on in another architecture; its loss shows whether they fit");
   return lines;
 }
 

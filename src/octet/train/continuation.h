@@ -23,8 +23,9 @@ struct Change {
 // The differences between a checkpoint's run and this one that must be allowed, in the order of checkpoint.allow's choices.
 // `meta` is the checkpoint's. For "recipe": the settings of [precision] that change numbers, if the recipe is another or FP8, and
 // the dtypes of weights and moments. For "data": what is trained on. A corpus that has only moved is no change, nor is a corpus
-// that is held out whole.
-std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset);
+// that is held out whole. Throws Error{data} that names `checkpoint` if weights have other shapes.
+std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset,
+                                  const std::string& checkpoint);
 
 bool changes(const std::vector<Change>& all, std::string_view allow);
 // Whether the scales of the checkpoint are of no use: a setting of [precision] has changed.
@@ -42,9 +43,13 @@ struct Continuation {
   bool counts_again = false;               // training.epochs counts the steps that are left anew
 };
 
-// Throws Error{config}, in one line with the values and what to set, if a change is not allowed. Otherwise tells the dataset
-// which samples were used. Call it once for a dataset.
+// Throws Error{config}, in one line with the values and what to set, if a change is not allowed, and Error{data} if weights have
+// other shapes. Otherwise tells the dataset which samples were used. Call it once for a dataset.
 Continuation continue_from(const checkpoint::Reader& reader, const Config& config, data::Dataset& dataset);
+
+// For a command that only computes with a checkpoint's weights: throws these errors if the architecture or the
+// adapters have changed.
+void check_model(const checkpoint::Reader& reader, const Config& config);
 
 // Returns a line for each name of checkpoint.allow that permitted a change: it says what the change means for the run.
 std::vector<std::string> consequences(const Continuation& continuation, const data::Dataset& dataset);

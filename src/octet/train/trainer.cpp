@@ -232,7 +232,7 @@ std::uint64_t Trainer::checkpoint_bytes() const {
 void Trainer::load(const checkpoint::Reader& reader) {
   const nlohmann::json& meta = reader.meta();
   models::Decoder& model = engine_->model();
-  const std::vector<Change> changed = changes_since(meta, config_, *dataset_);
+  const std::vector<Change> changed = changes_since(meta, config_, *dataset_, reader.path().string());
   scales_are_new_ = changes_scales(changed);
   if (scales_are_new_) model.scales().reset(engine_->stream());
   const recipes::ScaleState none(engine_options_.recipe);
@@ -278,7 +278,7 @@ bool Trainer::resume() {
     const char* unread = d.key == "model.init_from" && !config_.lora
                              ? "; its weights are not read, because the run goes on from the checkpoint's"
                              : "";
-    log_info(concat("  changed since then: ", d.key, ": ", d.before, " -> ", d.now, unread));
+    log_info(concat("  changed since then: ", d.key, ": ", in_words(d.before), " -> ", in_words(d.now), unread));
   }
   if (step_ >= steps_) {
     log_info(concat("  nothing is left to train: the run is at step ", step_, " of ", steps_,

@@ -25,24 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kPieceElements = 1 << 20, kGrain = 1 << 15;
 constexpr double kRoundoff = 0x1p-20;  // relative to the largest element of all gradients
 
-// Members of config.json that do not affect what a model computes.
-const std::set<std::string> kNoMatter = {"architectures", "torch_dtype",  "initializer_range",
-                                         "tokenizer",     "bos_token_id", "eos_token_id"};
-
-std::vector<std::string> config_differences(const models::DecoderConfig& a, const models::DecoderConfig& b) {
-  const Json x = models::config_json(a, DType::bf16), y = models::config_json(b, DType::bf16);
-  std::set<std::string> keys;
-  for (const Json& json : {x, y}) {
-    for (const auto& [key, value] : json.items()) keys.insert(key);
-  }
-  std::vector<std::string> result;
-  for (const std::string& key : keys) {
-    const Json of_x = x.value(key, Json()), of_y = y.value(key, Json());
-    if (of_x != of_y && !kNoMatter.contains(key)) result.push_back(concat(key, " = ", of_x.dump(), " and ", of_y.dump()));
-  }
-  return result;
-}
-
 // Accumulates the difference of two tensors, piece by piece. The result does not depend on the number of threads.
 class Comparison {
  public:
@@ -172,7 +154,8 @@ bool Verification::same() const { return config.empty() && worst() == nullptr; }
 Verification verify_models(const VerifyOptions& options) {
   const models::DecoderConfig a = models::read_config(options.a), b = models::read_config(options.b);
   Verification result;
-  result.config = config_differences(a, b);
+  for (const auto& [key, of_a, of_b] : models::config_differences(a, b))
+    result.config.push_back(concat(key, " = ", in_words(of_a), " and ", in_words(of_b)));
   if (!result.config.empty()) return result;
   const DescribedModel model(a);
   result.weights = compare_weights(model, options);
