@@ -176,6 +176,17 @@ TEST_F(FileTest, AtomicWritesReplaceAndLeaveNothingBehind) {
   EXPECT_EQ(entries(), 1u);
 }
 
+// A killed process leaves its temporary file. Files of other names may be the user's.
+TEST_F(FileTest, RemovesWhatInterruptedWritesHaveLeft) {
+  const fs::path path = folder_ / "run.json";
+  write_file_atomically(path, "{}");
+  for (const char* name : {"run.json.tmp-12-3456", "run.json.tmp-1-2", "run.json.tmp-mine", "other.json.tmp-1-2"})
+    testing::write_text(folder_ / name, "half");
+  remove_interrupted_writes(path);
+  EXPECT_EQ(testing::names_in(folder_), (std::vector<std::string>{"other.json.tmp-1-2", "run.json", "run.json.tmp-mine"}));
+  remove_interrupted_writes(folder_ / "nowhere" / "run.json");
+}
+
 TEST_F(FileTest, CreatesAFileOnceAndLeavesNothingBehind) {
   const fs::path path = folder_ / "x";
   EXPECT_TRUE(create_file_atomically(path, "one"));

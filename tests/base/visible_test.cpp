@@ -35,6 +35,18 @@ TEST(Visible, QuotesAreCut) {
   EXPECT_EQ(in_quotes(std::string(500, 'x')), "\"" + std::string(200, 'x') + "...\"");
 }
 
+// `sh` is the judge of what a word is.
+TEST(Visible, AWordOfAShellIsOneWord) {
+  for (const char* plain : {"out/run-1", "s3://bucket/x", "a=b", "\xC3\xBC"}) EXPECT_EQ(shell_word(plain), plain);
+  for (const std::string text : {"", "a b", "it's", "$HOME", "~/x", "`x`", "a\nb", "*", "\"", "\\", "a;b", "#"}) {
+    FILE* const shell = ::popen(("printf '%s.' " + shell_word(text)).c_str(), "r");
+    std::string said(100, '\0');
+    said.resize(std::fread(said.data(), 1, said.size(), shell));
+    ::pclose(shell);
+    EXPECT_EQ(said, text + ".");
+  }
+}
+
 // However a text is cut into pieces, what is written is the same, and no byte of a control sequence passes.
 TEST(Visible, AStreamInPiecesIsTheSame) {
   std::mt19937 random(7);

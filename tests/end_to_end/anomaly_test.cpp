@@ -91,7 +91,8 @@ TEST(NotFinite, ARunThatSkippedAllStepsHasFailed) {
   EXPECT_NE(result.out.find("skipped 6"), std::string::npos) << result.out;
   const std::string sentence =
       "octet: all 6 steps had a loss or gradient that is not finite and were skipped, so no model is exported; bad/checkpoints "
-      "holds the weights that the run began with. Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
+      "holds the weights that the run began with. Look for numbers that are not finite in the weights or the settings that it "
+      "began with";
   EXPECT_EQ(lines_with(result.err, "octet: "), std::vector{sentence}) << result.err;
   EXPECT_FALSE(fs::exists(run / "bad/model"));
   EXPECT_EQ(last_checkpoint(run / "bad").filename(), checkpoint::step_name(6));

@@ -98,6 +98,22 @@ TEST_F(LossMask, StepsWithoutATrainedTokenAreSkipped) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.err.find("no token of its batch is trained on; skipped"), std::string::npos) << result.err;
   EXPECT_EQ(result.err.find("not finite"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(" of 40 steps had no token to train on and were skipped. `octet data inspect"), std::string::npos)
+      << result.err;
+}
+
+// A run that never trains has no model to give.
+TEST_F(LossMask, ARunThatTrainsNothingFails) {
+  write_masked(run_ / "corpus", std::vector<std::uint8_t>(kTargets + 1, 0));
+  const ProgramResult result = run_.train("--data.split=[1.0,0.0] --training.steps=4");
+  EXPECT_EQ(result.code, 76) << result.err;
+  EXPECT_NE(
+      result.err.find("all 4 steps had no token to train on and were skipped, so no model is exported; out/checkpoints holds "
+                      "the weights that the run began with. "),
+      std::string::npos)
+      << result.err;
+  EXPECT_EQ(result.out.find("-nan") + result.err.find("-nan"), 2 * std::string::npos) << result.out;
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out/model"));
 }
 
 // A run goes on with the mask that it began with.

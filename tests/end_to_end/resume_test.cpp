@@ -374,5 +374,18 @@ TEST_F(Resume, UntilAStepAndOnIsTheSameRun) {
   EXPECT_TRUE(refused(train("--until 0"), 2, "--until"));
 }
 
+// A run that pauses has no model yet, or that of an earlier end.
+TEST_F(Resume, APauseIsNoEnd) {
+  drop(20);
+  ProgramResult result = train("--training.steps=40 --until 25");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "--until 25: saved step 25 of 40 in out/checkpoints"));
+  EXPECT_FALSE(says(result.err, "done: "));
+  EXPECT_FALSE(fs::exists(run_ / "out/model"));
+  result = train("--training.steps=25");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "done: the model is in out/model, `octet report out` draws the curves"));
+}
+
 }  // namespace
 }  // namespace octet::testing

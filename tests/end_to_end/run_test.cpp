@@ -362,5 +362,23 @@ TEST(Run, WhatNobodyHearsIsNotWrittenIntoItsFiles) {
   }
 }
 
+// What a run begins with may explain what becomes of it: weights that are not finite, held-out text that is trained on.
+TEST(Run, BadBeginningsAreSaid) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2").code, 0);
+  std::string weights = read_file(run / "out/model/model.safetensors");
+  std::fill(weights.end() - 4096, weights.end(), '\xFF');
+  write_text(run / "out/model/model.safetensors", weights);
+  const ProgramResult nan = run.train("--model.init_from=out/model --run.output_dir=other");
+  EXPECT_EQ(nan.code, 77);
+  EXPECT_NE(nan.err.find("warning: out/model: the held-out loss of its weights is not finite before step 1"), std::string::npos) << nan.err;
+  EXPECT_EQ(nan.err.find("-nan"), std::string::npos) << nan.err;
+  const ProgramResult same =
+      run.train("--run.output_dir=third --training.steps=2 --evaluation.source.0.path=corpus --evaluation.source.0.name=same");
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_NE(same.err.find("evaluation.source.0.path = \"corpus\" is also trained on, as data.source.0"), std::string::npos)
+      << same.err;
+}
+
 }  // namespace
 }  // namespace octet::testing

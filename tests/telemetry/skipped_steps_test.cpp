@@ -19,6 +19,7 @@ TEST(SkippedSteps, TheSentenceCounts) {
   EXPECT_EQ(begins(text_of_skipped(1, 5)), "1 of 5 steps and was skipped");
   EXPECT_EQ(begins(text_of_skipped(6, 6)), "all 6 steps and were skipped");
   EXPECT_EQ(begins(text_of_skipped(1, 1)), "the only step and was skipped");
+  EXPECT_EQ(text_of_empty(3, 1000), "3 of 1,000 steps had no token to train on and were skipped");
 }
 
 }  // namespace

@@ -23,6 +23,19 @@ TEST(Anomaly, CountsSkippedSteps) {
   EXPECT_EQ(anomaly.skipped_steps(), 2);
 }
 
+// A step without a token to train on neither ends a row of others nor belongs to it.
+TEST(Anomaly, CountsEmptySteps) {
+  Anomaly anomaly;
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(anomaly.observe(kNan, true), Verdict::skipped) << i;
+  anomaly.observe_empty();
+  EXPECT_EQ(anomaly.observe(kNan, true), Verdict::not_finite);
+  EXPECT_EQ(anomaly.empty_steps(), 1);
+  EXPECT_EQ(anomaly.skipped_steps(), 10);
+  Anomaly restored;
+  restored.restore(anomaly.state());
+  EXPECT_EQ(restored.empty_steps(), 1);
+}
+
 TEST(Anomaly, TenSkipsInARowGoBack) {
   Anomaly anomaly;
   for (int i = 0; i < 9; ++i) EXPECT_EQ(anomaly.observe(kNan, true), Verdict::skipped) << i;

@@ -118,8 +118,8 @@ int run_bench_run(const BenchArgs& args) {
     scalars = engine.optimizer().read(engine.stream());
     engine.check_ranks();
     demand(scalars.found_inf == 0, ExitCode::not_finite, "step ", step, " of the bench changed nothing: loss ",
-           scalars.loss_sum / scalars.token_count, ", gradient norm ", scalars.grad_norm);
-    losses.push_back(scalars.loss_sum / scalars.token_count);
+           scalars.mean_loss(), ", gradient norm ", scalars.grad_norm);
+    losses.push_back(scalars.mean_loss());
   };
 
   run_step(false);
@@ -155,7 +155,7 @@ int run_bench_run(const BenchArgs& args) {
                           telemetry::format_share(flops / train::kHopperPeak.fp8_flops));
     fmt::print("{:.0f} {}, {:.1f} ms a step, {}, {}, first step {:.1f} s after the start, step {}: loss {:.3f}, grad {:.3f}\n",
                tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, rate,
-               telemetry::format_bytes(peak), launch_s, step, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+               telemetry::format_bytes(peak), launch_s, step, scalars.mean_loss(), scalars.grad_norm);
     if (joules) {
       fmt::print("{:.1f} J a step, {:.3f} mJ a token, of {}\n", joules_of_step, joules_of_token * 1e3,
                  device == DeviceKind::cpu ? "all processors of this machine" : "the GPU of rank 0");

@@ -15,6 +15,7 @@
 #include "octet/base/log.h"
 #include "octet/base/print_stack.h"
 #include "octet/base/retry.h"
+#include "octet/base/visible.h"
 #include "octet/comm/environment.h"
 #include "octet/data/corpus.h"
 #include "octet/plan/memory_table.h"
@@ -146,9 +147,10 @@ int run_train(const TrainArgs& args) {
   const ExitCode code = trainer.run();
   stops->training_ended();
   progress.end();
-  if (code == ExitCode::done) {
+  if (trainer.has_exported()) {
     log_info(concat("done: the ", config.lora ? "adapter is in " : "model is in ", config.run.output_dir,
-                    config.lora ? "/adapter" : "/model", ", `octet report ", config.run.output_dir, "` draws the curves"));
+                    config.lora ? "/adapter" : "/model", ", `octet report ", shell_word(config.run.output_dir),
+                    "` draws the curves"));
   }
   return static_cast<int>(code);
 }

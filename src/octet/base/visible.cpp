@@ -111,6 +111,17 @@ std::string in_quotes(std::string_view text) {
   return out + (text.empty() ? "\"" : "...\"");
 }
 
+std::string shell_word(std::string_view text) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("/._-+=:,@%").find(c) != std::string_view::npos || static_cast<unsigned char>(c) >= 0x80;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::string VisibleText::feed(std::string_view piece) {
   const std::string joined = begun_.append(piece);
   begun_.clear();

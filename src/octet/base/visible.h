@@ -22,6 +22,9 @@ std::string printable(std::string_view text);
 // The same in quotes, cut after about 200 bytes: a name from a file, for a message.
 std::string in_quotes(std::string_view text);
 
+// Returns text as one word of a command that a user may copy: in single quotes if a shell would read it otherwise.
+std::string shell_word(std::string_view text);
+
 // Makes a stream of text visible that comes in pieces. Line feeds and tabs stay.
 class VisibleText {
  public:

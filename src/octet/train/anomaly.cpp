@@ -65,6 +65,11 @@ Anomaly::Verdict Anomaly::observe(double loss, bool found_inf) {
   return Verdict::fine;
 }
 
+void Anomaly::observe_empty() {
+  ++empty_;
+  forgives_ = false;
+}
+
 void Anomaly::begin_row() {
   in_a_row_ = 0;
   good_ = 0;
@@ -72,7 +77,8 @@ void Anomaly::begin_row() {
 }
 
 nlohmann::json Anomaly::state() const {
-  return {{"losses", losses_}, {"high", high_}, {"skipped", skipped_}, {"in_a_row", in_a_row_}, {"good", good_}};
+  return {{"losses", losses_}, {"high", high_},         {"skipped", skipped_},
+          {"empty", empty_},   {"in_a_row", in_a_row_}, {"good", good_}};
 }
 
 void Anomaly::restore(const nlohmann::json& state) {
@@ -81,6 +87,7 @@ void Anomaly::restore(const nlohmann::json& state) {
   in_a_row_ = state.at("in_a_row").get<int>();
   high_ = state.value("high", std::vector<double>());  // absent in checkpoints of earlier versions
   good_ = state.value("good", std::int64_t{0});
+  empty_ = state.value("empty", std::int64_t{0});
 }
 
 }  // namespace octet::train

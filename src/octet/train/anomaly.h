@@ -40,7 +40,10 @@ class Anomaly {
   explicit Anomaly(SpikeRule rule = {}) : rule_(rule) {}
 
   Verdict observe(double loss, bool found_inf);
+  // Counts a step none of whose tokens is trained on: it changed no weight and has no loss.
+  void observe_empty();
   std::int64_t skipped_steps() const { return skipped_; }
+  std::int64_t empty_steps() const { return empty_; }
   // Why the last verdict was spike or not_finite, and how many steps it took to give it.
   const std::string& reason() const { return reason_; }
   std::int64_t steps_of_reason() const { return steps_of_reason_; }
@@ -61,7 +64,7 @@ class Anomaly {
   SpikeRule rule_;
   std::deque<double> losses_;
   std::vector<double> high_;  // the last losses in a row that are above the limit
-  std::int64_t skipped_ = 0, good_ = 0, steps_of_reason_ = 0;
+  std::int64_t skipped_ = 0, empty_ = 0, good_ = 0, steps_of_reason_ = 0;
   int in_a_row_ = 0;
   bool forgives_ = false;
   std::string reason_, judged_by_;

@@ -61,6 +61,9 @@ void begin_model(Engine& engine, const Config& config) {
     if (config.lora) engine.initialise_adapters(config.run.seed);
   } else {
     if (!config.model.init_from.empty()) log_info(concat(config.model.init_from, " has no weights: they start at random"));
+    if (config.lora)
+      log_warning(
+          "[lora] without model.init_from: the adapters stand beside random weights, and their directory will name no model");
     engine.initialise(config.run.seed);
   }
   if (config.lora && !config.lora->init_from.empty()) load_adapter(engine, config.lora->init_from);

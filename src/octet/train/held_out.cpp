@@ -1,10 +1,14 @@
 #include "octet/train/held_out.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/train/restore.h"
 #include "octet/train/sources.h"
@@ -37,9 +41,31 @@ void check_targets(const data::Dataset& dataset, std::int64_t sequences) {
          " held-out sequences has a token that is trained on");
 }
 
+// Warns of held-out text that is trained on, too. Its loss says nothing of new text, but somebody may want it beside another.
+void warn_of_trained_text(const Config& config) {
+  const auto same = [](const std::string& a, const std::string& b) {
+    std::error_code unknown;
+    return std::filesystem::equivalent(data::CorpusPaths(a).bin, data::CorpusPaths(b).bin, unknown) && !unknown;
+  };
+  const auto warn = [&](const std::string& key, const std::string& path) {
+    for (std::size_t i = 0; i < config.data.source.size(); ++i) {
+      const SourceConfig& source = config.data.source[i];
+      if (source.split == "validation" || !same(source.path, path)) continue;
+      log_warning(
+          concat(key, " = ", in_quotes(path), " is also trained on, as data.source.", i, ": its loss says nothing of new text"));
+    }
+  };
+  for (std::size_t i = 0; i < config.evaluation.source.size(); ++i)
+    warn(concat("evaluation.source.", i, ".path"), config.evaluation.source[i].path);
+  for (std::size_t i = 0; i < config.data.source.size(); ++i) {
+    if (config.data.source[i].split == "validation") warn(concat("data.source.", i, ".path"), config.data.source[i].path);
+  }
+}
+
 }  // namespace
 
 HeldOut::HeldOut(const Config& config, const data::Dataset& dataset) : sequences_(config.evaluation.sequences) {
+  warn_of_trained_text(config);
   for (const EvaluationSourceConfig& source : config.evaluation.source) {
     if (source.name == config.evaluation.decides) decides_ = sets_.size();
     data::DatasetOptions options = dataset.options();  // the set is read as the run's corpora are

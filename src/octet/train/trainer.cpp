@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "octet/base/directory.h"
+#include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
 #include "octet/base/utc.h"
@@ -17,7 +18,6 @@
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
-#include "octet/telemetry/skipped_steps.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/base_model.h"
 #include "octet/train/disk_space.h"
@@ -88,6 +88,7 @@ Trainer::Trainer(const TrainerOptions& options)
                   checkpoint::LockAttempt{.job = attempt.job, .number = attempt.number});
     const fs::path checkpoints = fs::path(config_.run.output_dir) / "checkpoints";
     retry(config_.checkpoint.retry_s, [&] { checkpoint::put_back_replaced(checkpoints); });
+    for (const char* file : {"run.json", "remote.json"}) remove_interrupted_writes(fs::path(config_.run.output_dir) / file);
   }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   for (const std::string& line : packing_lines(*dataset_)) log_info(line);
@@ -497,10 +498,13 @@ ExitCode Trainer::train_to_end() {
     if (every(config_.health.replicas_every, step_)) compare_replicas();
     if (every(config_.health.sdc_every, step_)) compare_products();
 
-    const bool masked = scalars.token_count == 0;  // the optimizer changed nothing, and there is no loss to judge
-    const Anomaly::Verdict verdict =
-        masked ? Anomaly::Verdict::fine : anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
-    if (masked) log_shared_warning(concat("step ", step_, ": no token of its batch is trained on; skipped"));
+    Anomaly::Verdict verdict = Anomaly::Verdict::fine;
+    if (scalars.token_count == 0) {  // the optimizer changed nothing, and there is no loss to judge
+      anomaly_.observe_empty();
+      log_shared_warning(concat("step ", step_, ": no token of its batch is trained on; skipped"));
+    } else {
+      verdict = anomaly_.observe(scalars.mean_loss(), scalars.found_inf != 0.0f);
+    }
     if (verdict == Anomaly::Verdict::spike || verdict == Anomaly::Verdict::not_finite) {
       const telemetry::PausedMeter paused(*meter_);
       compare_ranks();  // a rollback would hide that a machine is the cause
@@ -518,7 +522,7 @@ ExitCode Trainer::train_to_end() {
     if (options_.progress) {
       options_.progress({.step = step_,
                          .steps = steps_,
-                         .loss = scalars.loss_sum / scalars.token_count,
+                         .loss = scalars.mean_loss(),
                          .tokens_per_s = meter_->interval().tokens_per_s_per_process,
                          .worker = telemetry::worker_of(name_of(device_)),
                          .eta_s = meter_->eta_s()});
@@ -574,7 +578,7 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  if (!telemetry::skipped_most(anomaly_.skipped_steps(), step_)) {
+  if (exports()) {
     if (lock_) lock_->renew();
     if (config_.lora) {
       save_adapter(*engine_, config_.model.init_from, directory / "adapter");
@@ -592,6 +596,7 @@ ExitCode Trainer::train_to_end() {
   if (recorder_->lost() > 0)
     log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));
   judge_skipped_steps();
+  has_exported_ = true;
   return ExitCode::done;
 }
 

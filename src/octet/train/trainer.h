@@ -66,6 +66,8 @@ class Trainer {
   // stop: everything is saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and has skipped most of
   // its steps, those before a resume included; then no model is exported. run.json says how the run ended.
   ExitCode run();
+  // Whether run() has trained to the last step and exported the model or the adapter.
+  bool has_exported() const { return has_exported_; }
 
   Engine& engine() { return *engine_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -172,6 +174,8 @@ class Trainer {
   };
   kernels::StepScalars step(Watch watch);
   // At the end of a run: throws Error{not_finite} if it skipped most of its steps, and warns if it skipped fewer.
+  // Whether the steps have made a model: some have changed the weights, and not most had numbers that are not finite.
+  bool exports() const;
   void judge_skipped_steps() const;
   void log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled);
   nlohmann::json meta() const;
@@ -217,6 +221,7 @@ class Trainer {
   ExpertWatch experts_;
   std::vector<std::string> in_danger_;  // of the last health sample, on the first rank: what demote() would take
   std::vector<std::string> demoted_;    // linears that a remedy has put into BF16
+  bool has_exported_ = false;
   Anomaly anomaly_;
   std::int64_t steps_ = 0;  // of the whole run
   std::int64_t accumulation_ = 1;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ bool Trainer::has_initial_loss() const { return continues_weights() && held_out_
 
 void Trainer::evaluate_initial() {
   initial_loss_ = evaluate(*engine_, held_out_->deciding(), held_out_->sequences());
+  if (!std::isfinite(initial_loss_)) {
+    log_shared_warning(concat(config_.model.init_from, ": the held-out loss of its weights is not finite before step 1"));
+    return;
+  }
   const std::string beside = engine_options_.recipe.is_fp8() ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
   log_info(fmt::format("held-out loss of {} before step 1, in {}: {:.6f}{}", config_.model.init_from, engine_options_.recipe.name,
                        initial_loss_, beside));

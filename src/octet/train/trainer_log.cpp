@@ -19,7 +19,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   telemetry::StepMetrics m;
   const telemetry::StepMeter::Interval interval = meter_->take();
   m.step = step_;
-  m.loss = scalars.loss_sum / scalars.token_count;
+  m.loss = scalars.mean_loss();
   m.grad_norm = scalars.grad_norm;
   m.lr = static_cast<double>(scalars.learning_rate);
   m.tokens_seen = tokens_seen_;
@@ -70,14 +70,29 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   watch_stragglers();
 }
 
-void Trainer::judge_skipped_steps() const {
+bool Trainer::exports() const {
   const std::int64_t skipped = anomaly_.skipped_steps();
+  return !telemetry::skipped_most(skipped, step_) && skipped + anomaly_.empty_steps() < step_;
+}
+
+void Trainer::judge_skipped_steps() const {
+  const std::int64_t skipped = anomaly_.skipped_steps(), empty = anomaly_.empty_steps();
+  const std::string unchanged = skipped + empty == step_ ? " that the run began with. " : ". ",
+                    no_model = concat(", so no model is exported; ", (fs::path(config_.run.output_dir) / "checkpoints").string(),
+                                      " holds the weights", unchanged);
+  if (empty > 0) {
+    const std::string text = telemetry::text_of_empty(empty, step_),
+                      remedy =
+                          "`octet data inspect PREFIX --tokens` shows what is trained on; a longer training.seq_len may reach it";
+    demand(empty < step_, ExitCode::data, text, no_model, remedy);
+    log_shared_warning(concat(text, ". ", remedy));
+  }
   if (skipped == 0) return;
   const std::string text = telemetry::text_of_skipped(skipped, step_),
-                    remedy = "Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
-  demand(!telemetry::skipped_most(skipped, step_), ExitCode::not_finite, text, ", so no model is exported; ",
-         (fs::path(config_.run.output_dir) / "checkpoints").string(), " holds the weights",
-         skipped == step_ ? " that the run began with. " : ". ", remedy);
+                    remedy = skipped == step_
+                                 ? "Look for numbers that are not finite in the weights or the settings that it began with"
+                                 : "Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
+  demand(exports(), ExitCode::not_finite, text, no_model, remedy);
   log_shared_warning(concat(text, ". A few of them do no harm. If there are many: ", remedy));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "octet/device/device.h"
@@ -24,6 +25,12 @@ struct StepScalars {
   float found_inf;          // 1 if the loss or the gradient norm is not finite; the step then changes nothing
   std::uint32_t step;       // number of this optimizer step; keys stochastic rounding
   std::int32_t updates;     // t; does not include this step if found_inf is 1
+
+  // The mean loss of the step's tokens; NaN if there are none.
+  double mean_loss() const {
+    const double mean = loss_sum / token_count;
+    return mean == mean ? mean : std::numeric_limits<double>::quiet_NaN();  // 0 / 0 would be printed as -nan
+  }
 };
 
 struct AdamW {
