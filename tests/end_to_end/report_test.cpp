@@ -86,6 +86,19 @@ TEST(Report, WatchingRefusesWhatCannotBe) {
   EXPECT_TRUE(refused(run.run("report . --watch --port 70000"), 2, "--port"));
 }
 
+// Runs that nobody has named have the same name.
+TEST(Report, CallsRunsByTheirFoldersIfTheirNamesAreTheSame) {
+  const TinyRun run;
+  for (const std::string folder : {"one", "two", "named --run.name=bf16"})
+    ASSERT_EQ(run.train("--training.steps=4 --run.output_dir=out/" + folder).code, 0);
+  const Json report = json_of(run.run("report out/one out/two out/named --baseline out/two --json").out);
+  std::vector<std::string> names;
+  for (const Json& row : report["rows"]) names.push_back(row["name"]);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"bf16", "out/one", "out/two"}));
+  EXPECT_EQ(report["baseline"], "out/two");
+}
+
 // If `octet train` makes a run called NAME-repeat, it is the repeat of NAME, as in a comparison.
 TEST(Report, DrawsPicturesForBothThemes) {
   const TinyRun run;

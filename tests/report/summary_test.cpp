@@ -93,6 +93,26 @@ TEST(Compare, LossesOfOtherLengthsAreNotCompared) {
   EXPECT_TRUE(has(page, "fp8_current ends 0.00% above bf16"));
 }
 
+TEST(Compare, LossesOfOtherJobsAreNotCompared) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 20, 1, 100), make_run("wide", "bf16", 20, 1, 150),
+                                   make_run("old", "bf16", 20, 1, 150)};
+  for (report::Run& run : runs) {
+    run.info.parameters = 1000;
+    run.info.seq_len = 32;
+    run.info.data = "corpus";
+  }
+  runs[1].info.parameters = 2000;
+  runs[1].info.seq_len = 64;
+  runs[2].info = {.name = "old", .recipe = "bf16"};  // of a run without run.json
+  const Comparison comparison = compare(runs);
+  EXPECT_DOUBLE_EQ(comparison.rows[1].faster_pct, 50);
+  EXPECT_TRUE(std::isnan(comparison.rows[1].mean_loss_pct));
+  EXPECT_FALSE(comparison.rows[1].equal_loss);
+  EXPECT_DOUBLE_EQ(comparison.rows[2].mean_loss_pct, 0);
+  EXPECT_EQ(length_sentences(comparison),
+            "wide differs from bf16 in parameters and sequence length, so their losses are not compared.");
+}
+
 TEST(Compare, WithoutABaseline) {
   std::vector<report::Run> runs = three_runs();
   runs[1].info.name = "other";

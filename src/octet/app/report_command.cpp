@@ -60,6 +60,19 @@ void check_baseline(const std::string& baseline, const std::vector<report::Run>&
   fail(ExitCode::config, "--baseline=", baseline, ": no run has this name", near.empty() ? all : near);
 }
 
+// Calls runs by their folders if they have one name, on equally many ranks, and nothing else would tell them apart.
+void tell_apart(std::vector<report::Run>& runs, const std::vector<std::filesystem::path>& folders) {
+  const auto alike = [](const report::Run& a, const report::Run& b) {
+    return a.info.name == b.info.name && a.info.processes == b.info.processes && a.info.repeat_of == b.info.repeat_of;
+  };
+  std::vector<std::size_t> unclear;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (std::count_if(runs.begin(), runs.end(), [&](const report::Run& run) { return alike(run, runs[i]); }) > 1)
+      unclear.push_back(i);
+  }
+  for (const std::size_t i : unclear) runs[i].info.name = folders[i].lexically_normal().string();
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesystem::path>& directories) {
@@ -71,6 +84,7 @@ std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesy
 std::vector<report::Run> read_runs(const std::vector<std::filesystem::path>& folders) {
   std::vector<report::Run> runs;
   for (const std::filesystem::path& folder : folders) runs.push_back(report::read_run(folder));
+  tell_apart(runs, folders);
   return runs;
 }
 

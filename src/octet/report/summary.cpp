@@ -117,6 +117,23 @@ nlohmann::ordered_json to_json(const std::optional<EqualLoss>& equal) {
           {"reason", equal->reason}};
 }
 
+// Row::other_job of two runs. A run without run.json has unknown facts.
+std::string other_job(const telemetry::RunInfo& run, const telemetry::RunInfo& baseline) {
+  std::vector<std::string> facts;
+  const auto compare = [&](auto fact, const char* name) {
+    using Fact = std::decay_t<decltype(run.*fact)>;
+    const bool known = run.*fact != Fact() && baseline.*fact != Fact();
+    if (known && run.*fact != baseline.*fact) facts.emplace_back(name);
+  };
+  compare(&telemetry::RunInfo::parameters, "parameters");
+  compare(&telemetry::RunInfo::data, "data");
+  compare(&telemetry::RunInfo::seq_len, "sequence length");
+  if (run.processes == baseline.processes) compare(&telemetry::RunInfo::tokens_per_step, "tokens per step");
+  std::string text;
+  for (std::size_t i = 0; i < facts.size(); ++i) text += (i == 0 ? "" : i + 1 == facts.size() ? " and " : ", ") + facts[i];
+  return text;
+}
+
 // The sentences that name the runs that skipped steps, or "".
 std::string skipped_sentences(const Comparison& comparison) {
   std::string text;
@@ -176,6 +193,7 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
   Comparison comparison;
   std::vector<Row>& rows = comparison.rows;
   std::vector<LossCurve> curves;
+  std::vector<const telemetry::RunInfo*> infos;
   for (const bool repeats : {false, true}) {
     for (const Run& run : runs) {
       if (run.info.repeat_of.empty() == repeats) continue;
@@ -184,6 +202,7 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
       row.is_repeat = repeats;
       rows.push_back(std::move(row));
       curves.emplace_back(run);
+      infos.push_back(&run.info);
     }
   }
   comparison.scales = label_rows(rows);
@@ -193,7 +212,8 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     if (row.is_baseline) comparison.baseline = row.summary.name;
     const bool compared = row.baseline && !row.is_baseline;
     row.has_other_length = compared && row.summary.steps != rows[*row.baseline].summary.steps;
-    const bool compares_losses = compared && !row.has_other_length;
+    if (compared) row.other_job = other_job(*infos[i], *infos[*row.baseline]);
+    const bool compares_losses = compared && !row.has_other_length && row.other_job.empty();
     const auto against = [&](double Summary::*field) { return higher_pct(row.summary.*field, rows[*row.baseline].summary.*field); };
     row.faster_pct = compared ? against(&Summary::tokens_per_s_per_process) : kUnknown;
     row.final_loss_pct = compares_losses ? against(&Summary::final_loss) : kUnknown;
@@ -206,7 +226,7 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     }
     row.initial_eval_loss_pct = higher_pct(row.summary.initial_eval_loss, row.summary.initial_eval_loss_bf16);
     row.decrease_pct = decrease_pct(rows, row);
-    if (compared) row.equal_loss = equal_loss_of(rows, curves, i);
+    if (compared && row.other_job.empty()) row.equal_loss = equal_loss_of(rows, curves, i);
     if (row.is_repeat && compared && row.summary.repeat_of == rows[*row.baseline].summary.name && !comparison.spread) {
       comparison.spread = Spread{rows[*row.baseline].summary.name, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
     }
@@ -258,11 +278,14 @@ std::string equal_loss_sentences(const Comparison& comparison) {
 std::string length_sentences(const Comparison& comparison) {
   std::string text;
   for (const Row& row : comparison.rows) {
-    if (!row.has_other_length) continue;
+    if (!row.has_other_length && row.other_job.empty()) continue;
     const Row& baseline = comparison.rows[*row.baseline];
-    text += fmt::format("{}{} has {} and {} has {}, so their losses are not compared.", text.empty() ? "" : " ", row.label,
-                        telemetry::format_count(row.summary.steps, "step"), baseline.label,
-                        telemetry::format_count(baseline.summary.steps));
+    const std::string why =
+        row.other_job.empty()
+            ? fmt::format("{} has {} and {} has {}", row.label, telemetry::format_count(row.summary.steps, "step"),
+                          baseline.label, telemetry::format_count(baseline.summary.steps))
+            : fmt::format("{} differs from {} in {}", row.label, baseline.label, row.other_job);
+    text += fmt::format("{}{}, so their losses are not compared.", text.empty() ? "" : " ", why);
   }
   return text;
 }
