@@ -198,6 +198,17 @@ TEST(Jsonl, RewindForgetsAndGoesOn) {
   EXPECT_EQ(steps_in(path), (Steps{1, 2, 3}));
 }
 
+// Lines that follow must not go into a file that nobody can open any more.
+TEST(Jsonl, AFileThatIsRemovedIsCreatedAgain) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  JsonlWriter<StepMetrics> writer(path, std::nullopt);
+  for (int step = 1; step <= 3; ++step) writer.write(line_at(step));
+  std::filesystem::remove(path);
+  for (int step = 4; step <= 5; ++step) writer.write(line_at(step));
+  EXPECT_EQ(steps_in(path), (Steps{4, 5}));
+}
+
 TEST(Jsonl, ReaderCountsBrokenLines) {
   const auto contents = parse_jsonl<StepMetrics>("{\"step\":1}\n\nrubbish\n{\"step\":2}\r\n{\"step\":3}\n{\"step\":4,\"lo");
   ASSERT_EQ(contents.records.size(), 3u);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "octet/base/log.h"
 #include "octet/base/system_call.h"
 
 namespace octet::telemetry {
@@ -41,6 +42,11 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
 void AppendFile::append(std::string_view bytes) {
   struct stat before {};
   if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
+  if (S_ISREG(before.st_mode) && before.st_nlink == 0) {
+    *this = AppendFile(path_);
+    before.st_size = 0;
+    log_warning(concat(path_.string(), ": was removed; it is created again, without the records that it held"));
+  }
   std::size_t written = 0;
   while (written < bytes.size()) {
     const ssize_t n = ::write(fd_, bytes.data() + written, bytes.size() - written);

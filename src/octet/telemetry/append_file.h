@@ -15,7 +15,8 @@ class AppendFile {
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
 
-  // Appends all of `bytes`. If a write fails, the file is truncated to its old size, so that it holds no incomplete record.
+  // Appends all of `bytes`. If a write fails, the file is truncated to its old size, so that it holds no incomplete record. If
+  // somebody has removed the file, it is created again, with a warning.
   void append(std::string_view bytes);
   // Calls fsync: the records then survive a power failure.
   void sync();
