@@ -2,6 +2,7 @@
 // memory. Threads can reach each other's memory. They must take the same steps as ranks that gather, bit for bit.
 #include <gtest/gtest.h>
 
+#include "support/emulated_tiles.h"
 #include "support/mesh_run.h"
 #include "train/meshes.h"
 
@@ -139,8 +140,10 @@ TEST_F(Fetched, PartsOfWeightsAndOfExperts) {
 }
 
 // Products are divided where ranks wait for tokens: 32 or 64 of a rank, which are a multiple of 16. The 10 of a rank in the last
-// case are not.
+// case are not. Tiles give a divided product the bits of the whole one. BLAS may choose another kernel for fewer rows.
 TEST_F(Fetched, TokensOfTheTensorAxis) {
+  const kernels::cpu::TileKernel* const hardware = kernels::cpu::tile_kernel();
+  const UseTileKernel tiles(hardware ? hardware : &kEmulatedTiles);
   const Layout pair{.mesh = Mesh({1, 1, 1, 2})}, four{.mesh = Mesh({1, 1, 1, 4})}, parts{.mesh = Mesh({1, 1, 2, 2})},
       pairs{.mesh = Mesh({1, 2, 1, 2}), .weights = Weights::resharded, .gradients = Gradients::sharded};
   struct Case {
