@@ -94,6 +94,9 @@ TEST(Conversation, SaysWhatIsWrongAndWhere) {
   EXPECT_TRUE(contains(refusal(R"({"instruction": "a", "output": "b", "history": [["a"]]})"),
                        "talks.jsonl:7: a turn of \"history\" is [\"a\"], not a list of a question and an answer"));
   EXPECT_TRUE(contains(refusal(R"({"text": "Hi"})"), "talks.jsonl:7: no conversation: none of \"messages\""));
+  EXPECT_TRUE(
+      contains(refusal(R"({"messages": [{"role": "user", "content": "a"}], "conversations": [{"from": "human", "value": "b"}]})"),
+               "both \"messages\" and \"conversations\"; --field names the one to read"));
   EXPECT_EQ(refusal(R"({"instruction": "Add."})"), "talks.jsonl:7: \"output\" is missing");
   EXPECT_EQ(refusal(R"({"messages": []})", "talk"), "talks.jsonl:7: no field \"talk\"");
   EXPECT_EQ(refusal("7"), "talks.jsonl:7: neither a JSON object nor a list of messages");

@@ -68,6 +68,8 @@ class Reader {
       check(json.contains(field), "no field \"", field, "\"");
       return messages(json[field]);
     }
+    check(!has(json, "messages") || !has(json, "conversations"),
+          "both \"messages\" and \"conversations\"; --field names the one to read");
     for (const char* name : {"messages", "conversations"}) {
       if (has(json, name)) return messages(json[name]);
     }
