@@ -129,10 +129,10 @@ TEST(CommandLine, SizesAreReadAsPeopleWriteThem) {
 
 TEST(CommandLine, PathsAreNoUrls) {
   for (const std::string arguments :
-       {"data prepare --output c --input s3://b", "data prepare --input c --output s3://b", "data prepare --input c --output d --tokenizer s3://b",
-        "train s3://b", "train a.toml --resume s3://b", "report s3://b", "report x --output s3://b", "convert import --input x --output s3://b",
-        "compare a.toml --recipes bf16 --output s3://b", "bench gemm --json s3://b",
-        "plan a.toml --gpus 8xH100 --picture s3://b", "quantize --input s3://b --recipe fp8_block --role weight --output y", "manual --output s3://b"}) {
+       {"data prepare --input c --output s3://b", "train s3://b", "report s3://b", "report x --output s3://b",
+        "convert import --input x --output s3://b", "compare a.toml --recipes bf16 --output s3://b", "bench gemm --json s3://b",
+        "plan a.toml --gpus 8xH100 --picture s3://b", "quantize --input s3://b --recipe fp8_block --role weight --output y",
+        "manual --output s3://b"}) {
     const ProgramResult result = run_program(arguments);
     EXPECT_EQ(result.code, 2) << arguments;
     EXPECT_NE(result.err.find("`s3://b`: s3:// is not supported; give a path of a file system that is mounted here"), std::string::npos)

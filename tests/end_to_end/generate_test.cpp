@@ -64,7 +64,9 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
             "the model's longest sequence has 64 tokens, and this text may have 205: each new token is computed from the "
             "last 64 tokens\n");
   EXPECT_EQ(generate("--prompt 'ä→😀' --max-tokens 5").rfind("ä→😀", 0), 0u);
-  EXPECT_TRUE(refused(run_.run("generate --model out/model --prompt ''"), 2, "--prompt"));
+  EXPECT_TRUE(refused(run_.run("generate --model out/model --prompt ''"), 2, "--prompt is empty"));
+  EXPECT_TRUE(refused(run_.run("generate --model out/model --chat chatml --prompt ''"), 2, "--prompt is empty"));
+  EXPECT_TRUE(refused(run_.run("generate --model out/model"), 2, "--prompt is missing"));
 }
 
 // --chat without a name takes the template beside the tokenizer, and the byte tokenizer has none.

@@ -294,17 +294,21 @@ TEST(Config, OtherProgramsNamesAreKnown) {
 
 TEST(Config, PathsAreNoUrls) {
   const std::string why = ": s3:// is not supported; give a path of a file system that is mounted here";
-  for (const std::string key : {"run.output_dir", "model.config", "checkpoint.resume"}) {
+  for (const std::string key : {"run.output_dir", "model.config", "checkpoint.local_dir"}) {
     const std::string option = key + "=s3://bucket/x";
     EXPECT_EQ(override_error(option), "--" + option + why);
   }
   const std::string other = ": gs:// is not supported; give s3://BUCKET/PREFIX or a path of a file system that is mounted here";
-  for (const std::string key : {"model.init_from", "lora.init_from", "data.source.0.path", "evaluation.source.0.path"}) {
+  for (const std::string key :
+       {"model.init_from", "lora.init_from", "data.source.0.path", "evaluation.source.0.path", "checkpoint.resume"}) {
     EXPECT_EQ(override_error(key + "=s3://bucket/x"), "");
     EXPECT_EQ(override_error(key + "=gs://bucket/x"), "--" + key + "=gs://bucket/x" + other);
   }
   EXPECT_EQ(parse_error("[run]\noutput_dir = 's3://b'\n"), "run.toml:2: run.output_dir = \"s3://b\"" + why);
   EXPECT_EQ(override_error("run.output_dir=./s3://b"), "");
+  EXPECT_NE(override_error("run.output_dir=~/x").find("`~` stands for your home folder only where a shell reads it"),
+            std::string::npos);
+  EXPECT_EQ(override_error("run.output_dir=./~/x"), "");
   EXPECT_EQ(override_error("run.name=s3://b"), "");
 }
 

@@ -140,7 +140,7 @@ int run_report(const ReportArgs& args);
 
 struct GenerateArgs {
   std::filesystem::path model;      // Hugging Face directory or checkpoint
-  std::string prompt;
+  std::optional<std::string> prompt;
   std::string chat;                 // template; "": the prompt is continued as it is
   std::string system;               // with `chat`: the system message
   std::int64_t max_tokens = 128;

@@ -56,6 +56,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
       args.tokenizer.empty() ? "" : fetched_folder(args.tokenizer, train::Fetch::architecture).string();
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
+  if (std::signal(SIGHUP, ask_to_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // nohup
   data::PrepareOptions options{.inputs = inputs,
                                .format = format_of(args.format),
                                .output = args.output,
@@ -113,7 +114,7 @@ int run_data_inspect(const DataInspectArgs& args) {
   const data::CorpusReport report = data::inspect(train::fetch_corpus(args.prefix, show_copy), options);
   if (args.json) {
     std::fputs((data::to_json(report) + "\n").c_str(), stdout);
-  } else if (::isatty(STDOUT_FILENO) == 1) {
+  } else if (wants_colours(STDOUT_FILENO)) {
     print_coloured(data::to_text(report, data::Marks::colour));
   } else {
     std::fputs(data::to_text(report).c_str(), stdout);

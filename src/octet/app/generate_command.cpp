@@ -25,12 +25,12 @@ void print_now(std::string_view bytes) {
 }
 
 // Answers the prompt, or if there is none every line of the standard input.
-void talk(Chat& chat, const std::string& prompt) {
+void talk(Chat& chat, const std::optional<std::string>& prompt) {
   const auto answer = [&](const std::string& question) {
     chat.ask(question, print_now);
     print_now("\n");
   };
-  if (!prompt.empty()) return answer(prompt);
+  if (prompt) return answer(*prompt);
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   for (std::string line; print_now(terminal ? "> " : ""), std::getline(std::cin, line);) {
     if (line == "/quit") return;
@@ -52,8 +52,9 @@ int run_generate(const GenerateArgs& args) {
   config.run.device = args.device;
   use_threads(config);
   demand(!args.chat.empty() || args.system.empty(), ExitCode::config, "--system ", shown(args.system), " needs --chat");
-  demand(!args.chat.empty() || !args.prompt.empty(), ExitCode::config,
-         "--prompt is missing or empty: give a text to continue, or --chat to talk with the model");
+  demand(args.prompt ? !args.prompt->empty() : !args.chat.empty(), ExitCode::config, "--prompt is ",
+         args.prompt ? "empty" : "missing", ": give a text to continue",
+         args.chat.empty() ? ", or --chat to talk with the model" : " or to answer");
   const std::filesystem::path model = train::model_at(fetched_folder(args.model));
   if (!args.chat.empty()) {
     Chat chat(model, train::device_of(config),
@@ -64,14 +65,15 @@ int run_generate(const GenerateArgs& args) {
     return 0;
   }
   // No token is less than a byte, but for some that a tokenizer puts before a text.
-  const auto window = static_cast<std::int64_t>(args.prompt.size()) + 16 + args.max_tokens;
+  const std::string& prompt = *args.prompt;
+  const auto window = static_cast<std::int64_t>(prompt.size()) + 16 + args.max_tokens;
   const auto engine = train::open_model(model, train::device_of(config), window);
   const std::string spec = train::tokenizer_of_model(model, engine->model().config());
   demand(!spec.empty(), ExitCode::data, model.string(),
          ": no tokenizer: there is no tokenizer file here, and config.json names none");
   const auto tokenizer = data::make_tokenizer(spec);
   std::vector<std::int32_t> ids(tokenizer->prefix().begin(), tokenizer->prefix().end());
-  tokenizer->encode(args.prompt, ids);
+  tokenizer->encode(prompt, ids);
   for (const std::int32_t id : ids) {
     demand(id < engine->model().config().vocab, ExitCode::data, model.string(), ": token ", id,
            " of the prompt is outside the model's vocabulary of ", engine->model().config().vocab);
@@ -85,7 +87,7 @@ int run_generate(const GenerateArgs& args) {
   const auto ends = [&](std::int32_t id) {
     return tokenizer->end_of_document() == id || std::find(eos.begin(), eos.end(), id) != eos.end();
   };
-  std::string text = args.prompt;  // what is decoded goes on from there
+  std::string text = prompt;  // what is decoded goes on from there
   print_now(text);
   train::generate(*engine, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
                   [&](std::int32_t id) {

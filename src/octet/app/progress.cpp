@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "octet/app/standard_streams.h"
 #include "octet/base/bottom_line.h"
 #include "octet/telemetry/format.h"
 
@@ -28,12 +29,6 @@ constexpr double kNewest = 0.2;  // weight of the last step in the rate shown
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-// A terminal that can erase a line.
-bool draws(int fd) {
-  const std::string kind = environment("TERM");
-  return ::isatty(fd) != 0 && !kind.empty() && kind != "dumb";
 }
 
 // The first of these variables that is set decides, as in setlocale. The fonts of the Linux console lack the glyphs.
@@ -93,7 +88,7 @@ void clear_line_at_crash() {
 Progress::Progress(std::string label, std::int64_t steps)
     : label_(std::move(label)),
       every_(std::max<std::int64_t>(1, steps / 10)),
-      terminal_(draws(STDOUT_FILENO)),
+      terminal_(obeys_sequences(STDOUT_FILENO)),
       next_(Clock::now()) {
   if (!terminal_) return;
   glyphs_ = glyphs_of_terminal();

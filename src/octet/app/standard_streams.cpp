@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <forward_list>
 #include <string>
@@ -73,6 +74,16 @@ OutputText::OutputText(int fd) : fd_(fd), terminal_(::isatty(fd) == 1) {}
 
 int OutputText::write(std::string_view text) {
   return terminal_ ? write_all(fd_, visible_.feed(text)) : write_all(fd_, text);
+}
+
+bool obeys_sequences(int fd) {
+  const char* const kind = std::getenv("TERM");
+  return ::isatty(fd) == 1 && kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
+}
+
+bool wants_colours(int fd) {
+  const char* const none = std::getenv("NO_COLOR");
+  return obeys_sequences(fd) && (none == nullptr || *none == '\0');
 }
 
 void print_coloured(std::string_view text) {

@@ -35,6 +35,11 @@ class StdoutToStderr {
   std::FILE* stdout_;
 };
 
+// Whether a descriptor is a terminal that can erase a line and show colours.
+bool obeys_sequences(int fd);
+// Whether its user wants colours, too: NO_COLOR is not set (no-color.org).
+bool wants_colours(int fd);
+
 // Writes text with Octet's own control sequences to stdout, past its OutputText. The caller has made all other text in it visible.
 void print_coloured(std::string_view text);
 

@@ -61,8 +61,8 @@ struct KeyDescription {
 
 // Whether a field's `value` says that the user gives a path: DIR, FILE, PATH, PREFIX, or PRESET, which may also be a file.
 bool is_path(const Field& field);
-// Why text cannot be the path of this field, or "". URLs are refused, but for those of field.s3: gs://bucket/x would become the
-// folder "gs:" here.
+// Why text cannot be the path of this field, or "". URLs are refused, except those of field.s3: gs://bucket/x would become the
+// folder "gs:" here. So is ~/x, which would become a folder "~".
 std::string why_no_path(const Field& field, std::string_view text);
 bool contains(const Range& range, double number);
 // "at least 0 and below 1", or "" if any number is in the range.
