@@ -6,15 +6,15 @@
 # instantiation of its parameters is called Slow or Long.
 slow_cases='\.(Slow|Long)/' long_cases='\.Long/'
 quick=(-LE '(slow|long)$' -E "$slow_cases")
-# Of these, `--full` leaves out under AddressSanitizer the tests that start the program, because they run for a quarter of an hour
-# through code that the tests of its rooms run as well. `--long` leaves out none. Tests without a program have no label.
-shorter_asan=(-LE '^(end_to_end|docs|layers)|(slow|long)$' -E "$slow_cases|NOT_BUILT")
+# Under AddressSanitizer `--full` leaves out the tests of end_to_end, which start the program, because they run for a quarter of an hour
+# through code that the tests of the other rooms run as well. `--long` leaves out none.
+rooms='base numerics telemetry storage device tensor kernels comm data recipes parallel nn optim models checkpoint plan report train app'
 
 # ThreadSanitizer makes tests ten times as long. Of the rooms that mostly compute, `--full` gives it some tests of each kind of thread:
 # workers that read and tokenise, ranks, saves behind training, copies of optimizer states. `--long` gives it all.
-threads='^(base|storage|device|comm|telemetry|checkpoint)\.'
-threads+='|^data\.(LoaderTest|OrderedPipeline|OutputWatch|Prepare|TaskReader)\.'
-threads+='|^train\.(Run|MeshTest|Fetched|Quick/DemoteOnRanks|OffloadTest\.GivesTheSameBitsInAnyOrder|Recipes/Snapshot.*/bf16)'
+threads='base storage device comm telemetry checkpoint'
+threads+=' data=LoaderTest*:OrderedPipeline*:OutputWatch*:Prepare.*:TaskReader*'
+threads+=' train=Run*:MeshTest*:Fetched*:Quick/DemoteOnRanks*:OffloadTest.GivesTheSameBitsInAnyOrder:Recipes/Snapshot.*/bf16*'
 
 minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1% 60)); }
 
@@ -81,12 +81,48 @@ check() {
   [ "$bad" -eq 0 ]
 }
 
-# thread_sanitizer [CTEST_OPTION...]
-thread_sanitizer() {
-  build tsan threaded_tests || return
-  TSAN_OPTIONS="halt_on_error=1 suppressions='$PWD/tests/tsan.supp'" ARROW_DEFAULT_MEMORY_POOL=system \
-    check tsan -L 'threaded$' "${quick[@]}" "$@"
+# check_programs PRESET ROOM[=FILTER]...: runs the quick tests of these rooms, or those that gtest's filter names, in four processes for each
+# room instead of one for each test: under a sanitizer a process takes longer to start than most tests run. A room with a failure
+# runs again, a test at a time, which names what failed.
+check_programs() {
+  local preset=$1 start=$SECONDS out log again total
+  shift
+  say "Testing $preset"
+  out=$PWD/build/$preset-tests
+  log=$out.log
+  rm -rf "$out" && mkdir -p "$out"
+  for room in "$@"; do
+    for piece in 0 1 2 3; do echo "$room $piece"; done
+  done | out=$out programs=$PWD/build/$preset/tests xargs -P "$jobs" -L 1 bash -c '
+    room=${0%%=*} only=
+    case $0 in *=*) only=${0#*=} ;; esac
+    cd "$programs" && GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$1 timeout 1800 "./octet_test_$room" --gtest_filter="$only-Slow/*:Long/*" \
+      >"$out/$room.$1" 2>&1 || echo "$room" >>"$out/failed"
+    echo "$room"' | awk -v all=$((4 * $#)) '{ printf "[%d/%d] %s\n", NR, all, $0; fflush() }' | progress
+  again=$(sort -u "$out/failed" 2>/dev/null | paste -sd '|')
+  for piece in "$out"/*.[0-3]; do
+    room=$(basename "${piece%.*}")
+    sed -E "s/^(\[ +OK \] )/\1$room./" "$piece"
+    [[ "|$again|" == *"|$room|"* ]] || sed -nE 's/^\[=+\] ([0-9]+) tests? from .* ran\..*/\1/p' "$piece" >>"$out/counts"
+  done >"$log"
+  total=$(awk '{ n += $1 } END { print n + 0 }' "$out/counts")
+  passed=$((passed + total))
+  printf '  %s: %d passed in %s\n' "$preset" "$total" "$(minutes $((SECONDS - start)))"
+  if [ -z "$again" ]; then
+    if [ "$total" -gt 0 ]; then return 0; fi
+    failed=$((failed + 1))
+    return 1
+  fi
+  say "These rooms failed, and run again a test at a time: ${again//|/, }"
+  if check "$preset" -R "^($again)\\." "${quick[@]}"; then
+    echo "These tests pass alone, but not together; their output is in $out"
+    failed=$((failed + 1))
+  fi
+  return 1
 }
+
+# tsan_options COMMAND...
+tsan_options() { TSAN_OPTIONS="halt_on_error=1 suppressions='$PWD/tests/tsan.supp'" ARROW_DEFAULT_MEMORY_POOL=system "$@"; }
 
 # image PROGRAM: prints a checksum of its code and data. It leaves out the commit (cmake/commit.cmake) and the linker's id, which covers
 # the commit. objcopy cannot write to a pipe.
@@ -232,5 +268,6 @@ slowest() {
   mapfile -t logs < <(find build -maxdepth 1 -name '*-tests.log' -newermt "@$(($(date +%s) - (SECONDS - started)))")
   [ ${#logs[@]} -gt 0 ] || return
   say "The ten slowest tests, in seconds"
-  sed -nE 's|^.*Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec$|\2 \1|p' "${logs[@]}" | sort -rn | head -n 10 | awk '{printf "%8.1f  %s\n", $1, $2}'
+  sed -nE -e 's|^.*Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec$|\2 \1|p' -e 's|^\[ +OK \] ([^ ,]+).* \(([0-9]*)([0-9]{3}) ms\)$|\2.\3 \1|p' \
+    "${logs[@]}" | sort -rn | head -n 10 | awk '{printf "%8.1f  %s\n", $1, $2}'
 }
