@@ -22,6 +22,7 @@ TEST(MixtralConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(c.experts_per_token, 2);
   EXPECT_EQ(c.router_balance, 0.001);
   EXPECT_EQ(c.router_z, 0.0);
+  EXPECT_FALSE(c.router_bias_rate.has_value());
   EXPECT_FALSE(c.output_router_logits);
 }
 

@@ -88,8 +88,8 @@ void check(const DecoderConfig& c, const std::string& source) {
     demand(c.router_balance >= 0, ExitCode::data, source, ": router_aux_loss_coef = ", c.router_balance,
            ": must not be negative");
     demand(c.router_z >= 0, ExitCode::data, source, ": router_z_loss_coef = ", c.router_z, ": must not be negative");
-    demand(c.router_bias_rate.value_or(0) >= 0, ExitCode::data, source, ": router_bias_update_rate = ", *c.router_bias_rate,
-           ": must not be negative");
+    const double rate = c.router_bias_rate.value_or(0);
+    demand(rate >= 0, ExitCode::data, source, ": router_bias_update_rate = ", rate, ": must not be negative");
   }
   demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,
          " is not a multiple of num_key_value_heads = ", c.kv_heads);
