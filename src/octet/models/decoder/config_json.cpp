@@ -165,6 +165,7 @@ DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, c
   }
   const std::string activation = read.string("hidden_act", "silu");
   demand(activation == "silu", ExitCode::data, source, ": hidden_act = \"", activation, "\" is not supported (silu)");
+  refuse_dropout(read, {"attention_dropout"});
   return c;
 }
 

@@ -18,10 +18,8 @@ DecoderConfig parse_mixtral(const nlohmann::json& object, const std::string& sou
   if (read.has("router_bias_update_rate")) c.router_bias_rate = read.number("router_bias_update_rate");
   c.output_router_logits = read.boolean("output_router_logits", false);
   demand(c.experts > 0, ExitCode::data, source, ": num_local_experts = ", c.experts, ": must be positive");
-  for (const char* key : {"router_jitter_noise", "attention_dropout"}) {
-    const double value = read.number(key, 0.0);
-    demand(value == 0.0, ExitCode::data, source, ": ", key, " = ", value, " is not supported (0)");
-  }
+  const double jitter = read.number("router_jitter_noise", 0.0);
+  demand(jitter == 0.0, ExitCode::data, source, ": router_jitter_noise = ", jitter, " is not supported (0)");
   check(c, source);
   return c;
 }
