@@ -77,9 +77,10 @@ struct DecoderConfig {
   double flops_per_token(std::int64_t seq_len, double per_weight) const;
 };
 
-// Throws Error{data} for a number of layers, read under `key`, that makes no model. Families call it before they make lists with
-// an entry for each layer.
+// Throw Error{data} for a number of layers, read under `key`, and for a hidden_size that make no model. Families call them before
+// they make lists with an entry for each layer, and before they compute with the size.
 void check_layers(std::int64_t layers, const char* key, const std::string& source);
+void check_dim(std::int64_t dim, const std::string& source);
 // Throws Error{data} naming `source` for sizes that make no model (a head count that the key/value heads do not divide, an odd
 // head_dim, ...).
 void check(const DecoderConfig& config, const std::string& source);
