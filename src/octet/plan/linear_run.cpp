@@ -102,13 +102,13 @@ nn::Scope LinearRun::scope_of_run() {
 
 void LinearRun::make_rope_table() {
   const models::DecoderConfig& model = setting_.model;
-  const std::int64_t rotary_dim = model.rotary_dim == 0 ? model.head_dim : model.rotary_dim;
-  const std::vector<float> table = kernels::rope_table(rotary_dim, model.rope_theta, model.rope_scaling, setting_.seq_len);
+  const std::vector<float> table =
+      kernels::rope_table(model.rotated_dims(), model.rope_theta, model.rope_scaling, setting_.seq_len);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens_));
   for (std::size_t i = 0; i < positions.size(); ++i) {
     positions[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % setting_.seq_len);
   }
-  sources_.table = allocate(stash_, DType::f32, {setting_.seq_len, rotary_dim});
+  sources_.table = allocate(stash_, DType::f32, {setting_.seq_len, model.rotated_dims()});
   sources_.positions = allocate(stash_, DType::i32, {tokens_});
   stream_.copy_to_device(sources_.table.data, table.data(), sources_.table.bytes());
   stream_.copy_to_device(sources_.positions.data, positions.data(), sources_.positions.bytes());

@@ -41,7 +41,7 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                                                       .up = modules.up,
                                                       .down = modules.down,
                                                       .dim = c.dim,
-                                                      .ffn = c.expert_ffn > 0 ? c.expert_ffn : c.ffn,
+                                                      .ffn = c.ffn_of_expert(),
                                                       .experts = c.experts,
                                                       .top_k = c.experts_per_token,
                                                       .normalise = c.router_normalise,

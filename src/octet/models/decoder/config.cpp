@@ -17,7 +17,7 @@ constexpr std::int64_t kMostWeights = 1'000'000'000'000'000'000;
 std::int64_t matrices_of_layer(const DecoderConfig& c, bool mixture, std::int64_t experts) {
   const std::int64_t attention = c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads), matrix = (c.gelu ? 2 : 3) * c.dim;
   if (!mixture) return attention + matrix * c.ffn;
-  return attention + experts * matrix * (c.expert_ffn > 0 ? c.expert_ffn : c.ffn) + c.experts * c.dim;
+  return attention + experts * matrix * c.ffn_of_expert() + c.experts * c.dim;
 }
 
 // Returns the same for all layers.
@@ -108,8 +108,8 @@ void check(const DecoderConfig& c, const std::string& source) {
   demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,
          " is not a multiple of num_key_value_heads = ", c.kv_heads);
   demand(c.head_dim % 2 == 0, ExitCode::data, source, ": head_dim = ", c.head_dim, ": must be even (rotary halves)");
-  const std::int64_t rotary_dim = c.rotary_dim == 0 ? c.head_dim : c.rotary_dim;
-  demand(rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= c.head_dim, ExitCode::data, source, ": ", rotary_dim,
+  const std::int64_t rotated = c.rotated_dims();
+  demand(rotated > 0 && rotated % 2 == 0 && rotated <= c.head_dim, ExitCode::data, source, ": ", rotated,
          " dims to rotate of heads of ", c.head_dim, ": must be even and positive, and no more than there are (rotary halves)");
   demand(c.rope_theta > 0, ExitCode::data, source, ": rope_theta = ", c.rope_theta, ": must be positive");
   demand(c.norm_epsilon > 0, ExitCode::data, source, ": ", c.norm == nn::NormKind::layer ? "layer_norm_eps" : "rms_norm_eps",

@@ -178,14 +178,14 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
     if (linear->weight().held) linear->bind();
   }
   units_->prepare_casts();
-  const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
-  const Shape table_shape{max_seq_len, rotary_dim}, positions_shape{max_seq_len};
+  const Shape table_shape{max_seq_len, config_.rotated_dims()}, positions_shape{max_seq_len};
   rope_buffer_ = stream.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
   rope_table_ = view(rope_buffer_, DType::f32, table_shape);
   positions_buffer_ = stream.device().allocate(bytes_of(DType::i32, positions_shape), MemoryCategory::state);
   positions_ = view(positions_buffer_, DType::i32, positions_shape);
   if (stream.kind() == DeviceKind::meta) return;  // the table takes longer than all else that is counted
-  const std::vector<float> table = kernels::rope_table(rotary_dim, config_.rope_theta, config_.rope_scaling, max_seq_len);
+  const std::vector<float> table =
+      kernels::rope_table(config_.rotated_dims(), config_.rope_theta, config_.rope_scaling, max_seq_len);
   stream.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
   std::vector<std::int32_t> positions(static_cast<std::size_t>(max_seq_len));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);

@@ -151,7 +151,7 @@ class Decoder {
   std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;
-  Tensor rope_table_;  // [positions, rotary_dim] F32
+  Tensor rope_table_;  // [positions, rotated dims] F32
   Tensor positions_;   // [positions] I32: 0, 1, 2, ...
 };
 
