@@ -12,6 +12,7 @@
 // forward waits for E numbers of each.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -146,9 +147,10 @@ class Moe {
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
-  // Recomputes the rounds, because nothing was kept of them, and runs them backward.
+  // Runs several rounds, of which nothing is kept, and runs them backward, after it has recomputed them.
+  void run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const;
   void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
-  void measure_rounds(const Scope& scope, const MoeSaved& saved, const MoeWork& work) const;
+  void measure_rounds(const Scope& scope, const MoeSaved& saved, const std::function<void(const Scope&, Rounds&)>& run) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
 
   bool keeps_rows(const Scope& scope) const {
