@@ -125,13 +125,6 @@ Operand Linear::start_input(const Scope& scope, const Operand& operand, Reads re
   return x;
 }
 
-Operand Linear::complete_gradient(const Scope& scope, const Operand& operand) const {
-  Operand g = start_gradient(scope, operand);
-  g_.finish(scope, g);
-  Quantizer::release(scope, g);
-  return g;
-}
-
 Operand Linear::start_gradient(const Scope& scope, const Operand& operand) const {
   if (bias_ && !bias_->spec.frozen) {
     kernels::column_sums(scope.stream, scope.scratch, {.x = operand.values, .y = bias_->grad});

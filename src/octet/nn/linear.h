@@ -78,8 +78,7 @@ class Linear {
   // Returns an X, as its producer left it, completed or started (Quantizer::start).
   Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const;
   Operand start_input(const Scope& scope, const Operand& x, Reads reads) const;
-  // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G completed or started.
-  Operand complete_gradient(const Scope& scope, const Operand& g) const;
+  // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G started.
   Operand start_gradient(const Scope& scope, const Operand& g) const;
 
  private:

@@ -114,7 +114,7 @@ Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
 void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   const bool keep = scope.checkpointing != Checkpointing::selective;
   saved = {};
-  saved.h = scope.tensor.size() == 1 ? h.values : gather_tokens(scope, keep ? scope.stash.get() : scope.scratch, h.values);
+  saved.h = gather_tokens(scope, keep ? scope.stash.get() : scope.scratch, h.values);
   const std::int64_t tokens = saved.h.rows(), k = options_.top_k;
   const DType dtype = statistics_dtype(scope.dtype);
   saved.logits = allocate(scope.stash, dtype, {tokens, options_.experts});

@@ -179,7 +179,6 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
   const ArenaScope temporaries(scope.scratch);
   Operand x = linear.start_input(scope, input, reads);
   if (linear.weight().spec.cut.along == parallel::Cut::columns) {
-    linear.x().finish(scope, x);
     PartialSum sum(scope, residual, y);
     const std::int64_t tokens = sum.d.rows();
     if (sum.hides() && can_slice(scope, x, tokens)) {
@@ -216,7 +215,7 @@ void linear_backward(const Scope& scope, const Linear& linear, const Operand& pr
   if (linear.weight().spec.cut.along != parallel::Cut::rows) {
     return linear.wgrad(scope, linear_dgrad(scope, linear, produced, gx), x);
   }
-  const Operand g = linear.complete_gradient(scope, produced);
+  const Operand g = linear.start_gradient(scope, produced);  // nothing is on its way: this rank has G of all tokens
   PartialSum sum(scope, {}, gx);
   linear.dgrad(scope, g, sum.d);
   sum.start(scope);

@@ -442,7 +442,6 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
 }
 
 void Engine::observe_weights(nn::Watch& watch) {
-  if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
   parallel::ScheduleBuilder list(model_->shape(), units.slots(), false);
   for (const nn::Linear* linear : model_->linears()) {
