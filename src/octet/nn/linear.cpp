@@ -59,7 +59,6 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
           .shared = o.cut.along == parallel::Cut::columns,
           .wgrad = wgrad_reads(),
           .reads_values = o.bias && !weight_->spec.frozen && o.cut.along != parallel::Cut::columns,
-          .of_residual = o.cut.along == parallel::Cut::columns,
           .slots = {add_slot(Role::gradient, o.expert, o.cut.along == parallel::Cut::columns)}},
          recipe, scales) {
   if (!is_fp8()) return;

@@ -150,8 +150,10 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, 
   const std::int64_t all = shared ? scope.tensor.size() * rows : rows;
   x.codes = codes ? *codes : allocate_codes(scope, all, reads);
   if (shared && !x.codes.rowwise) add_rowwise(scope.scratch, all, x.codes);  // in which ranks gather
-  // An adapter needs no more values than the residual stream, so the producer may write codes beside them.
-  const bool writes_codes = !writes_values || (options_.of_residual && options_.reads_values);
+  // A G whose producers make shares is that of the residual stream, so its values are written anyway. An adapter needs no more,
+  // so the producer may write codes beside them.
+  const bool of_residual = options_.shared && options_.role == Role::gradient;
+  const bool writes_codes = !writes_values || (of_residual && options_.reads_values);
   if (writes_codes) x.epilogue = epilogue(scope, shared ? own_rows(scope, x.codes) : x.codes);
   return x;
 }

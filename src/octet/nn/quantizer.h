@@ -76,7 +76,6 @@ class Quantizer {
     bool shared = false;               // producers make a share of the tokens
     WgradReads wgrad = WgradReads::values;
     bool reads_values = false;    // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
-    bool of_residual = false;     // a gradient of the residual stream: its producer writes values even if it writes codes
     std::vector<int> slots = {};  // of each in `scales`, with delayed scaling
     std::vector<int> sent = {};   // those of the experts of all ranks, if other ranks send rows
   };
