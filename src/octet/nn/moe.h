@@ -102,9 +102,6 @@ class Moe {
   // Overwrites gh [T, D].
   void route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const;
 
-  // Returns the gradient of y for its producer, which writes values.
-  Operand gradient(const Scope&, const Tensor& values, const Quantized* = nullptr) const { return {.values = values}; }
-
   // Returns the linears of all experts, those of other ranks included, in their order.
   std::vector<Linear*> linears();
   // Call it after linears have been given adapters.

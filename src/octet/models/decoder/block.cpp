@@ -74,7 +74,8 @@ std::vector<nn::Linear*> Block::linears() {
 }
 
 nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
-  return moe_ ? moe_->gradient(scope, g, memory) : mlp_->gradient(scope, g, memory);
+  if (moe_) return {.values = g};  // a mixture quantizes the rows that it sends to experts
+  return mlp_->down().g().gradient(scope, g, memory);
 }
 
 // Keys and parameters use the same links. Attention waits for the keys, so they come first.
