@@ -128,9 +128,8 @@ kernels::QuantizeEpilogue Quantizer::sent(const Scope& scope, const Tensor& out,
 }
 
 Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const {
-  const std::int64_t share = share_of_tokens(scope, whole.rowwise.rows());
   Quantized own = whole;
-  own.rowwise = whole.rowwise.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
+  own.rowwise = own_share(scope, whole.rowwise);
   own.columnwise = own.columnwise_scale_inv = {};
   return own;
 }

@@ -18,6 +18,9 @@ namespace octet::nn {
 // Returns the number of tokens of a rank's share of `tokens`, which must divide them.
 std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens);
 
+// Returns this rank's share of the rows of x, which has a row for each token.
+Tensor own_share(const Scope& scope, const Tensor& x);
+
 // Returns x [T / t, C] of all ranks as [T, C] in `arena`, or x itself on one rank.
 Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x);
 
