@@ -134,6 +134,11 @@ Operand Linear::start_gradient(const Scope& scope, const Operand& operand) const
   return g;
 }
 
+void Linear::watch_weight(const Scope& scope) const {
+  const Tensor& w = weight_->primary();
+  if (scope.watch && w && w.shape == weight_->spec.shape) scope.watch->operand(scope, name_, Role::weight, w, weight_->codes);
+}
+
 // A GEMM takes a scale for each row of both operands, or of neither.
 kernels::GemmOperand Linear::fprop_weight(const Scope& scope, ScaleTile tile) const {
   if (!is_fp8()) return {.values = weight_->value};
@@ -183,8 +188,7 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
   const ArenaScope temporaries(scope.scratch);
   Gemm gemm{.a = {.values = x.values}, .b = fprop_weight(scope, x.codes.tile), .c = residual, .d = y};
   if (is_fp8()) {
-    const bool whole = weight_->primary() && weight_->primary().shape == weight_->spec.shape;
-    if (scope.watch && whole) scope.watch->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
+    watch_weight(scope);
     gemm.a = kernels::row_operand(x.codes);
     gemm.accumulation = recipe_.fprop;
   }

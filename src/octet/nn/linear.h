@@ -66,6 +66,8 @@ class Linear {
   // Overwrites the weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
+  // Shows scope.watch the weight, if there is a watch and this rank has all of the weight.
+  void watch_weight(const Scope& scope) const;
   // The weight as an operand of fprop, beside codes with scales of this tile, and of dgrad. What is made at use lies in the
   // scratch.
   kernels::GemmOperand fprop_weight(const Scope& scope, ScaleTile tile) const;
