@@ -9,6 +9,11 @@
 
 namespace octet::nn {
 
+// Returns the number of tokens in a chunk. The logits of a chunk fill a GPU. The number is a multiple of 128, so that chunks cut
+// no scale tile. On t ranks of the tensor axis a chunk has so many tokens of each rank's share, and a rank has 1 / t of their
+// logits.
+std::int64_t head_chunk_tokens(DeviceKind device, std::int64_t vocab);
+
 class HeadLoss {
  public:
   struct Options {

@@ -8,6 +8,7 @@
 #include "octet/kernels/gelu/gelu.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/kernels/swiglu/swiglu.h"
+#include "octet/nn/head_loss.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::plan {
@@ -30,8 +31,7 @@ parallel::ParameterStore store_of(const LinearKind& kind) {
 
 std::int64_t tokens_at_a_time(const LinearKind& kind, const LinearSetting& setting) {
   if (kind.name != "head") return setting.tokens();
-  constexpr std::int64_t kLogits = std::int64_t{1} << 29;  // logits of a chunk of nn::HeadLoss on a GPU
-  return std::min(setting.tokens(), std::max<std::int64_t>(128, kLogits / kind.out / 128 * 128));
+  return std::min(setting.tokens(), nn::head_chunk_tokens(DeviceKind::cuda, kind.out));
 }
 
 LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recipe, const LinearSetting& setting,
