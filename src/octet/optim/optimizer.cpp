@@ -1,7 +1,6 @@
 #include "octet/optim/optimizer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -96,15 +95,9 @@ Tensor Optimizer::sums() const { return {state_of(state_), DType::f64, {4}}; }
 void Optimizer::reset_sums(Stream& stream) { stream.zero(sums().data, sums().bytes()); }
 
 void Optimizer::ask(Stream& stream, Requests requests) {
-  static constexpr auto kNumbers = [] {  // they outlive the copy to the device
-    std::array<double, 16> numbers{};
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      numbers[i] = (i & 1 ? kStop : 0) + (i & 2 ? kBusy : 0) + (i & 4 ? kFailed : 0) + (i & 8 ? kSnapshot : 0);
-    return numbers;
-  }();
-  const double* const number = &kNumbers[(requests.stop ? 1 : 0) + (requests.busy ? 2 : 0) + (requests.failed ? 4 : 0) +
-                                         (requests.snapshot ? 8 : 0)];
-  if (*number > 0) stream.copy_to_device(&state_of(state_)->requests, number, sizeof *number);
+  const double number = (requests.stop ? kStop : 0) + (requests.busy ? kBusy : 0) + (requests.failed ? kFailed : 0) +
+                        (requests.snapshot ? kSnapshot : 0);
+  if (number > 0) stream.copy_to_device(&state_of(state_)->requests, &number, sizeof number);
 }
 
 void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units) {
