@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
-#include "octet/base/utc.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/device/cuda/cuda_device.h"

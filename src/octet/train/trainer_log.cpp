@@ -4,10 +4,8 @@
 
 #include "octet/base/log.h"
 #include "octet/base/utc.h"
-#include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/skipped_steps.h"
-#include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 #include "octet/train/version.h"
 

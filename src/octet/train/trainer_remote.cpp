@@ -1,7 +1,6 @@
 // checkpoint.remote: fetches a checkpoint before the run goes on, and copies checkpoints there behind training.
 #include <sstream>
 
-#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
