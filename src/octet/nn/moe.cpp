@@ -338,10 +338,6 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
   kernels::expert_dot(scope.stream, {.gy = work.gy, .x = saved.returned, .rows = saved.rows, .gweights = work.gweights});
 }
 
-void Moe::rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
-}
-
 void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
   experts_->backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
@@ -387,8 +383,11 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
 void Moe::experts_backward(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
   const Scope scope = expert_scope(outer, *alone_);
   if (saved.rounds.size() > 1) return run_rounds_backward(scope, saved, saved.rounds, work);
-  if (scope.checkpointing == Checkpointing::selective) rebuild_experts(without_record(scope), saved.rounds.front());
-  run_experts_backward(scope, saved.rounds.front());
+  ExpertRoundSaved& round = saved.rounds.front();
+  if (scope.checkpointing == Checkpointing::selective) {
+    experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
+  }
+  run_experts_backward(scope, round);
 }
 
 void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {

@@ -142,7 +142,6 @@ class Moe {
   void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
-  void rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
   // Runs several rounds, of which nothing is kept, and runs them backward, after it has recomputed them.
   void run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const;

@@ -107,8 +107,8 @@ class Quantizer {
     return allocate(scope, values.rows(), Reads::fprop_and_wgrad, values, codes);
   }
 
-  // Returns how a producer casts to the rowwise codes `out` with one scale for the tensor, if it can write nothing but codes.
-  kernels::QuantizeEpilogue cast_to(const Scope& scope, const Quantized& out) const { return epilogue(scope, out); }
+  // Returns how a producer casts its values to the codes `out`.
+  kernels::QuantizeEpilogue cast_to(const Scope& scope, const Quantized& out) const;
 
   // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them. `whole` says that
   // all rows are sent at once.
@@ -142,7 +142,6 @@ class Quantizer {
   bool gathers_codes(const Scope& scope) const;
   bool producer_casts_share(const Scope& scope) const;
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out, const std::vector<int>& slots) const;
-  kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
   // Adds rowwise codes in `arena`, or in `memory` if it is given.
   void add_rowwise(Arena& arena, std::int64_t rows, Quantized& q, const Tensor& memory = {}) const;

@@ -73,7 +73,7 @@ std::vector<kernels::AdamWList> Optimizer::lists_of(Device& device, const std::v
                               .seed = options_.seed,
                               .subject = name_id(p.spec.name),
                               .elements = piece.global_elements(p.cut.global()),
-                              .scalars = scalars()};
+                              .scalars = &state_of(state_)->scalars};
       const auto same = std::find_if(lists.begin(), lists.end(), [&](const std::vector<kernels::AdamW>& list) {
         return list.front().grad.dtype == op.grad.dtype && list.front().weight.dtype == op.weight.dtype;
       });
@@ -86,7 +86,6 @@ std::vector<kernels::AdamWList> Optimizer::lists_of(Device& device, const std::v
 }
 
 double* Optimizer::loss_total() const { return state_of(state_)->loss_total; }
-const kernels::StepScalars* Optimizer::scalars() const { return &state_of(state_)->scalars; }
 const float* Optimizer::found_inf() const { return &state_of(state_)->scalars.found_inf; }
 Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i32, {1}}; }
 
@@ -124,7 +123,9 @@ void Optimizer::update(Stream& stream, std::size_t number) {
   for (const kernels::AdamWList& list : updates_.at(number)) kernels::adamw(stream, list);
 }
 
-void Optimizer::read(Stream& stream, kernels::StepScalars& host) const { stream.copy_to_host(&host, scalars(), sizeof host); }
+void Optimizer::read(Stream& stream, kernels::StepScalars& host) const {
+  stream.copy_to_host(&host, &state_of(state_)->scalars, sizeof host);
+}
 
 kernels::StepScalars Optimizer::read(Stream& stream) const {
   kernels::StepScalars host{};
