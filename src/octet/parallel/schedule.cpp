@@ -392,19 +392,25 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   return b.finish();
 }
 
+std::vector<UnitRange> update_ranges(const StepShape& s) {
+  std::vector<UnitRange> ranges = {s.first};
+  const UnitRange others{s.first.end, s.units()};
+  if (others.begin < others.end) ranges.push_back(others);
+  return ranges;
+}
+
+// The gradients of the units that are updated first are complete last.
 std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, true);
   b.reduce_pending();
   for (int piece = 0; piece < std::min(s.state_slots, static_cast<int>(s.pieces.size())); ++piece) b.fetch(piece);
-  const UnitRange others{s.first.end, s.units()};
-  if (others.begin < others.end) b.add_squares(others);
-  b.add_squares(s.first);
+  const std::vector<UnitRange> ranges = update_ranges(s);
+  for (auto units = ranges.rbegin(); units != ranges.rend(); ++units) b.add_squares(*units);
   b.add_sums();
-  b.update(s.first);
-  b.cast(s.first);
-  if (others.begin == others.end) return b.finish();
-  b.update(others);
-  b.cast(others);
+  for (const UnitRange units : ranges) {
+    b.update(units);
+    b.cast(units);
+  }
   return b.finish();
 }
 
