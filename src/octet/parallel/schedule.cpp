@@ -223,10 +223,10 @@ struct ChunkPass {
     return has_head ? std::nullopt : std::optional(Message::gradients);
   }
   // The units that it reads, in their order.
-  std::vector<Need> needs(const StepShape& s, Use head) const {
+  std::vector<Need> needs(const StepShape& s) const {
     std::vector<Need> units;
     if (forward && has_embedding) units.push_back({s.embedding});
-    if (!forward && has_head) units.push_back({s.head, head});
+    if (!forward && has_head) units.push_back({s.head, Use::both});
     for (int i = blocks.begin; i < blocks.end; ++i) {
       const int block = forward ? i : blocks.begin + blocks.end - 1 - i;
       units.push_back({s.first_block + block, forward ? Use::forward : s.recomputes(block) ? Use::both : Use::backward});
@@ -304,7 +304,7 @@ std::vector<std::size_t> turns_of(const StepShape& s, const std::vector<Step>& s
 // Adds passes through a chunk, which take turns. The first one opens a unit, the last one closes it. `behind` is the unit that
 // the next pass reads first.
 void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, const std::vector<Lane>& lanes, Need behind) {
-  std::vector<Need> needs = pass.needs(s, Use::both);
+  std::vector<Need> needs = pass.needs(s);
   const std::vector<Step> steps = steps_of(s, pass, needs);
   needs.push_back(behind);  // which is gathered here, but not opened
   const auto next = [&](std::size_t unit) { return unit + 1 < needs.size() ? needs[unit + 1] : Need{}; };
@@ -353,7 +353,7 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
                                std::size_t end, int micro_batches) {
   ScheduleBuilder b(s, slots, false);
   const auto behind = [&](std::size_t i) {
-    const std::vector<Need> needs = i + 1 < visits.size() ? ChunkPass(s, visits[i + 1]).needs(s, Use::both) : std::vector<Need>{};
+    const std::vector<Need> needs = i + 1 < visits.size() ? ChunkPass(s, visits[i + 1]).needs(s) : std::vector<Need>{};
     return needs.empty() ? Need{} : needs.front();
   };
   for (std::size_t i = begin; i < end;) {
