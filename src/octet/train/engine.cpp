@@ -88,6 +88,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()},
                                              options_.layout.mesh.stages(), groups_.stages->rank(), options_.adapters);
+  model_->keep_inputs_of(options_.full_blocks);
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*stream_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) {
@@ -226,7 +227,6 @@ nn::Scope Engine::scope(nn::Watch* watch, std::size_t lane) {
           .scratch = scratch(lane),
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
-          .full_blocks = options_.full_blocks,
           .watch = watch,
           .deterministic = options_.deterministic,
           .context = *groups_.context,

@@ -244,7 +244,7 @@ void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, doubl
   micro_batches_.resize(under_way_);
   micro_batches_[static_cast<std::size_t>(number) % micro_batches_.size()] =
       std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, {}, true});
-  shape_.recomputed_blocks = scope.checkpointing == nn::Checkpointing::full ? scope.full_blocks : 0;
+  shape_.recomputed_blocks = scope.checkpointing == nn::Checkpointing::full ? full_blocks_ : 0;
   // The visits of the first `of` micro-batches that can run without the others.
   const auto visits_until = [&](int of) {
     const int complete = of < count ? of / shape_.lanes * shape_.lanes : count;
@@ -377,10 +377,10 @@ void Decoder::finish(Flight& flight) {
   flight.kept.release_to(flight.kept_before);
 }
 
-nn::Scope Decoder::scope_of_block(const Flight& flight, int block) {
+nn::Scope Decoder::scope_of_block(const Flight& flight, int block) const {
   nn::Scope scope = flight.scope;
-  if (scope.checkpointing == nn::Checkpointing::full && block >= scope.full_blocks)
-    scope.checkpointing = nn::Checkpointing::selective;
+  const bool full = scope.checkpointing == nn::Checkpointing::full;
+  if (full && !shape_.recomputes(block)) scope.checkpointing = nn::Checkpointing::selective;
   return scope;
 }
 

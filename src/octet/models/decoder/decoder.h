@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -64,6 +65,9 @@ class Decoder {
   };
   void use(FlightMemory memory) { memory_ = std::move(memory); }
 
+  // With Checkpointing::full, lets only this many blocks, the first ones, keep their input alone. The others are selective.
+  void keep_inputs_of(int blocks) { full_blocks_ = blocks; }
+
   // Begins a step of `micro_batches` calls of forward_backward. All gradients begin anew. Without `reduces` nobody will read
   // them.
   void begin_step(std::int64_t micro_batches, bool reduces = true);
@@ -110,7 +114,7 @@ class Decoder {
   void load(const parallel::Task& task);
   void finish(Flight& flight);
   // The scope of a block, which may keep more than the first ones do.
-  static nn::Scope scope_of_block(const Flight& flight, int block);
+  nn::Scope scope_of_block(const Flight& flight, int block) const;
   void forward(Flight& flight, const parallel::Task& task);
   void recompute(Flight& flight, const parallel::Task& task);
   // Computes the loss, and its gradient in training; or logits.
@@ -128,6 +132,7 @@ class Decoder {
   recipes::ScaleState scales_;
   std::unique_ptr<parallel::Units> units_;
   parallel::StepShape shape_;
+  int full_blocks_ = std::numeric_limits<int>::max();
   FlightMemory memory_;
   // The step under way: its micro-batches, how many of them have begun, and whether their gradients are reduced.
   int micro_batches_of_step_ = 1, begun_ = 0;
