@@ -29,7 +29,7 @@ class Evaluate : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<train::Engine> trained(std::int64_t micro_batch_size) const {
     const auto source = make_engine(options(1));
     for (std::uint32_t step = 1; step <= 2; ++step) {
-      source->zero_gradients();
+      source->begin_step();
       for (std::uint32_t sequence = 0; sequence < 3; ++sequence) {
         source->forward_backward(random_tokens(24, 256, 10 * step + sequence).batch(), nullptr);
       }

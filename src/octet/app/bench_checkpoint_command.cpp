@@ -111,7 +111,7 @@ class SavingRun {
   // Returns the seconds that the step waited for a snapshot.
   double step() {
     double waited = 0;
-    engine_->zero_gradients(accumulation_);
+    engine_->begin_step(accumulation_);
     for (std::int64_t micro = 0; micro < accumulation_; ++micro)
       engine_->forward_backward({.tokens = ids_, .targets = ids_}, nullptr);
     engine_->apply(1e-5, ++step_, {}, [&] {

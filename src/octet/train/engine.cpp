@@ -184,12 +184,12 @@ void Engine::dry_run() {
       if (p.spec.saved) whole(p);
     }
     compare_replicas();
-    zero_gradients(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
+    begin_step(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
     for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
   }
   stream_->reset_work();
   if (!options_.training) return;
-  zero_gradients(options_.layout.lanes);
+  begin_step(options_.layout.lanes);
   for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, lane == 0 ? options_.watch : nullptr);
   if (options_.watch) observe_weights(*options_.watch);
   apply(0.0, 1);
@@ -330,11 +330,11 @@ void Engine::rehearse() {
     for (const nn::Pass pass : {nn::Pass::training, nn::Pass::calibration}) {
       if (pass == nn::Pass::calibration && !options_.calibrates) continue;
       traceless.pass = pass;
-      zero_gradients();
+      begin_step();
       const std::optional<std::int64_t> first_sample = pass == nn::Pass::training ? std::optional<std::int64_t>(0) : std::nullopt;
       model_->forward_backward(traceless, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
     }
-    zero_gradients();
+    begin_step();
   } else {
     evaluate(ids, ids);
   }
@@ -351,7 +351,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   if (loads_before_messages()) rehearse();  // with the algorithms that were chosen
 }
 
-void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {
+void Engine::begin_step(std::int64_t micro_batches, bool reduces) {
   optimizer_->reset_sums(*stream_);
   if (double* const total = router_total(Routed::step)) {
     stream_->zero(total, static_cast<std::size_t>(router_numbers()) * sizeof(double));
@@ -423,7 +423,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
       if (p.scale_slot.amax) params.zero(p.scale_slot.amax, sizeof(float));
     }
   });
-  if (options_.training) zero_gradients(micro_batches, false);  // the gradients, which nobody reads, stay where they are
+  if (options_.training) begin_step(micro_batches, false);  // the gradients, which nobody reads, stay where they are
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
     nn::Scope calibration = scope(nullptr, options_.training ? next_lane() : 0);
     calibration.pass = nn::Pass::calibration;
@@ -437,7 +437,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
   }
   reduce_amaxes();
   model_->scales().update(*stream_, nullptr);
-  if (options_.training) zero_gradients();
+  if (options_.training) begin_step();
   refresh();
 }
 

@@ -83,7 +83,7 @@ class Engine {
   void set_step(std::uint32_t step) { step_ = step; }
   // Begins a step of so many micro-batches on this rank. On one rank the number does not matter. Without `reduces` the step ends
   // without apply(), and nobody reads its gradients.
-  void zero_gradients(std::int64_t micro_batches = 1, bool reduces = true);
+  void begin_step(std::int64_t micro_batches = 1, bool reduces = true);
 
   // Sets the scales of delayed scaling before the first step, when they are new (docs/numerics.md, "Calibration"): the scales of
   // weights from the weights, the others from this rank's `micro_batches` of next(), which the ranks run together. An engine that

@@ -369,7 +369,7 @@ kernels::StepScalars Trainer::step(Watch watch) {
   world_.at_step(step_);
   if (watch.waits) engine_->model().units().start_waits();
   engine_->set_step(static_cast<std::uint32_t>(step_ + 1));
-  engine_->zero_gradients(accumulation_);
+  engine_->begin_step(accumulation_);
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
     const bool watched = watch.health && micro == 0;
