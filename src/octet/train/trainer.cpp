@@ -422,6 +422,9 @@ ExitCode Trainer::run() {
   } catch (const Error& error) {
     record_end(error.code());
     throw;
+  } catch (...) {
+    record_end(ExitCode::internal);
+    throw;
   }
 }
 
