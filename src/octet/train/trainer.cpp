@@ -84,8 +84,7 @@ Trainer::Trainer(const TrainerOptions& options)
     const telemetry::OwnAttempt attempt = telemetry::own_attempt();
     lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s},
                   checkpoint::LockAttempt{.job = attempt.job, .number = attempt.number});
-    const fs::path checkpoints = fs::path(config_.run.output_dir) / "checkpoints";
-    retry(config_.checkpoint.retry_s, [&] { checkpoint::put_back_replaced(checkpoints); });
+    retry(config_.checkpoint.retry_s, [&] { checkpoint::put_back_replaced(checkpoints()); });
     for (const char* file : {"run.json", "remote.json"}) remove_interrupted_writes(fs::path(config_.run.output_dir) / file);
   }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
@@ -124,7 +123,6 @@ Trainer::Trainer(const TrainerOptions& options)
 
 void Trainer::find_checkpoint() {
   open_snapshots();
-  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   const double retry_s = config_.checkpoint.retry_s;
   resumed_ = newest_snapshot();
   from_memory_ = resumed_.has_value();
@@ -134,7 +132,7 @@ void Trainer::find_checkpoint() {
   if (from_memory_) {
     // It is of this job, so the run goes on whatever its first attempt began with.
   } else if (options_.resume == "auto") {
-    resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), retry_s);
+    resumed_ = checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
   } else if (options_.resume != "none") {
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
   }
@@ -295,8 +293,8 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   survive([&] { wait_for_writer(); });
   world_.barrier("written");
   const auto open_before = [&](std::int64_t step) {
-    return checkpoint::Reader::open_latest(fs::path(config_.run.output_dir) / "checkpoints", log_shared_warning,
-                                           world_.checkpoint_ranks(), config_.checkpoint.retry_s, step);
+    return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(),
+                                           config_.checkpoint.retry_s, step);
   };
   // Skipped steps change nothing, but what was saved amid high losses has learnt from their batches.
   auto reader = open_before(verdict == Anomaly::Verdict::spike ? failed - anomaly_.steps_of_reason() + 1 : failed + 1);
@@ -438,7 +436,7 @@ ExitCode Trainer::train_to_end() {
   if (world_.is_first())
     check_space(config_, checkpoint_bytes(), step_, steps_, job_has_trained_ ? NoRoom::warn : NoRoom::refuse);
   writer_ = std::make_unique<checkpoint::Writer>(
-      checkpoint::WriterOptions{.root = directory / "checkpoints",
+      checkpoint::WriterOptions{.root = checkpoints(),
                                 .keep_latest_k = config_.checkpoint.keep_latest_k,
                                 .keep_every = config_.checkpoint.keep_every,
                                 .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
@@ -552,8 +550,7 @@ ExitCode Trainer::train_to_end() {
     if (stop && step_ < steps_) {
       page_.enter(Phase::saving);
       save_for_good();
-      log_info(
-          concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(), how_to_go_on()));
+      log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", checkpoints().string(), how_to_go_on()));
       engine_->close();
       world_.barrier("done");
       wait_for_remote();
@@ -571,8 +568,9 @@ ExitCode Trainer::train_to_end() {
   page_.enter(Phase::saving);
   save_for_good();
   if (pauses) {
-    log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ", step_,
-                    " of ", steps_, " in ", (directory / "checkpoints").string(), "; without --until the same command goes on from there"));
+    log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ",
+                    step_, " of ", steps_, " in ", checkpoints().string(),
+                    "; without --until the same command goes on from there"));
     engine_->close();
     world_.barrier("done");
     demand_remote();

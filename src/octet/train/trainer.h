@@ -126,6 +126,7 @@ class Trainer {
   // Sets best_ to what a checkpoint's meta says of it. Call it when run.output_dir holds the checkpoints that the run goes on
   // with.
   void restore_best(const nlohmann::json& meta);
+  std::filesystem::path checkpoints() const;  // their folder
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
   // On the first rank, the step of the newest checkpoint in run.output_dir from which the run goes on; 0: there is none.
   std::int64_t newest_checkpoint() const { return from_memory_ ? on_disk_ : kept_step_.value_or(0); }

@@ -27,7 +27,7 @@ bool continues_job(const fs::path& folder) {
 }  // namespace
 
 void Trainer::judge_history() {
-  const fs::path folder = config_.run.output_dir, root = folder / "checkpoints", about = folder / "run.json";
+  const fs::path folder = config_.run.output_dir, root = checkpoints(), about = folder / "run.json";
   const double retry_s = config_.checkpoint.retry_s;
   const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
   if (resumed_ && (from_memory_ || name(resumed_->path()).parent_path() == name(root))) kept_step_ = resumed_->step();

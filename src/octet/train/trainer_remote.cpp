@@ -41,7 +41,7 @@ void Trainer::fetch_newer_checkpoint() {
 bool Trainer::consult_remote() {
   const storage::ObjectUrl url = storage::parse_object_url(config_.checkpoint.remote);
   const double retry_s = config_.checkpoint.retry_s;
-  const fs::path folder = config_.run.output_dir, root = folder / "checkpoints";
+  const fs::path folder = config_.run.output_dir, root = checkpoints();
   const auto here = retry(retry_s, [&] { return checkpoint::find_checkpoints(root); });
   // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service.
   const bool knows = job_has_trained_ && (from_memory_ || !here.empty());

@@ -99,7 +99,7 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
   if (world_.is_first()) {
     const double retry_s = config_.checkpoint.retry_s;
     timeline = retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).timeline : ""; });
-    const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(folder / "checkpoints"); });
+    const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(checkpoints()); });
     if (!found.empty()) on_disk_ = found.front().step;
   }
   // Only copies on disks outlive a job. They are checkpoints of this run, so they count where its checkpoints do.
