@@ -160,8 +160,7 @@ TEST_F(RouterBias, ResumesOnEveryMesh) {
     on_engines(options, to, [&, read = std::make_shared<comm::ThreadStore>()](train::Engine& engine, const parallel::Groups&) {
       const checkpoint::Reader reader =
           checkpoint::Reader::open(folder.path() / checkpoint::step_name(2), ranks_of(*read, engine, "read"));
-      models::Decoder& model = engine.model();
-      reader.load(engine.stream(), train::read_entries(model.parameters(), model.scales(), &engine.optimizer()));
+      reader.load(engine.stream(), engine.entries());
       engine.refresh();
       EXPECT_TRUE(biases(engine) == after_two);
       third(engine, to);

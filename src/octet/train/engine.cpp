@@ -10,7 +10,6 @@
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/rank_page.h"
-#include "octet/train/entries.h"
 
 namespace octet::train {
 namespace {
@@ -215,8 +214,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   for (const checkpoint::Entry& entry :
        written_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer(), meta.groups_))
     plan.snapshot += entry.tensor.bytes();
-  for (const checkpoint::Entry& entry : read_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer_.get()))
-    plan.held += entry.tensor.bytes();
+  for (const checkpoint::Entry& entry : meta.entries()) plan.held += entry.tensor.bytes();
   return plan;
 }
 

@@ -16,6 +16,7 @@
 #include "octet/optim/optimizer.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/whole.h"
+#include "octet/train/entries.h"
 #include "octet/train/replica_check.h"
 
 namespace octet::train {
@@ -170,6 +171,10 @@ class Engine {
   Stream& stream() { return *stream_; }
   models::Decoder& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
+  // Returns all state that checkpoints keep, as this rank holds it (entries.h); without an optimizer if it does not train.
+  std::vector<checkpoint::Entry> entries() const {
+    return read_entries(model_->parameters(), model_->scales(), optimizer_.get());
+  }
   const Arena& stash() const { return *stashes_.front(); }
   Arena& scratch(std::size_t lane = 0) const { return *scratches_[lane]; }
   const EngineOptions& options() const { return options_; }

@@ -221,10 +221,7 @@ void Trainer::save() {
   if (!save_pending_) failed_saves_ = 0;
 }
 
-std::uint64_t Trainer::checkpoint_bytes() const {
-  models::Decoder& model = engine_->model();
-  return bytes_of_checkpoint(read_entries(model.parameters(), model.scales(), &engine_->optimizer()));
-}
+std::uint64_t Trainer::checkpoint_bytes() const { return bytes_of_checkpoint(engine_->entries()); }
 
 void Trainer::load(const checkpoint::Reader& reader) {
   const nlohmann::json& meta = reader.meta();

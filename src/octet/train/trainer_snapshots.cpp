@@ -11,7 +11,6 @@
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/jsonl.h"
-#include "octet/train/entries.h"
 #include "octet/train/trainer.h"
 #include "octet/train/version.h"
 
@@ -128,8 +127,7 @@ std::string Trainer::new_timeline() {
 void Trainer::begin_snapshots() {
   if (!snapshots_) return;
   std::size_t bytes = 0;
-  models::Decoder& model = engine_->model();
-  const std::vector<checkpoint::Entry> entries = read_entries(model.parameters(), model.scales(), &engine_->optimizer());
+  const std::vector<checkpoint::Entry> entries = engine_->entries();
   for (const checkpoint::Entry& entry : entries) bytes += entry.tensor.bytes();
   std::string failure;
   try {
@@ -190,10 +188,9 @@ bool Trainer::wants_snapshot() {
 void Trainer::take_snapshot() {
   const Clock::time_point start = Clock::now();
   engine_->settle();
-  models::Decoder& model = engine_->model();
   nlohmann::json about = meta();
   about["saved_step"] = std::max<std::int64_t>(saved_step_, 0);
-  snapshots_->save(step_, engine_->stream(), read_entries(model.parameters(), model.scales(), &engine_->optimizer()), about);
+  snapshots_->save(step_, engine_->stream(), engine_->entries(), about);
   snapshot_cost_ = {.step = step_, .held_s = seconds_since(start)};
 }
 
