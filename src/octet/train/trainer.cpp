@@ -203,6 +203,9 @@ nlohmann::json Trainer::meta() const {
           {"model", models::config_json(engine_options_.model, compute_dtype(engine_options_.recipe))}};
 }
 
+bool Trainer::interval_saves() const { return every(config_.checkpoint.interval, step_); }
+bool Trainer::best_saves() const { return config_.evaluation.keep_best && best_->step() == step_; }
+
 void Trainer::save() {
   if (saved_step_ == step_) return;
   engine_->settle();
@@ -536,11 +539,9 @@ ExitCode Trainer::train_to_end() {
     const char* stop = StopSignals::requested();
     const optim::Requests asked = world_.size() > 1 ? engine_->requests() : asked_;
     if (world_.size() > 1) stop = !asked.stop ? nullptr : stop ? stop : "another rank was asked to stop";
-    const bool saves = every(config_.checkpoint.interval, step_);
-    const bool saves_best = config_.evaluation.keep_best && best_->step() == step_;
-    if ((saves || saves_best) && step_ < last && !stop) {
+    if ((interval_saves() || best_saves()) && step_ < last && !stop) {
       const telemetry::PausedMeter paused(*meter_);
-      if (!saves) best_->save_extra();
+      if (!interval_saves()) best_->save_extra();
       page_.enter(Phase::saving);
       save_if_possible();
     }

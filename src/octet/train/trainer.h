@@ -136,6 +136,9 @@ class Trainer {
   // them, so nothing is deleted before the next save.
   bool resume();
   void load(const checkpoint::Reader& reader);
+  // Whether checkpoint.interval, or evaluation.keep_best, demands a checkpoint of the present step.
+  bool interval_saves() const;
+  bool best_saves() const;
   void save();
   void save_if_possible();
   void save_for_good();

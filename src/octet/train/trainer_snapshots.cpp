@@ -165,9 +165,7 @@ void Trainer::drop_snapshots() {
 
 void Trainer::save_what_was_due() {
   if (!from_memory_) return;
-  const bool interval = config_.checkpoint.interval > 0 && step_ % config_.checkpoint.interval == 0;
-  const bool best = config_.evaluation.keep_best && best_->step() == step_;
-  if (!interval && !best) return;
+  if (!interval_saves() && !best_saves()) return;
   const bool there = world_.is_first() && path_exists(checkpoint_folder(step_));
   if (world_.from_first("the checkpoint of the snapshot's step", there ? "is there" : "") == "is there") {
     saved_step_ = step_;
