@@ -33,7 +33,7 @@ void Trainer::fetch_newer_checkpoint() {
     std::getline(told >> std::ws, reason, '\0');
     fail(static_cast<ExitCode>(code), reason);
   }
-  if (!from_memory_ || world_.from_first("whether a newer checkpoint was fetched", fetched ? "yes" : "no") == "no") return;
+  if (!from_memory_ || !world_.first_says("whether a newer checkpoint was fetched", fetched)) return;
   resumed_.reset();
   from_memory_ = from_local_dir_ = false;
 }

@@ -50,7 +50,7 @@ bool Trainer::job_has_trained() {
     for (const telemetry::Attempt& earlier : retry(config_.checkpoint.retry_s, [&] { return attempts.read(); }))
       trained = trained || (earlier.job == own.job && earlier.number < own.number && earlier.seconds.contains("first_step"));
   }
-  return world_.from_first("whether this job has trained", trained ? "yes" : "no") == "yes";
+  return world_.first_says("whether this job has trained", trained);
 }
 
 void Trainer::open_snapshots() {
@@ -167,7 +167,7 @@ void Trainer::save_what_was_due() {
   if (!from_memory_) return;
   if (!interval_saves() && !best_saves()) return;
   const bool there = world_.is_first() && path_exists(checkpoint_folder(step_));
-  if (world_.from_first("the checkpoint of the snapshot's step", there ? "is there" : "") == "is there") {
+  if (world_.first_says("whether the checkpoint of the snapshot's step is there", there)) {
     saved_step_ = step_;
   } else {
     save_if_possible();
