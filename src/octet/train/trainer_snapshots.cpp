@@ -42,13 +42,12 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
 }  // namespace
 
 bool Trainer::job_has_trained() {
-  const telemetry::OwnAttempt own = telemetry::own_attempt();
-  if (own.job.empty()) return false;
+  if (telemetry::own_attempt().job.empty()) return false;
   bool trained = false;
   if (world_.is_first()) {
-    const telemetry::Attempts attempts(config_.run.output_dir);
-    for (const telemetry::Attempt& earlier : retry(config_.checkpoint.retry_s, [&] { return attempts.read(); }))
-      trained = trained || (earlier.job == own.job && earlier.number < own.number && earlier.seconds.contains("first_step"));
+    const auto earlier = retry(config_.checkpoint.retry_s, [&] { return telemetry::earlier_attempts(config_.run.output_dir); });
+    trained = std::any_of(earlier.begin(), earlier.end(),
+                          [](const telemetry::Attempt& attempt) { return attempt.seconds.contains("first_step"); });
   }
   return world_.first_says("whether this job has trained", trained);
 }
