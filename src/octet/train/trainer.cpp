@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
@@ -94,7 +93,7 @@ Trainer::Trainer(const TrainerOptions& options)
   demand(!best_->acts() || held_out_->any(), ExitCode::config, config_.file, ": evaluation.",
          config_.evaluation.keep_best ? "keep_best" : "patience",
          " needs held-out text; set data.split, or add [[evaluation.source]] with name and path");
-  if (world_.rank() == 0) {  // which writes model directories
+  if (world_.is_first()) {  // which writes model directories
     const std::string tokenizer = tokenizer_of_run(config_, engine_options_.model);
     check_tokenizer(*dataset_, tokenizer);
     held_out_->check_tokenizers(tokenizer);
@@ -399,16 +398,20 @@ std::string Trainer::how_to_go_on() const {
 
 void Trainer::calibrate() {
   if (!std::exchange(scales_are_new_, false) || !engine_options_.calibrates) return;
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const std::int64_t position = loader_->position();
   engine_->calibrate(accumulation_, [&] { return loader_->next(); });
   engine_->stream().synchronize();
   engine_->check_ranks();
   loader_->seek(position);
   loader_->take_wait_s();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {}, forward and backward", taken.count(), step_ + 1,
+  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {}, forward and backward", seconds_since(start), step_ + 1,
                        telemetry::format_count(config_.training.global_batch_size, "sequence")));
+}
+
+void Trainer::end_together() {
+  engine_->close();
+  world_.barrier("done");
 }
 
 ExitCode Trainer::run() {
@@ -549,8 +552,7 @@ ExitCode Trainer::train_to_end() {
       page_.enter(Phase::saving);
       save_for_good();
       log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", checkpoints().string(), how_to_go_on()));
-      engine_->close();
-      world_.barrier("done");
+      end_together();
       wait_for_remote();
       // The first rank that ends with this code gives the others a few seconds, so none ends while rank 0 still copies.
       world_.wait_for_first("the copy of the last checkpoint");
@@ -569,8 +571,7 @@ ExitCode Trainer::train_to_end() {
     log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ",
                     step_, " of ", steps_, " in ", checkpoints().string(),
                     "; without --until the same command goes on from there"));
-    engine_->close();
-    world_.barrier("done");
+    end_together();
     demand_remote();
     return ExitCode::done;
   }
@@ -582,13 +583,12 @@ ExitCode Trainer::train_to_end() {
     } else {
       save_model(*engine_, directory / "model");
     }
-    if (world_.rank() == 0 && !config_.lora) {
+    if (world_.is_first() && !config_.lora) {
       copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
       copy_generation_config(generation_config_of_run(config_), directory / "model");
     }
   }
-  engine_->close();
-  world_.barrier("done");
+  end_together();
   demand_remote();
   if (recorder_->lost() > 0)
     log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));

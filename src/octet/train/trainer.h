@@ -99,6 +99,8 @@ class Trainer {
   void judge_history();
   void set_old_history_aside();
   ExitCode train_to_end();  // what run() does, but for the last line of run.json
+  // Nothing runs on the engine afterwards, and all ranks know that the others have come so far.
+  void end_together();
   // checkpoint.remote (trainer_remote.cpp). Without one, nothing happens. The first rank fetches the newest checkpoint there if it is
   // newer than all in run.output_dir and than a snapshot on the local disk, which the run then does not go on from. All ranks call it
   // together.
