@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kRouterBias = "e_score_correction_bias";  // the name that transformers gives it in DeepSeek-V3
 
-// Returns what an Mlp reads of a scope, on another stream, with another stash and other groups.
+// Returns the part of a scope that experts and exchanges read, on another stream, with another stash and other groups.
 Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& tensor, comm::Group& expert) {
   return {.stream = stream,
           .stash = stash,
@@ -416,7 +416,7 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
                                           .z = options_.z,
                                           .normalise = options_.normalise,
                                           .glogits = glogits});
-  // Both products in the router's dtype, and rounded where they go.
+  // Both products have the router's dtype. They are rounded when they are copied to gh, and when they are added to the gradient.
   {
     const ArenaScope of_tokens(scope.scratch);
     const Tensor exact = gh.dtype == glogits.dtype ? gh : allocate(scope.scratch, glogits.dtype, gh.shape);

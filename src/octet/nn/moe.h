@@ -41,7 +41,8 @@ struct ExpertRoundSaved {
 };
 
 // Everything that forward keeps for backward. This rank of the context axis has T tokens, together with the ranks of the tensor
-// axis, with k experts each, and sends S rows.
+// axis, with k experts each. With several ranks of the expert axis it sends S = T k rows. With one rank the experts take them
+// where they are, so S is R: the rows of the groups.
 struct MoeSaved {
   Tensor h;           // [T, D]
   Tensor logits;      // [T, E]

@@ -34,8 +34,8 @@ namespace octet::nn {
 
 // What ranks fetch from each other (nn/sequence.h).
 struct Arrival {
-  std::vector<std::unique_ptr<const Event>> here;  // what this rank fetches of the next rank is here, and of those behind it
-  std::unique_ptr<const Event> there;  // the others have what they fetch from this rank, whose memory may change then
+  std::vector<std::unique_ptr<const Event>> here;  // here[d - 1]: the share of the rank d behind this one has arrived
+  std::unique_ptr<const Event> there;              // the other ranks have fetched this rank's share, which may change then
 };
 
 // An operand of a GEMM: values if the linear computes in BF16 or FP32, codes if it computes in FP8.

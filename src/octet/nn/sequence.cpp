@@ -132,6 +132,7 @@ PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor&
   c = {};
   d = allocate(scope.scratch, y.dtype, {ranks * y.rows(), y.cols()});
   if (ranks > static_cast<int>(kernels::kMostParts)) return;
+  // Also if the group does not reach the products, because no group reaches memory on the meta device, which plans this.
   arriving_ = allocate(scope.scratch, y.dtype, {(ranks - 1) * y.rows(), y.cols()});
   hides_ = scope.tensor.reaches(d);
 }

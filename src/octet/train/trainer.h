@@ -48,7 +48,7 @@ struct TrainerOptions {
   std::string label{};                                   // what tables call the run; empty: run.name
   std::string repeat_of{};                               // label of the run that this one repeats
   std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
-  std::function<void(const StepProgress&)> progress{};   // called after every step
+  std::function<void(const StepProgress&)> progress{};   // called after each step that was not rolled back
   World* world = nullptr;                                // the other ranks; null: none
 };
 
@@ -93,7 +93,7 @@ class Trainer {
   void take_snapshot();
   // Deletes all snapshots and their replicas.
   void drop_snapshots();
-  // Before the optimizer changes what the snapshot copies.
+  // Waits until the snapshot has copied what the optimizer is about to change.
   void wait_for_snapshot();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();

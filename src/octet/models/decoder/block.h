@@ -1,5 +1,5 @@
 // A block of a decoder, between the embedding and the final norm. With h1 = norm1(x):
-//   one after another   x1 = x + attention(h1),  y = x1 + feed_forward(norm2(x1))    (Llama, Mistral, Mixtral, some GPT-NeoX)
+//   one after another   x1 = x + attention(h1),  y = x1 + feed_forward(norm2(x1))    (all; GPT-NeoX if its config says so)
 //   parallel residual   y = x + attention(h1) + feed_forward(norm2(x))               (GPT-NeoX)
 // The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts: whoever runs a block decides
 // what other streams do between them (models/decoder/decoder.h).

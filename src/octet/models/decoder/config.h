@@ -1,3 +1,4 @@
+// The sizes and options of a decoder, whichever family it is of, and what follows from them: counts of parameters and operations.
 #pragma once
 
 #include <cstdint>

@@ -91,11 +91,12 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
   const Recipe& recipe() const { return recipe_; }
   parallel::ParameterStore& parameters() { return parameters_; }
-  // The embedding, each block, the final norm with the head (a tied head's with the embedding) are a unit.
+  // A unit is the embedding, a block, or the final norm with the head. If the head is tied, these two belong to the embedding's
+  // unit.
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
   const parallel::StepShape& shape() const { return shape_; }
-  // Returns every linear in the order of the forward flight, the head last.
+  // Returns every linear in the order of the forward pass, the head last.
   std::vector<nn::Linear*> linears();
   // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
   void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
