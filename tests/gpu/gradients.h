@@ -15,7 +15,7 @@ namespace octet::testing {
 
 // Returns the gradients of one micro-batch for all trained parameters, one parameter after the other.
 inline std::vector<double> gradients(train::Engine& engine, const Tokens& tokens) {
-  engine.zero_gradients();
+  engine.begin_step();
   engine.forward_backward(tokens.batch(), nullptr);
   std::vector<double> result;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
@@ -40,7 +40,7 @@ inline void expect_to_learn_alike(train::Engine& cpu, train::Engine& gpu, const 
   for (std::uint32_t step = 1; step <= 20; ++step) {
     std::size_t i = 0;
     for (train::Engine* engine : {&cpu, &gpu}) {
-      engine->zero_gradients();
+      engine->begin_step();
       engine->forward_backward(tokens.batch(), nullptr);
       engine->apply(3e-3, step);
       const kernels::StepScalars scalars = engine->optimizer().read(engine->stream());

@@ -15,7 +15,7 @@ namespace {
 
 // Returns the bytes of every gradient after one micro-batch.
 std::vector<std::vector<std::uint8_t>> gradients(train::Engine& engine, const Tokens& tokens) {
-  engine.zero_gradients();
+  engine.begin_step();
   engine.forward_backward(tokens.batch(), nullptr);
   std::vector<std::vector<std::uint8_t>> result;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) result.push_back(bytes_of_tensor(p.grad));
@@ -149,7 +149,7 @@ TEST_P(EveryRecipe, CheckpointingAndEvaluationRecordNoAmax) {
     options.checkpointing = mode;
     const auto engine = make_engine(options);
     for (std::uint32_t step = 1; step <= 3; ++step) {
-      engine->zero_gradients();
+      engine->begin_step();
       engine->forward_backward(tokens.batch(), nullptr);
       // Evaluates other tokens, whose amaxes would show if they were recorded.
       const Tokens others = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab, step);
@@ -181,7 +181,7 @@ TEST_P(EveryRecipe, TwoMicroBatchesAddUp) {
   gradients(*whole, tokens);
   options.micro_batch_size = 1;
   const auto halves = make_engine(options);
-  halves->zero_gradients();
+  halves->begin_step();
   const auto half = static_cast<std::size_t>(options.seq_len);
   for (const std::size_t begin : {std::size_t{0}, half}) {
     halves->forward_backward(
@@ -264,7 +264,7 @@ TEST_P(EveryRecipe, ThePlanIsWhatTheEngineTakesToTheByte) {
       const auto engine = make_engine(options);
       const std::size_t before = engine->device().memory().allocations;
       for (std::uint32_t step = 1; step <= 2; ++step) {
-        engine->zero_gradients();
+        engine->begin_step();
         engine->forward_backward(tokens.batch(), nullptr);
         engine->apply(1e-3, step);
         engine->evaluate(tokens.tokens, tokens.targets);

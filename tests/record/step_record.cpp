@@ -108,7 +108,7 @@ std::string ops_of(const Case& c, int rank, std::string& plan) {
   engine.refresh();
   for (int step = 1; step <= 2; ++step) {
     record.heading(concat("step ", step));
-    engine.zero_gradients(3);
+    engine.begin_step(3);
     for (int micro = 0; micro < 3; ++micro) {
       record.heading(concat("step ", step, ", micro-batch ", micro));
       engine.forward_backward(tokens.batch(), step == 2 && micro == 0 ? &watch : nullptr);

@@ -25,7 +25,7 @@ Taken take(train::Engine& engine, const Steps& steps) {
   Taken taken;
   for (int step = 1; step <= steps.count; ++step) {
     engine.set_step(static_cast<std::uint32_t>(step));
-    engine.zero_gradients(steps.micro_batches / coordinates);
+    engine.begin_step(steps.micro_batches / coordinates);
     for (int micro = mesh.data_coordinate(options.rank); micro < steps.micro_batches; micro += coordinates) {
       const Tokens tokens = micro_batch(options, steps, step, micro);
       engine.forward_backward(tokens.batch(micro * options.micro_batch_size), options.watch);
@@ -134,7 +134,7 @@ ByName<double> gradient_magnitudes(const train::EngineOptions& options, const St
   ByName<double> result;
   for (int micro = 0; micro < steps.micro_batches; ++micro) {
     const auto engine = make_engine(options, 7, kind);
-    engine->zero_gradients();
+    engine->begin_step();
     engine->forward_backward(micro_batch(options, steps, 1, micro).batch(), nullptr);
     for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
       if (p.spec.frozen) continue;

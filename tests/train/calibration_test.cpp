@@ -77,7 +77,7 @@ TEST_F(Calibration, ScalesAreThoseOfCurrentScalingOverTheWholeBatch) {
     current_options.watch = &amaxes;
     const auto current = make_engine(current_options);
     outliers(*current);
-    current->zero_gradients();
+    current->begin_step();
     for (int micro = 0; micro < 2; ++micro) {
       current->forward_backward(micro_batch(current_options, {.micro_batches = 2}, 1, micro).batch(), &amaxes);
     }

@@ -44,7 +44,7 @@ class Causal : public MeshTest, public ::testing::WithParamInterface<std::string
   }
   std::vector<double> evaluated(const std::vector<std::int32_t>& tokens) { return values_on(*engine_, engine_->logits(tokens)); }
   std::vector<double> trained(const std::vector<std::int32_t>& tokens) {
-    engine_->zero_gradients();
+    engine_->begin_step();
     engine_->forward_backward({.first_sample = 0, .tokens = tokens, .targets = tokens, .document_starts = {}}, &head_);
     return head_.logits;
   }

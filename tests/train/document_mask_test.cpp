@@ -26,7 +26,7 @@ struct Outcome {
 // Returns the loss and the gradients of one sequence, without an optimizer step.
 Outcome outcome_of(const train::EngineOptions& options, const Tokens& tokens) {
   const auto engine = make_engine(options);
-  engine->zero_gradients();
+  engine->begin_step();
   engine->forward_backward(tokens.batch(), nullptr);
   Outcome outcome{};
   for (const parallel::Parameter& p : engine->model().parameters().parameters())
@@ -116,7 +116,7 @@ TEST(DocumentMask, ThePlanIsExact) {
     const auto engine = make_engine(with);
     Tokens tokens = random_tokens(kLength, 32, 5);
     tokens.document_starts = {0, 3};
-    engine->zero_gradients();
+    engine->begin_step();
     engine->forward_backward(tokens.batch(), nullptr);
     engine->apply(1e-3, 1);
     EXPECT_EQ(engine->device().memory().total_peak, train::measure(with, DeviceKind::cpu).total());

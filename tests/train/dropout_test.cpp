@@ -30,7 +30,7 @@ TrainedStep trained_step(train::Engine& engine, const Tokens& tokens, std::uint3
   const train::EngineOptions& options = engine.options();
   const auto size = static_cast<std::size_t>(options.micro_batch_size * options.seq_len);
   engine.set_step(step);
-  engine.zero_gradients(static_cast<std::int64_t>(tokens.tokens.size() / size));
+  engine.begin_step(static_cast<std::int64_t>(tokens.tokens.size() / size));
   for (std::size_t at = 0; at < tokens.tokens.size(); at += size) {
     engine.forward_backward({.first_sample = first_sample + static_cast<std::int64_t>(at) / options.seq_len,
                              .tokens = std::span(tokens.tokens).subspan(at, size),

@@ -70,7 +70,7 @@ class SkippedStep : public ::testing::TestWithParam<Case> {
   }
   // Takes a step of two micro-batches. Calls `spoil` after the second.
   void step(std::uint32_t subject, const std::function<void()>& spoil = {}) {
-    engine_->zero_gradients();
+    engine_->begin_step();
     micro_batch(*engine_, subject);
     micro_batch(*engine_, subject + 1);
     if (spoil) spoil();
@@ -127,7 +127,7 @@ TEST_P(SkippedStep, AWeightThatIsNotFiniteMovesNothingMore) {
 TEST_P(SkippedStep, TheNextStepIsAsIfItHadNotBeen) {
   const auto other = make_engine(options_);
   for (std::uint32_t i = 1; i <= 3; ++i) {
-    other->zero_gradients();
+    other->begin_step();
     micro_batch(*other, 0);
     micro_batch(*other, 1);
     other->apply(1e-2, i);
@@ -136,7 +136,7 @@ TEST_P(SkippedStep, TheNextStepIsAsIfItHadNotBeen) {
   // Uses tokens that the model has not seen, so that the amaxes differ.
   step(77, [&] { set(parameter(1).grad, 0, kNan); });
   ASSERT_TRUE(skipped());
-  other->zero_gradients();
+  other->begin_step();
   micro_batch(*other, 5);
   micro_batch(*other, 6);
   other->apply(1e-2, number_ + 1);

@@ -40,7 +40,7 @@ class Fetched : public MeshTest {
       if (options.adapters.rank > 0) randomise_b(engine);
       Taken taken;
       for (std::uint32_t step = 1; step <= 2; ++step) {
-        engine.zero_gradients(2);
+        engine.begin_step(2);
         for (std::uint32_t micro = 0; micro < 2; ++micro) {
           const auto coordinate = static_cast<std::uint32_t>(layout.mesh.data_coordinate(rank));
           engine.forward_backward(dull_middle(options, 100 * coordinate + 10 * step + micro).batch(), nullptr);

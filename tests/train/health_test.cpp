@@ -84,7 +84,7 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
   options.watch = &health;
   const auto engine = make_engine(options);  // measures its memory with the watch
   EXPECT_TRUE(health.take(1).empty()) << "samples of the dry run";
-  engine->zero_gradients();
+  engine->begin_step();
   engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &witness);
   engine->stream().synchronize();
   const std::vector<telemetry::HealthSample> samples = health.take(12);
@@ -127,7 +127,7 @@ TEST(HealthOfGatedLayers, FindsTheChannelThatAligns) {
   const auto engine = make_engine(options);
   const auto alignment = [&] {
     engine->refresh();
-    engine->zero_gradients();
+    engine->begin_step();
     engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
     engine->stream().synchronize();
     std::vector<double> result;
@@ -213,7 +213,7 @@ TEST(HealthOfNorms, SamplesEveryNormOnce) {
       }
       engine->refresh();
       const auto samples = [&] {
-        engine->zero_gradients();
+        engine->begin_step();
         engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
         engine->stream().synchronize();
         return health.take(3);
@@ -247,7 +247,7 @@ TEST(AttentionHealth, IsTheRangeOfTheLogSumExp) {
       layers.push_back(p.spec.name.substr(0, end));
     }
     engine->refresh();
-    engine->zero_gradients();
+    engine->begin_step();
     engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
     engine->stream().synchronize();
     const std::vector<telemetry::AttentionSample> samples = health.take_attention(3);
@@ -282,7 +282,7 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
     health.take(0);
     health.watch_norms();
     for (std::uint32_t step = 1; step <= 2; ++step) {
-      engine.zero_gradients(2);
+      engine.begin_step(2);
       engine.forward_backward(tokens.batch(), &health);
       engine.observe_weights(health);
       engine.forward_backward(tokens.batch(), nullptr);

@@ -42,7 +42,7 @@ class AdapterGradient : public ::testing::TestWithParam<Adapted> {};
 
 // The gradients of the adapters after a step, by name.
 std::map<std::string, std::vector<double>> gradients_of(train::Engine& engine, const Tokens& tokens) {
-  engine.zero_gradients();
+  engine.begin_step();
   engine.forward_backward(tokens.batch(3), nullptr);
   engine.stream().synchronize();
   std::map<std::string, std::vector<double>> result;
@@ -64,7 +64,7 @@ TEST_P(AdapterGradient, AgreesWithFiniteDifferences) {
     const auto gradients = gradients_of(*engine, tokens);
     EXPECT_GE(gradients.size(), 2u * static_cast<std::size_t>(options.model.layers));
     const auto step = [&] {
-      engine->zero_gradients();
+      engine->begin_step();
       engine->forward_backward(tokens.batch(3), nullptr);
       double loss = 0;
       engine->stream().copy_to_host(&loss, engine->optimizer().loss_total(), sizeof loss);

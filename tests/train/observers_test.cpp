@@ -30,7 +30,7 @@ TEST(Health, SamplesEveryOperandOnce) {
       options.watch = &health;
       const auto engine = make_engine(options);
       EXPECT_TRUE(health.take(1).empty()) << "nothing has run";
-      engine->zero_gradients();
+      engine->begin_step();
       engine->forward_backward(tokens_for(options).batch(), &health);
       engine->stream().synchronize();
       const auto samples = health.take(7);
@@ -71,7 +71,7 @@ TEST(Dump, HoldsWhatThePatternNames) {
     options.checkpointing = mode;
     const auto engine = make_engine(options);
     EXPECT_TRUE(dump.tensors().empty());
-    engine->zero_gradients();
+    engine->begin_step();
     dump.begin(3, 1);
     engine->forward_backward(tokens_for(options).batch(), &dump);
     std::set<std::string> names;
@@ -90,7 +90,7 @@ TEST(Observers, ChangeNoBit) {
       EngineOptions options = tiny_options(recipe);
       options.watch = watch;
       const auto engine = make_engine(options);
-      engine->zero_gradients();
+      engine->begin_step();
       engine->forward_backward(tokens_for(options).batch(), watch);
       std::vector<std::vector<std::uint8_t>> result;
       for (const parallel::Parameter& p : engine->model().parameters().parameters()) {

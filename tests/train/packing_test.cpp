@@ -47,7 +47,7 @@ struct Step {
 
 Step step_of(const train::EngineOptions& options, const std::vector<Tokens>& micro_batches) {
   const auto engine = make_engine(options);
-  engine->zero_gradients(std::ssize(micro_batches));
+  engine->begin_step(std::ssize(micro_batches));
   for (const Tokens& batch : micro_batches) engine->forward_backward(batch.batch(), nullptr);
   Step step{.loss = engine->optimizer().loss_total()[0], .tokens = engine->optimizer().loss_total()[1], .gradients = {}};
   for (const parallel::Parameter& p : engine->model().parameters().parameters())

@@ -129,7 +129,7 @@ TEST_F(RouterBias, ResumesOnEveryMesh) {
   const Steps two{.count = 2, .micro_batches = 4};
   const auto third = [](train::Engine& engine, const Layout& layout) {
     const parallel::Mesh& mesh = layout.mesh;
-    engine.zero_gradients(4 / mesh.data_coordinates());
+    engine.begin_step(4 / mesh.data_coordinates());
     for (int micro = mesh.data_coordinate(engine.options().rank); micro < 4; micro += mesh.data_coordinates()) {
       engine.forward_backward(micro_batch(engine.options(), {.micro_batches = 4}, 3, micro).batch(), nullptr);
     }
@@ -160,8 +160,7 @@ TEST_F(RouterBias, ResumesOnEveryMesh) {
     on_engines(options, to, [&, read = std::make_shared<comm::ThreadStore>()](train::Engine& engine, const parallel::Groups&) {
       const checkpoint::Reader reader =
           checkpoint::Reader::open(folder.path() / checkpoint::step_name(2), ranks_of(*read, engine, "read"));
-      models::Decoder& model = engine.model();
-      reader.load(engine.stream(), train::read_entries(model.parameters(), model.scales(), &engine.optimizer()));
+      reader.load(engine.stream(), engine.entries());
       engine.refresh();
       EXPECT_TRUE(biases(engine) == after_two);
       third(engine, to);

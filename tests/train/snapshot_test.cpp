@@ -64,7 +64,7 @@ Saved save_twice(const train::EngineOptions& options, const Layout& layout) {
     std::vector<checkpoint::Entry> entries;
     std::vector<std::vector<std::uint8_t>> saved;
     for (int step = 1; step <= kSaves + 1; ++step) {
-      engine.zero_gradients(1);
+      engine.begin_step(1);
       const Tokens tokens = micro_batch(options, steps, step, layout.mesh.data_coordinate(rank));
       engine.forward_backward(tokens.batch(), nullptr);
       engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), {}, [&] {

@@ -340,7 +340,7 @@ std::map<std::string, int> launches(const train::EngineOptions& options) {
   engine.refresh();
   for (std::uint32_t step = 1; step <= 2; ++step) {
     record.heading(step == 2 ? "counted" : "begin");
-    engine.zero_gradients();
+    engine.begin_step();
     record.heading("micro-batch");
     engine.forward_backward(tokens.batch(), nullptr);
     record.heading(step == 2 ? "counted" : "update");

@@ -31,7 +31,7 @@ Trace trace_of_steps(const Layout& layout, const std::string& recipe) {
   engine.refresh();
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   for (std::uint32_t step = 1; step <= 2; ++step) {
-    engine.zero_gradients();
+    engine.begin_step();
     engine.forward_backward({.tokens = ids, .targets = ids}, nullptr);
     engine.apply(0.0, step);
   }

@@ -180,6 +180,21 @@ TEST_F(Run, LogsWhatItWasAskedTo) {
   EXPECT_EQ(info["recipe"], "fp8_delayed");
 }
 
+// An exception of the standard library ends the program with code 1, too.
+TEST_F(Run, RecordsItsEndWhateverIsThrown) {
+  const auto end_of = [&](const std::function<void()>& fault) {
+    train::Trainer trainer({.config = config(), .resume = "none", .progress = [&](const train::StepProgress& progress) {
+                              if (progress.step == 7) fault();
+                            }});
+    EXPECT_ANY_THROW(trainer.run());
+    const Json info = json_of(read_file(folder_ / "out/run.json"));
+    EXPECT_NE(info["ended"], "");
+    return info["code"];
+  };
+  EXPECT_EQ(end_of([] { fail(ExitCode::data, "a damaged corpus"); }), 76);
+  EXPECT_EQ(end_of([] { throw std::length_error("a list that is too long"); }), 1);
+}
+
 TEST_F(Run, KeepsAsManyCheckpointsAsAskedAndTheLast) {
   const auto kept = [&](const std::vector<std::string>& overrides) {
     train::Trainer trainer({.config = config(overrides), .resume = "none"});

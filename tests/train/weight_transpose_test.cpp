@@ -16,7 +16,7 @@ TEST_P(WeightTranspose, NotCachedGivesTheSameBitsInLessMemory) {
     options.recipe.weight_transpose_cache = cached;
     const auto engine = make_engine(options);
     for (std::uint32_t step = 1; step <= 3; ++step) {
-      engine->zero_gradients();
+      engine->begin_step();
       engine->forward_backward(tokens.batch(), nullptr);
       engine->apply(1e-2, step);
     }

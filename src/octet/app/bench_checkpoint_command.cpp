@@ -111,7 +111,7 @@ class SavingRun {
   // Returns the seconds that the step waited for a snapshot.
   double step() {
     double waited = 0;
-    engine_->zero_gradients(accumulation_);
+    engine_->begin_step(accumulation_);
     for (std::int64_t micro = 0; micro < accumulation_; ++micro)
       engine_->forward_backward({.tokens = ids_, .targets = ids_}, nullptr);
     engine_->apply(1e-5, ++step_, {}, [&] {
@@ -151,14 +151,14 @@ class SavingRun {
 
   void prepare_snapshots() {
     snapshots_.go_on("bench", step_);
-    snapshots_.prepare(engine_->device(), held());
+    snapshots_.prepare(engine_->device(), engine_->entries());
     wait_for_snapshots();
   }
   SaveTimes snapshot_beside_a_step() {
     SaveTimes times;
     const Clock::time_point start = Clock::now();
     engine_->settle();
-    snapshots_.save(step_, engine_->stream(), held(), nlohmann::json::object());
+    snapshots_.save(step_, engine_->stream(), engine_->entries(), nlohmann::json::object());
     times.still = seconds_since(start);
     times.still += step();
     times.whole = seconds_since(start);
@@ -168,16 +168,11 @@ class SavingRun {
   }
   std::size_t bytes_of_snapshot() {
     std::size_t sum = 0;
-    for (const checkpoint::Entry& entry : held()) sum += entry.tensor.bytes();
+    for (const checkpoint::Entry& entry : engine_->entries()) sum += entry.tensor.bytes();
     return sum;
   }
 
  private:
-  // Returns all tensors of this rank that a snapshot contains.
-  std::vector<checkpoint::Entry> held() {
-    models::Decoder& model = engine_->model();
-    return train::read_entries(model.parameters(), model.scales(), &engine_->optimizer());
-  }
   void wait_for_snapshots() const {
     while (snapshots_.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

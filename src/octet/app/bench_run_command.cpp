@@ -104,7 +104,7 @@ int run_bench_run(const BenchArgs& args) {
       random_tokens(micro_tokens * accumulation + 1, options.model.vocab, mesh.data_coordinate(world.rank()));
   std::uint32_t step = 0;
   const auto run_step = [&](bool is_last) {
-    engine.zero_gradients(accumulation);
+    engine.begin_step(accumulation);
     for (std::int64_t micro = 0; micro < accumulation; ++micro) {
       const std::span all(ids);
       const auto at = static_cast<std::size_t>(micro * micro_tokens), count = static_cast<std::size_t>(micro_tokens);

@@ -29,7 +29,7 @@ double seconds_of_step(const std::string& recipe) {
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 7 % 256);
   std::uint32_t step = 0;
   return shortest_time([&] {
-    engine.zero_gradients();
+    engine.begin_step();
     engine.forward_backward({.tokens = ids, .targets = ids}, nullptr);
     engine.apply(1e-4, ++step);
   });

@@ -75,8 +75,9 @@ std::vector<std::int32_t> Chat::ids_that_fit() {
   conversation_ = std::move(shorter);
   const std::int64_t vocab = engine_->model().config().vocab;
   const auto outside = std::find_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= vocab; });
-  demand(outside == ids.end(), ExitCode::data, model_.string(), ": token ", *outside,
-         " of the message is outside the model's vocabulary of ", vocab);
+  if (outside != ids.end()) {
+    fail(ExitCode::data, model_.string(), ": token ", *outside, " of the message is outside the model's vocabulary of ", vocab);
+  }
   return ids;
 }
 

@@ -69,7 +69,7 @@ double time_a_step(const train::Config& config, DeviceKind device) {
   std::vector<double> times;
   for (std::uint32_t step = 1; step <= 4; ++step) {
     const auto start = Clock::now();
-    engine.zero_gradients();
+    engine.begin_step();
     for (std::int64_t micro = 0; micro < train::accumulation_of(config); ++micro) {
       engine.forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, nullptr);
     }

@@ -8,7 +8,6 @@
 #include "octet/nn/attention.h"
 #include "octet/plan/offload_time.h"
 #include "octet/recipes/registry.h"
-#include "octet/train/entries.h"
 #include "octet/train/setup.h"
 #include "octet/train/step_count.h"
 #include "octet/train/trainer.h"
@@ -299,8 +298,7 @@ std::uint64_t checkpoint_bytes_of(const train::Config& config) {
   const parallel::Groups groups = parallel::silent_groups(mesh, 0);
   const auto device = make_meta_device(DeviceKind::cuda);
   train::Engine engine(options_of(alone, mesh, 0), *device, groups);
-  return train::bytes_of_checkpoint(
-      train::read_entries(engine.model().parameters(), engine.model().scales(), &engine.optimizer()));
+  return train::bytes_of_checkpoint(engine.entries());
 }
 
 }  // namespace octet::app

@@ -126,8 +126,9 @@ class Stream {
   virtual std::unique_ptr<Event> record() = 0;  // an event after all work enqueued so far
   virtual void wait(const Event& event) = 0;    // later work of this stream starts after `event`; the host does not wait
   virtual void synchronize() = 0;               // the host waits until the stream has executed everything
-  // These copy or zero bytes in stream order. Host memory must stay valid until the copy is done. A copy to or from
-  // MemoryCategory::host does not make the host wait. A copy of other host memory may.
+  // These copy or zero bytes in stream order. A copy to or from page-locked memory (MemoryCategory::host, PageLock) does not make
+  // the host wait, and that memory must stay as it is until the copy is done. Other memory that copy_to_device() reads may change
+  // when the call returns. Memory that copy_to_host() writes must exist until the stream has executed the copy.
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
-
 
 #include "octet/base/json.h"
 #include "octet/models/decoder/decoder.h"

@@ -60,7 +60,8 @@ class Adapter {
   };
   Rows rows(std::size_t adapted) const;
 
-  // An adapted module: its columns of what is reduced, its rows of this rank's W, and those of this rank's B.
+  // Where an adapted module lies: its first column in the reduced input [T, n r], and its `count` rows, from `rows` on in this
+  // rank's W and from `rows_of_b` on in this rank's B.
   struct Part {
     std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
   };

@@ -75,7 +75,7 @@ class Attention {
   void forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const;
   // Keys and values of all ranks of scope.context, in the scratch; absent on one rank.
   Tensor gather_keys(const Scope& scope, const AttentionSaved& saved) const;
-  // May write to the spare rows of `keys`.
+  // o = softmax(scale Q Kᵀ + mask) V. May write to the spare rows of `keys`.
   void forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const;
   // y = o Wᵀ + residual; y is overwritten.
   void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;

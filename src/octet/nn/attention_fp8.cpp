@@ -5,7 +5,6 @@
 // Calibration attends in BF16, because O can be cast only with a scale that is known before. It casts Q, K and V for their amaxes
 // alone.
 #include "octet/nn/attention.h"
-#include "octet/nn/sequence.h"
 
 namespace octet::nn {
 namespace {

@@ -5,14 +5,6 @@
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
-namespace {
-
-// The positions of this rank's share of the tokens.
-Tensor own_positions(const Scope& scope, std::int64_t share) {
-  return scope.positions.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
-}
-
-}  // namespace
 
 Embedding::Embedding(const std::string& name, std::int64_t vocab, std::int64_t dim, double init_std,
                      parallel::ParameterStore& store)
@@ -46,7 +38,7 @@ void PositionEmbedding::forward(const Scope& scope, const Tensor& x) const {
   const Tensor vectors = allocate(scope.scratch, x.dtype, x.shape);
   kernels::embedding_forward(
       scope.stream,
-      {.tokens = own_positions(scope, x.rows()), .table = weight_->value, .y = vectors, .first = 0, .vocabulary = positions_});
+      {.tokens = own_share(scope, scope.positions), .table = weight_->value, .y = vectors, .first = 0, .vocabulary = positions_});
   kernels::add(scope.stream, {.x = vectors, .y = x});
 }
 
@@ -54,7 +46,7 @@ void PositionEmbedding::backward(const Scope& scope, const Tensor& gx) const {
   if (weight_->spec.frozen) return;
   kernels::embedding_backward(
       scope.stream, scope.scratch,
-      {.tokens = own_positions(scope, gx.rows()), .gy = gx, .gtable = weight_->grad, .first = 0, .vocabulary = positions_});
+      {.tokens = own_share(scope, scope.positions), .gy = gx, .gtable = weight_->grad, .first = 0, .vocabulary = positions_});
 }
 
 }  // namespace octet::nn

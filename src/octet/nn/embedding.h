@@ -1,4 +1,7 @@
-// Token embedding, kernels/embedding. A rank of the tensor axis holds a part of the vocabulary.
+// Token embedding (kernels/embedding):
+//   forward   x[t] = W[tokens[t]]
+//   backward  gW[tokens[t]] += gx[t]
+// A rank of the tensor axis holds the rows of W for a part of the vocabulary.
 #pragma once
 
 #include <string>

@@ -63,14 +63,6 @@ Operand ExpertLinear::complete_gradient(const Scope& scope, const Operand& opera
   return g;
 }
 
-void ExpertLinear::watch_weights(const Scope& scope) const {
-  for (std::size_t i = 0; i < count_; ++i) {
-    const parallel::Parameter& w = own(i).weight();
-    if (w.primary() && w.primary().shape == w.spec.shape)
-      scope.watch->operand(scope, own(i).name(), Role::weight, w.primary(), w.codes);
-  }
-}
-
 void ExpertLinear::watch_product(const Scope& scope, const char* which, const GroupedGemmM& op, const Quantized& a) const {
   for (const GroupPart& part : watched_groups(scope)) {
     if (part.count == 0) continue;
@@ -98,7 +90,7 @@ void ExpertLinear::fprop(const Scope& scope, const Operand& x, const Tensor& y) 
   const ArenaScope temporaries(scope.scratch);
   GroupedGemmM op{.groups = *scope.groups, .a = {.values = x.values}, .d = y};
   if (is_fp8()) {
-    if (scope.watch) watch_weights(scope);
+    for (std::size_t i = 0; i < count_; ++i) own(i).watch_weight(scope);
     op.a = kernels::row_operand(x.codes);
     op.accumulation = own(0).recipe().fprop;
   }

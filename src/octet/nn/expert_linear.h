@@ -42,7 +42,6 @@ class ExpertLinear {
   Linear& own(std::size_t i) const { return *experts_[first_ + i]; }
   bool is_fp8() const { return own(0).is_fp8(); }
   Quantizer::Options options_of(const Quantizer& (Linear::*operand)() const) const;
-  void watch_weights(const Scope& scope) const;
   void watch_product(const Scope& scope, const char* which, const kernels::GroupedGemmM& op, const Quantized& a) const;
   void watch_product(const Scope& scope, const char* which, const Quantized& g, const Quantized& x) const;
 

@@ -6,14 +6,13 @@
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
-namespace {
 
-// Logits held at a time: on a GPU enough of them to fill it; a multiple of 128 tokens, so that chunks cut no scale tile. On t
-// ranks of the tensor axis a chunk is so many tokens of each share, and a t-th of the vocabulary of all.
-std::int64_t chunk_tokens(DeviceKind device, std::int64_t vocab) {
+std::int64_t head_chunk_tokens(DeviceKind device, std::int64_t vocab) {
   const std::int64_t elements = std::int64_t{1} << (device == DeviceKind::cuda ? 29 : 25);
   return std::max<std::int64_t>(128, elements / vocab / 128 * 128);
 }
+
+namespace {
 
 // Targets of tokens [begin, end) of each rank's share, as gather_tokens orders them.
 Tensor gather_targets(const Scope& scope, const Tensor& targets, std::int64_t begin, std::int64_t end) {
@@ -66,7 +65,7 @@ void HeadLoss::cross_entropy(const Scope& scope, const Tensor& logits, const Ten
 }
 
 void HeadLoss::loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const {
-  const std::int64_t tokens = h.rows(), step = chunk_tokens(scope.stream.target(), vocab_);
+  const std::int64_t tokens = h.rows(), step = head_chunk_tokens(scope.stream.target(), vocab_);
   const Reads reads = gh ? Reads::fprop_and_wgrad : Reads::fprop;
   const auto gradient = gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none;
   for (std::int64_t begin = 0; begin < tokens; begin += step) {

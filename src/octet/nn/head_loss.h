@@ -1,5 +1,6 @@
-// Output head and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole. On the t ranks of the tensor
-// axis each has the logits of a part of the vocabulary for all T tokens, and a share [T / t, D] of what they are made of.
+// Output head, logits = h Wᵀ, and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole. On the t
+// ranks of the tensor axis each has the logits of a part of the vocabulary for all T tokens, and a share [T / t, D] of what they
+// are made of.
 #pragma once
 
 #include <string>
@@ -8,6 +9,11 @@
 #include "octet/nn/linear.h"
 
 namespace octet::nn {
+
+// Returns the number of tokens in a chunk. On a GPU their logits are enough to fill it. The number is a multiple of 128, so that
+// chunks cut no scale tile. On t ranks of the tensor axis a chunk has this many tokens of each rank's share, and each rank
+// computes 1 / t of the logits of all of them.
+std::int64_t head_chunk_tokens(DeviceKind device, std::int64_t vocab);
 
 class HeadLoss {
  public:

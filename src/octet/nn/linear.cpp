@@ -59,7 +59,6 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
           .shared = o.cut.along == parallel::Cut::columns,
           .wgrad = wgrad_reads(),
           .reads_values = o.bias && !weight_->spec.frozen && o.cut.along != parallel::Cut::columns,
-          .of_residual = o.cut.along == parallel::Cut::columns,
           .slots = {add_slot(Role::gradient, o.expert, o.cut.along == parallel::Cut::columns)}},
          recipe, scales) {
   if (!is_fp8()) return;
@@ -125,13 +124,6 @@ Operand Linear::start_input(const Scope& scope, const Operand& operand, Reads re
   return x;
 }
 
-Operand Linear::complete_gradient(const Scope& scope, const Operand& operand) const {
-  Operand g = start_gradient(scope, operand);
-  g_.finish(scope, g);
-  Quantizer::release(scope, g);
-  return g;
-}
-
 Operand Linear::start_gradient(const Scope& scope, const Operand& operand) const {
   if (bias_ && !bias_->spec.frozen) {
     kernels::column_sums(scope.stream, scope.scratch, {.x = operand.values, .y = bias_->grad});
@@ -140,6 +132,11 @@ Operand Linear::start_gradient(const Scope& scope, const Operand& operand) const
   Operand g = g_.complete(scope, operand, Reads::fprop_and_wgrad);
   g.low_rank = adapter_products().reduce_gradient(scope, scope.scratch, g.values);
   return g;
+}
+
+void Linear::watch_weight(const Scope& scope) const {
+  const Tensor& w = weight_->primary();
+  if (scope.watch && w && w.shape == weight_->spec.shape) scope.watch->operand(scope, name_, Role::weight, w, weight_->codes);
 }
 
 // A GEMM takes a scale for each row of both operands, or of neither.
@@ -191,8 +188,7 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
   const ArenaScope temporaries(scope.scratch);
   Gemm gemm{.a = {.values = x.values}, .b = fprop_weight(scope, x.codes.tile), .c = residual, .d = y};
   if (is_fp8()) {
-    const bool whole = weight_->primary() && weight_->primary().shape == weight_->spec.shape;
-    if (scope.watch && whole) scope.watch->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
+    watch_weight(scope);
     gemm.a = kernels::row_operand(x.codes);
     gemm.accumulation = recipe_.fprop;
   }

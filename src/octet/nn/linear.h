@@ -66,6 +66,8 @@ class Linear {
   // Overwrites the weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
+  // Shows scope.watch the weight, if there is a watch and this rank has all of the weight.
+  void watch_weight(const Scope& scope) const;
   // The weight as an operand of fprop, beside codes with scales of this tile, and of dgrad. What is made at use lies in the
   // scratch.
   kernels::GemmOperand fprop_weight(const Scope& scope, ScaleTile tile) const;
@@ -78,8 +80,7 @@ class Linear {
   // Returns an X, as its producer left it, completed or started (Quantizer::start).
   Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const;
   Operand start_input(const Scope& scope, const Operand& x, Reads reads) const;
-  // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G completed or started.
-  Operand complete_gradient(const Scope& scope, const Operand& g) const;
+  // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G started.
   Operand start_gradient(const Scope& scope, const Operand& g) const;
 
  private:

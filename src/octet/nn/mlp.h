@@ -38,10 +38,6 @@ class FeedForward {
   void rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const;
   // Overwrites gh [T, D], which may be the memory of gy's values.
   void backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const;
-  // Returns the gradient of y for its producer (Quantizer::gradient).
-  Operand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const {
-    return down_.g().gradient(scope, values, memory);
-  }
 
   L& up() { return up_; }
   const L& up() const { return up_; }

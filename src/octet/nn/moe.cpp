@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kRouterBias = "e_score_correction_bias";  // the name that transformers gives it in DeepSeek-V3
 
-// Returns what an Mlp reads of a scope, on another stream, with another stash and other groups.
+// Returns the part of a scope that experts and exchanges read, on another stream, with another stash and other groups.
 Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& tensor, comm::Group& expert) {
   return {.stream = stream,
           .stash = stash,
@@ -114,7 +114,7 @@ Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
 void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   const bool keep = scope.checkpointing != Checkpointing::selective;
   saved = {};
-  saved.h = scope.tensor.size() == 1 ? h.values : gather_tokens(scope, keep ? scope.stash.get() : scope.scratch, h.values);
+  saved.h = gather_tokens(scope, keep ? scope.stash.get() : scope.scratch, h.values);
   const std::int64_t tokens = saved.h.rows(), k = options_.top_k;
   const DType dtype = statistics_dtype(scope.dtype);
   saved.logits = allocate(scope.stash, dtype, {tokens, options_.experts});
@@ -286,6 +286,10 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   work.before = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
+  // Two ranks need one round, because a quota is twice what balanced rows take.
+  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 2) {
+    measure_rounds(scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds(uncounted, saved, rounds); });
+  }
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();
   receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
@@ -293,15 +297,19 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   if (scope.expert.size() == 1) round.out = saved.returned;
 }
 
-void Moe::experts(const Scope& outer, MoeSaved& saved) const {
-  const Scope scope = expert_scope(outer, *alone_);
-  if (saved.rounds.size() == 1) return run_experts(scope, saved.rounds.front());
+void Moe::run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const {
   Scope forgetful = scope;
   forgetful.checkpointing = Checkpointing::selective;  // keeps the least
-  for (ExpertRoundSaved& round : saved.rounds) {
+  for (ExpertRoundSaved& round : rounds) {
     const ArenaScope forgotten(scope.stash);
     run_round(forgetful, saved, round);
   }
+}
+
+void Moe::experts(const Scope& outer, MoeSaved& saved) const {
+  const Scope scope = expert_scope(outer, *alone_);
+  if (saved.rounds.size() > 1) return run_rounds(scope, saved, saved.rounds);
+  run_experts(scope, saved.rounds.front());
 }
 
 void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
@@ -330,10 +338,6 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
   kernels::expert_dot(scope.stream, {.gy = work.gy, .x = saved.returned, .rows = saved.rows, .gweights = work.gweights});
 }
 
-void Moe::rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
-}
-
 void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
   experts_->backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
@@ -350,23 +354,26 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
   }
 }
 
-// On the meta device: runs what backward does if there are several rounds, so that the scratch is planned for it. The work of
-// that is not counted, because a plan expects one round.
-void Moe::measure_rounds(const Scope& scope, const MoeSaved& saved, const MoeWork& work) const {
+// On the meta device: calls run(), which does what a pass does if there are several rounds, so that the scratch is planned for
+// it. The work is not counted, because a plan expects one round.
+void Moe::measure_rounds(const Scope& scope, const MoeSaved& saved, const std::function<void(const Scope&, Rounds&)>& run) const {
   const ArenaScope temporaries(scope.scratch);
   const std::unique_ptr<Stream> uncounted = scope.stream.device().make_stream();
   const std::unique_ptr<comm::Group> silent = comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size());
   Arena stash(scope.stream.device(), MemoryCategory::activations, 0);
   Rounds rounds = {saved.rounds.front()};
   rounds.front().plan.whole = false;
-  run_rounds_backward(scope_on(scope, *uncounted, stash, *alone_, *silent), saved, rounds, work);
+  run(scope_on(scope, *uncounted, stash, *alone_, *silent), rounds);
 }
 
 void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
   if (scope.expert.size() > 1) work.rows = allocate(scope.scratch, scope.dtype, saved.returned.shape);
   work.before = scope.scratch.used();
-  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) measure_rounds(scope, saved, work);
+  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) {
+    measure_rounds(scope, saved,
+                   [&](const Scope& uncounted, Rounds& rounds) { run_rounds_backward(uncounted, saved, rounds, work); });
+  }
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();
   if (scope.checkpointing == Checkpointing::selective) receive(without_record(scope), scope.scratch, saved, round);
@@ -376,8 +383,11 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
 void Moe::experts_backward(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
   const Scope scope = expert_scope(outer, *alone_);
   if (saved.rounds.size() > 1) return run_rounds_backward(scope, saved, saved.rounds, work);
-  if (scope.checkpointing == Checkpointing::selective) rebuild_experts(without_record(scope), saved.rounds.front());
-  run_experts_backward(scope, saved.rounds.front());
+  ExpertRoundSaved& round = saved.rounds.front();
+  if (scope.checkpointing == Checkpointing::selective) {
+    experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
+  }
+  run_experts_backward(scope, round);
 }
 
 void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
@@ -406,7 +416,7 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
                                           .z = options_.z,
                                           .normalise = options_.normalise,
                                           .glogits = glogits});
-  // Both products in the router's dtype, and rounded where they go.
+  // Both products have the router's dtype. They are rounded when they are copied to gh, and when they are added to the gradient.
   {
     const ArenaScope of_tokens(scope.scratch);
     const Tensor exact = gh.dtype == glogits.dtype ? gh : allocate(scope.scratch, glogits.dtype, gh.shape);

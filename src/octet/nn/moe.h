@@ -12,6 +12,7 @@
 // forward waits for E numbers of each.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,8 @@ struct ExpertRoundSaved {
 };
 
 // Everything that forward keeps for backward. This rank of the context axis has T tokens, together with the ranks of the tensor
-// axis, with k experts each, and sends S rows.
+// axis, with k experts each. With several ranks of the expert axis it sends S = T k rows. With one rank the experts take them
+// where they are, so S is R: the rows of the groups.
 struct MoeSaved {
   Tensor h;           // [T, D]
   Tensor logits;      // [T, E]
@@ -101,9 +103,6 @@ class Moe {
   // Overwrites gh [T, D].
   void route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const;
 
-  // Returns the gradient of y for its producer, which writes values.
-  Operand gradient(const Scope&, const Tensor& values, const Quantized* = nullptr) const { return {.values = values}; }
-
   // Returns the linears of all experts, those of other ranks included, in their order.
   std::vector<Linear*> linears();
   // Call it after linears have been given adapters.
@@ -144,11 +143,11 @@ class Moe {
   void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
-  void rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
-  // Recomputes the rounds, because nothing was kept of them, and runs them backward.
+  // Runs several rounds, of which nothing is kept, and runs them backward, after it has recomputed them.
+  void run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const;
   void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
-  void measure_rounds(const Scope& scope, const MoeSaved& saved, const MoeWork& work) const;
+  void measure_rounds(const Scope& scope, const MoeSaved& saved, const std::function<void(const Scope&, Rounds&)>& run) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
 
   bool keeps_rows(const Scope& scope) const {

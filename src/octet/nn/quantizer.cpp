@@ -56,7 +56,7 @@ kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantize
   return to;
 }
 
-kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantized& out) const {
+kernels::QuantizeEpilogue Quantizer::cast_to(const Scope& scope, const Quantized& out) const {
   kernels::QuantizeEpilogue to = epilogue(scope, out, options_.slots);
   if (grouped_) to.groups = *scope.groups;
   return to;
@@ -128,9 +128,8 @@ kernels::QuantizeEpilogue Quantizer::sent(const Scope& scope, const Tensor& out,
 }
 
 Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const {
-  const std::int64_t share = share_of_tokens(scope, whole.rowwise.rows());
   Quantized own = whole;
-  own.rowwise = whole.rowwise.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
+  own.rowwise = own_share(scope, whole.rowwise);
   own.columnwise = own.columnwise_scale_inv = {};
   return own;
 }
@@ -150,9 +149,11 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, 
   const std::int64_t all = shared ? scope.tensor.size() * rows : rows;
   x.codes = codes ? *codes : allocate_codes(scope, all, reads);
   if (shared && !x.codes.rowwise) add_rowwise(scope.scratch, all, x.codes);  // in which ranks gather
-  // An adapter needs no more values than the residual stream, so the producer may write codes beside them.
-  const bool writes_codes = !writes_values || (options_.of_residual && options_.reads_values);
-  if (writes_codes) x.epilogue = epilogue(scope, shared ? own_rows(scope, x.codes) : x.codes);
+  // A G whose producers make shares is that of the residual stream, so its values are written anyway. An adapter needs no more,
+  // so the producer may write codes beside them.
+  const bool of_residual = options_.shared && options_.role == Role::gradient;
+  const bool writes_codes = !writes_values || (of_residual && options_.reads_values);
+  if (writes_codes) x.epilogue = cast_to(scope, shared ? own_rows(scope, x.codes) : x.codes);
   return x;
 }
 
@@ -194,9 +195,9 @@ Operand Quantizer::start(const Scope& scope, const Operand& operand, Reads asked
       await(scope, x);  // the codes are made of all tokens
     }
     if (arrived) {
-      kernels::complete_codes(scope.stream, with_scales(epilogue(scope, x.codes), x.scales));
+      kernels::complete_codes(scope.stream, with_scales(cast_to(scope, x.codes), x.scales));
     } else if (!x.epilogue) {
-      kernels::quantize(scope.stream, scope.scratch, epilogue(scope, x.codes).of(x.values));
+      kernels::quantize(scope.stream, scope.scratch, cast_to(scope, x.codes).of(x.values));
     }
     release(scope, x);
   }
@@ -246,7 +247,7 @@ void Quantizer::quantize_share(const Scope& scope, const kernels::QuantizeEpilog
 
 // Makes the codes of all tokens from each rank's codes or values of its share.
 void Quantizer::gather_codes(const Scope& scope, Operand& x) const {
-  const kernels::QuantizeEpilogue own = epilogue(scope, own_rows(scope, x.codes));
+  const kernels::QuantizeEpilogue own = cast_to(scope, own_rows(scope, x.codes));
   if (!x.epilogue) quantize_share(scope, own, x.values);
   x.arrival = fetch_other_tokens(scope, x.codes.rowwise);
   if (x.arrival) return;  // finish() does the rest

@@ -34,8 +34,8 @@ namespace octet::nn {
 
 // What ranks fetch from each other (nn/sequence.h).
 struct Arrival {
-  std::vector<std::unique_ptr<const Event>> here;  // what this rank fetches of the next rank is here, and of those behind it
-  std::unique_ptr<const Event> there;  // the others have what they fetch from this rank, whose memory may change then
+  std::vector<std::unique_ptr<const Event>> here;  // here[d - 1]: the share of the rank d behind this one has arrived
+  std::unique_ptr<const Event> there;              // the other ranks have fetched this rank's share, which may change then
 };
 
 // An operand of a GEMM: values if the linear computes in BF16 or FP32, codes if it computes in FP8.
@@ -76,7 +76,6 @@ class Quantizer {
     bool shared = false;               // producers make a share of the tokens
     WgradReads wgrad = WgradReads::values;
     bool reads_values = false;    // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
-    bool of_residual = false;     // a gradient of the residual stream: its producer writes values even if it writes codes
     std::vector<int> slots = {};  // of each in `scales`, with delayed scaling
     std::vector<int> sent = {};   // those of the experts of all ranks, if other ranks send rows
   };
@@ -108,8 +107,8 @@ class Quantizer {
     return allocate(scope, values.rows(), Reads::fprop_and_wgrad, values, codes);
   }
 
-  // Returns how a producer casts to the rowwise codes `out` with one scale for the tensor, if it can write nothing but codes.
-  kernels::QuantizeEpilogue cast_to(const Scope& scope, const Quantized& out) const { return epilogue(scope, out); }
+  // Returns how a producer casts its values to the codes `out`.
+  kernels::QuantizeEpilogue cast_to(const Scope& scope, const Quantized& out) const;
 
   // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them. `whole` says that
   // all rows are sent at once.
@@ -143,7 +142,6 @@ class Quantizer {
   bool gathers_codes(const Scope& scope) const;
   bool producer_casts_share(const Scope& scope) const;
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out, const std::vector<int>& slots) const;
-  kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
   // Adds rowwise codes in `arena`, or in `memory` if it is given.
   void add_rowwise(Arena& arena, std::int64_t rows, Quantized& q, const Tensor& memory = {}) const;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <limits>
 
 #include "octet/comm/group.h"
 #include "octet/device/arena.h"
@@ -43,7 +42,6 @@ struct Scope {
   bool rebuilds = false;  // a backward pass makes operands again that forward did not keep
   Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
-  int full_blocks = std::numeric_limits<int>::max();  // with Checkpointing::full: the blocks from here on are selective
   parallel::Begins begins = parallel::Begins::all;  // backward: the gradients of weights that products write
   Watch* watch = nullptr;
   bool deterministic = false;      // CUDA: ops that would not give the same bits every time take a slower way that does

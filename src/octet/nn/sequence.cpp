@@ -18,7 +18,6 @@ Rows share_at(const Scope& scope, std::int64_t tokens, int distance) {
   const int ranks = scope.tensor.size(), rank = (scope.tensor.rank() + distance + ranks) % ranks;
   return {rank * share, (rank + 1) * share};
 }
-Rows own_share(const Scope& scope, std::int64_t tokens) { return share_at(scope, tokens, 0); }
 
 Tensor slice(const Tensor& x, Rows rows) { return x ? x.slice_rows(rows.begin, rows.end) : x; }
 
@@ -94,6 +93,11 @@ std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens) {
   return tokens / ranks;
 }
 
+Tensor own_share(const Scope& scope, const Tensor& x) {
+  const Rows rows = share_at(scope, x.rows(), 0);
+  return x.slice_rows(rows.begin, rows.end);
+}
+
 Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
   if (scope.tensor.size() == 1) return x;
   const Tensor all = allocate(arena, x.dtype, {scope.tensor.size() * x.rows(), x.cols()});
@@ -110,7 +114,7 @@ ArrivingTokens fetch_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
     scope.tensor.all_gather(scope.stream, scope.scratch, {.x = x, .y = all});
     return {.tokens = all, .arrival = {}};
   }
-  const Tensor own = slice(all, own_share(scope, all.rows()));
+  const Tensor own = own_share(scope, all);
   scope.stream.copy(own.data, x.data, x.bytes());
   if (scope.tensor.reaches(all)) return {.tokens = all, .arrival = fetch_other_tokens(scope, all)};
   return {.tokens = all, .arrival = fetch_shares(scope, all, [&](const Tensor&) { return x; })};
@@ -128,6 +132,7 @@ PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor&
   c = {};
   d = allocate(scope.scratch, y.dtype, {ranks * y.rows(), y.cols()});
   if (ranks > static_cast<int>(kernels::kMostParts)) return;
+  // Also if the group does not reach the products, because no group reaches memory on the meta device, which plans this.
   arriving_ = allocate(scope.scratch, y.dtype, {(ranks - 1) * y.rows(), y.cols()});
   hides_ = scope.tensor.reaches(d);
 }
@@ -145,7 +150,7 @@ void PartialSum::start(const Scope& scope, int distance) {
 
 void PartialSum::fetch(const Scope& scope, int first, int last) {
   Stream& stream = begin_exchange(scope);
-  const Tensor own = slice(d, own_share(scope, d.rows()));
+  const Tensor own = own_share(scope, d);
   for (int distance = first; distance <= last; ++distance) {
     const Tensor y = arriving_.slice_rows((distance - 1) * own.rows(), distance * own.rows());
     scope.tensor.fetch(stream, {.x = own, .y = y, .from = (scope.tensor.rank() + distance) % scope.tensor.size()});
@@ -166,7 +171,7 @@ void PartialSum::finish(const Scope& scope) {
   kernels::SumParts sum{.parts = {}, .residual = residual_, .y = y_};
   for (int rank = 0; rank < ranks; ++rank) {
     const int distance = (rank - scope.tensor.rank() + ranks) % ranks;
-    sum.parts.push_back(distance == 0 ? slice(d, own_share(scope, d.rows()))
+    sum.parts.push_back(distance == 0 ? own_share(scope, d)
                                       : arriving_.slice_rows((distance - 1) * y_.rows(), distance * y_.rows()));
   }
   scope.stream.wait_for_ranks(*arrival_.here.back());
@@ -179,7 +184,6 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
   const ArenaScope temporaries(scope.scratch);
   Operand x = linear.start_input(scope, input, reads);
   if (linear.weight().spec.cut.along == parallel::Cut::columns) {
-    linear.x().finish(scope, x);
     PartialSum sum(scope, residual, y);
     const std::int64_t tokens = sum.d.rows();
     if (sum.hides() && can_slice(scope, x, tokens)) {
@@ -188,7 +192,7 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
         multiply(share_at(scope, tokens, -distance));
         sum.start(scope, distance);
       }
-      multiply(own_share(scope, tokens));
+      multiply(share_at(scope, tokens, 0));
     } else {
       linear.fprop(scope, x, sum.c, sum.d);
     }
@@ -216,7 +220,7 @@ void linear_backward(const Scope& scope, const Linear& linear, const Operand& pr
   if (linear.weight().spec.cut.along != parallel::Cut::rows) {
     return linear.wgrad(scope, linear_dgrad(scope, linear, produced, gx), x);
   }
-  const Operand g = linear.complete_gradient(scope, produced);
+  const Operand g = linear.start_gradient(scope, produced);  // nothing is on its way: this rank has G of all tokens
   PartialSum sum(scope, {}, gx);
   linear.dgrad(scope, g, sum.d);
   sum.start(scope);

@@ -18,10 +18,13 @@ namespace octet::nn {
 // Returns the number of tokens of a rank's share of `tokens`, which must divide them.
 std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens);
 
+// Returns this rank's share of the rows of x, which has a row for each token.
+Tensor own_share(const Scope& scope, const Tensor& x);
+
 // Returns x [T / t, C] of all ranks as [T, C] in `arena`, or x itself on one rank.
 Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x);
 
-// Tokens [T, C] of which this rank's share is there; null: all are there.
+// Tokens [T, C]. This rank's share is there, and the others arrive. `arrival` is null if all tokens are there.
 struct ArrivingTokens {
   Tensor tokens;
   std::shared_ptr<const Arrival> arrival;

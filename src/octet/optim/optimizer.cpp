@@ -1,7 +1,6 @@
 #include "octet/optim/optimizer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -74,7 +73,7 @@ std::vector<kernels::AdamWList> Optimizer::lists_of(Device& device, const std::v
                               .seed = options_.seed,
                               .subject = name_id(p.spec.name),
                               .elements = piece.global_elements(p.cut.global()),
-                              .scalars = scalars()};
+                              .scalars = &state_of(state_)->scalars};
       const auto same = std::find_if(lists.begin(), lists.end(), [&](const std::vector<kernels::AdamW>& list) {
         return list.front().grad.dtype == op.grad.dtype && list.front().weight.dtype == op.weight.dtype;
       });
@@ -87,7 +86,6 @@ std::vector<kernels::AdamWList> Optimizer::lists_of(Device& device, const std::v
 }
 
 double* Optimizer::loss_total() const { return state_of(state_)->loss_total; }
-const kernels::StepScalars* Optimizer::scalars() const { return &state_of(state_)->scalars; }
 const float* Optimizer::found_inf() const { return &state_of(state_)->scalars.found_inf; }
 Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i32, {1}}; }
 
@@ -96,15 +94,9 @@ Tensor Optimizer::sums() const { return {state_of(state_), DType::f64, {4}}; }
 void Optimizer::reset_sums(Stream& stream) { stream.zero(sums().data, sums().bytes()); }
 
 void Optimizer::ask(Stream& stream, Requests requests) {
-  static constexpr auto kNumbers = [] {  // they outlive the copy to the device
-    std::array<double, 16> numbers{};
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      numbers[i] = (i & 1 ? kStop : 0) + (i & 2 ? kBusy : 0) + (i & 4 ? kFailed : 0) + (i & 8 ? kSnapshot : 0);
-    return numbers;
-  }();
-  const double* const number = &kNumbers[(requests.stop ? 1 : 0) + (requests.busy ? 2 : 0) + (requests.failed ? 4 : 0) +
-                                         (requests.snapshot ? 8 : 0)];
-  if (*number > 0) stream.copy_to_device(&state_of(state_)->requests, number, sizeof *number);
+  const double number = (requests.stop ? kStop : 0) + (requests.busy ? kBusy : 0) + (requests.failed ? kFailed : 0) +
+                        (requests.snapshot ? kSnapshot : 0);
+  if (number > 0) stream.copy_to_device(&state_of(state_)->requests, &number, sizeof number);
 }
 
 void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units) {
@@ -131,7 +123,9 @@ void Optimizer::update(Stream& stream, std::size_t number) {
   for (const kernels::AdamWList& list : updates_.at(number)) kernels::adamw(stream, list);
 }
 
-void Optimizer::read(Stream& stream, kernels::StepScalars& host) const { stream.copy_to_host(&host, scalars(), sizeof host); }
+void Optimizer::read(Stream& stream, kernels::StepScalars& host) const {
+  stream.copy_to_host(&host, &state_of(state_)->scalars, sizeof host);
+}
 
 kernels::StepScalars Optimizer::read(Stream& stream) const {
   kernels::StepScalars host{};

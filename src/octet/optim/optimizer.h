@@ -69,7 +69,7 @@ class Optimizer {
   // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
   // `units` are one of the ranges that the constructor was given. The number of launches does not depend on how many there are.
   void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
-  // Computes scalars() from sums().
+  // Computes the scalars that read() returns from sums().
   void prepare(Stream& stream, const StepInput& input);
   // Updates pieces[number] of UpdateWork with AdamW and the scalars of prepare(), in one launch for each combination of dtypes.
   // Values and codes are then stale, except BF16 copies of master weights, which this function also writes.
@@ -77,7 +77,6 @@ class Optimizer {
 
   // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;
-  const kernels::StepScalars* scalars() const;
   // Enqueues a copy of the scalars to the host. `host` is valid once the stream has executed the copy.
   void read(Stream& stream, kernels::StepScalars& host) const;
   // Copies the scalars to the host and waits. All are zero on the meta device.

@@ -34,13 +34,6 @@ double decayed(Decay decay, double progress, double floor) {
 
 }  // namespace
 
-std::string_view name_of(Decay decay) {
-  for (const auto& [value, name] : kNames) {
-    if (value == decay) return name;
-  }
-  return "?";
-}
-
 Decay parse_decay(std::string_view name) {
   std::vector<std::string> known;
   for (const auto& [value, text] : kNames) {

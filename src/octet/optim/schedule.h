@@ -7,9 +7,7 @@
 namespace octet::optim {
 
 enum class Decay : std::uint8_t { cosine, linear, wsd, constant };
-// "cosine", "linear", "wsd", "constant".
-std::string_view name_of(Decay decay);
-// Throws Error{config} with the value and the nearest name if the name is unknown.
+// Reads "cosine", "linear", "wsd" or "constant". Throws Error{config} with the value and the nearest name if the name is unknown.
 Decay parse_decay(std::string_view name);
 
 // The share of the steps after warm-up over which `wsd` decays.

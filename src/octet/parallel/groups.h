@@ -35,8 +35,8 @@ struct Groups {
   std::unique_ptr<comm::Group> apart;
 
   std::unique_ptr<comm::Group> stages;  // pipeline: the ranks that hold the same part of each stage
-  // Two ranks each: this one and its counterparts on the stage before and on the one behind, in a ring. Each kind of message has
-  // groups of its own, so that none waits for another. Null if there is one stage.
+  // Groups of two ranks: this rank and its counterpart on the stage before, or on the stage behind. The stages form a ring. Each
+  // kind of message has groups of its own, so that no kind waits for another. Null if there is one stage.
   std::array<std::unique_ptr<comm::Group>, kMessages> before, behind;
 
   comm::Group& expert_shards() const { return apart ? *apart : *shards; }

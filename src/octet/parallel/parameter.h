@@ -109,7 +109,8 @@ struct Parameter {
   std::vector<TensorPiece> pieces() const {
     return held ? cut.pieces(first_element, shard_elements) : std::vector<TensorPiece>{};
   }
-  // The pieces that this rank writes, and counts in a norm: without those that a rank before it holds too.
+  // The pieces that this rank owns. Several ranks may hold the same piece. One of them owns it, writes it to checkpoints and
+  // counts it in the gradient norm.
   std::vector<TensorPiece> own_pieces() const {
     std::vector<TensorPiece> result = replica ? std::vector<TensorPiece>{} : pieces();
     std::erase_if(result, [](const TensorPiece& piece) { return piece.holder > 0; });

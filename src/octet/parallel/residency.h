@@ -16,8 +16,9 @@
 // With optimizer.offload, masters and moments lie in the host. The values of a quantized parameter then exist on the device,
 // because casts read them. Moments in FP8 have scales, one for 128 elements, which lie where the moments lie.
 //
-// Only quantized parameters have rowwise, columnwise and row_order, and only tiles that are not square have row_order. Ranks that
-// do not hold an expert have no copy of its parameters. Without training there are no gradients and no moments.
+// Only quantized parameters have rowwise, columnwise and row_order, and only tiles that are not square have row_order. Ranks have
+// no copy of the parameters of experts, and of pipeline stages, that they do not hold. Without training there are no gradients
+// and no moments.
 #pragma once
 
 #include <array>
@@ -60,7 +61,7 @@ std::string_view name_of(Place place);
 
 // The ranks among which a parameter is divided.
 struct Division {
-  bool held = true;      // false: the parameter belongs to an expert of other ranks
+  bool held = true;      // false: the parameter belongs to another pipeline stage, or to an expert of other ranks
   int shards = 1;        // the number of shards of this parameter
   int dense_shards = 1;  // the number of shards of dense parameters, at least `shards`
   int tensor = 1;        // the size of the tensor axis

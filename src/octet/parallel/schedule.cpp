@@ -223,10 +223,10 @@ struct ChunkPass {
     return has_head ? std::nullopt : std::optional(Message::gradients);
   }
   // The units that it reads, in their order.
-  std::vector<Need> needs(const StepShape& s, Use head) const {
+  std::vector<Need> needs(const StepShape& s) const {
     std::vector<Need> units;
     if (forward && has_embedding) units.push_back({s.embedding});
-    if (!forward && has_head) units.push_back({s.head, head});
+    if (!forward && has_head) units.push_back({s.head, Use::both});
     for (int i = blocks.begin; i < blocks.end; ++i) {
       const int block = forward ? i : blocks.begin + blocks.end - 1 - i;
       units.push_back({s.first_block + block, forward ? Use::forward : s.recomputes(block) ? Use::both : Use::backward});
@@ -304,7 +304,7 @@ std::vector<std::size_t> turns_of(const StepShape& s, const std::vector<Step>& s
 // Adds passes through a chunk, which take turns. The first one opens a unit, the last one closes it. `behind` is the unit that
 // the next pass reads first.
 void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, const std::vector<Lane>& lanes, Need behind) {
-  std::vector<Need> needs = pass.needs(s, Use::both);
+  std::vector<Need> needs = pass.needs(s);
   const std::vector<Step> steps = steps_of(s, pass, needs);
   needs.push_back(behind);  // which is gathered here, but not opened
   const auto next = [&](std::size_t unit) { return unit + 1 < needs.size() ? needs[unit + 1] : Need{}; };
@@ -353,7 +353,7 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
                                std::size_t end, int micro_batches) {
   ScheduleBuilder b(s, slots, false);
   const auto behind = [&](std::size_t i) {
-    const std::vector<Need> needs = i + 1 < visits.size() ? ChunkPass(s, visits[i + 1]).needs(s, Use::both) : std::vector<Need>{};
+    const std::vector<Need> needs = i + 1 < visits.size() ? ChunkPass(s, visits[i + 1]).needs(s) : std::vector<Need>{};
     return needs.empty() ? Need{} : needs.front();
   };
   for (std::size_t i = begin; i < end;) {
@@ -392,19 +392,25 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   return b.finish();
 }
 
+std::vector<UnitRange> update_ranges(const StepShape& s) {
+  std::vector<UnitRange> ranges = {s.first};
+  const UnitRange others{s.first.end, s.units()};
+  if (others.begin < others.end) ranges.push_back(others);
+  return ranges;
+}
+
+// The gradients of the units that are updated first are complete last.
 std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, true);
   b.reduce_pending();
   for (int piece = 0; piece < std::min(s.state_slots, static_cast<int>(s.pieces.size())); ++piece) b.fetch(piece);
-  const UnitRange others{s.first.end, s.units()};
-  if (others.begin < others.end) b.add_squares(others);
-  b.add_squares(s.first);
+  const std::vector<UnitRange> ranges = update_ranges(s);
+  for (auto units = ranges.rbegin(); units != ranges.rend(); ++units) b.add_squares(*units);
   b.add_sums();
-  b.update(s.first);
-  b.cast(s.first);
-  if (others.begin == others.end) return b.finish();
-  b.update(others);
-  b.cast(others);
+  for (const UnitRange units : ranges) {
+    b.update(units);
+    b.cast(units);
+  }
   return b.finish();
 }
 

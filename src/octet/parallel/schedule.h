@@ -251,6 +251,8 @@ std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<c
 // Forward of a micro-batch alone; `head` then computes losses or logits.
 std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
 
+// Returns the units that build_update() updates and casts together, in this order.
+std::vector<UnitRange> update_ranges(const StepShape& shape);
 // Ends a step: reduces what is left, and updates all units.
 std::vector<Task> build_update(const StepShape& shape, Slots& slots);
 // Makes all codes again after weights have changed in another way.

@@ -270,21 +270,13 @@ void Units::wait_for_states(Stream& stream) {
 }
 
 void Units::prepare_casts() {
-  std::vector<UnitRange> ranges = update_ranges();
+  std::vector<UnitRange> ranges = update_ranges(shape_);
   if (ranges.size() > 1 || ranges.front() != store_.all_units()) ranges.push_back(store_.all_units());  // for refresh()
   for (const UnitRange units : ranges) store_.prepare_codes(compute_.device(), units);
 }
 
-// Returns the units that the tasks of build_update() update and cast together.
-std::vector<UnitRange> Units::update_ranges() const {
-  std::vector<UnitRange> ranges = {shape_.first};
-  const UnitRange others{shape_.first.end, shape_.units()};
-  if (others.begin < others.end) ranges.push_back(others);
-  return ranges;
-}
-
 UpdateWork Units::update_work() const {
-  UpdateWork work{.units = update_ranges(), .pieces = {}};
+  UpdateWork work{.units = update_ranges(shape_), .pieces = {}};
   for (const UnitRange units : work.units) {
     if (!offload_) work.pieces.push_back(store_.states(units));
   }

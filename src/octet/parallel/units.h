@@ -98,7 +98,6 @@ class Units {
   // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
   std::size_t bytes_of_casts() const;
-  std::vector<UnitRange> update_ranges() const;
   void wait_for_params();
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);

@@ -8,6 +8,7 @@
 #include "octet/kernels/gelu/gelu.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/kernels/swiglu/swiglu.h"
+#include "octet/nn/head_loss.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::plan {
@@ -30,8 +31,7 @@ parallel::ParameterStore store_of(const LinearKind& kind) {
 
 std::int64_t tokens_at_a_time(const LinearKind& kind, const LinearSetting& setting) {
   if (kind.name != "head") return setting.tokens();
-  constexpr std::int64_t kLogits = std::int64_t{1} << 29;  // logits of a chunk of nn::HeadLoss on a GPU
-  return std::min(setting.tokens(), std::max<std::int64_t>(128, kLogits / kind.out / 128 * 128));
+  return std::min(setting.tokens(), nn::head_chunk_tokens(DeviceKind::cuda, kind.out));
 }
 
 LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recipe, const LinearSetting& setting,
@@ -102,13 +102,13 @@ nn::Scope LinearRun::scope_of_run() {
 
 void LinearRun::make_rope_table() {
   const models::DecoderConfig& model = setting_.model;
-  const std::int64_t rotary_dim = model.rotary_dim == 0 ? model.head_dim : model.rotary_dim;
-  const std::vector<float> table = kernels::rope_table(rotary_dim, model.rope_theta, model.rope_scaling, setting_.seq_len);
+  const std::vector<float> table =
+      kernels::rope_table(model.rotated_dims(), model.rope_theta, model.rope_scaling, setting_.seq_len);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens_));
   for (std::size_t i = 0; i < positions.size(); ++i) {
     positions[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % setting_.seq_len);
   }
-  sources_.table = allocate(stash_, DType::f32, {setting_.seq_len, rotary_dim});
+  sources_.table = allocate(stash_, DType::f32, {setting_.seq_len, model.rotated_dims()});
   sources_.positions = allocate(stash_, DType::i32, {tokens_});
   stream_.copy_to_device(sources_.table.data, table.data(), sources_.table.bytes());
   stream_.copy_to_device(sources_.positions.data, positions.data(), sources_.positions.bytes());

@@ -1,4 +1,3 @@
-#include "octet/base/require.h"
 #include "octet/recipes/recipes.h"
 
 namespace octet::recipes {

@@ -42,9 +42,6 @@ class ScaleState {
   // update().
   void reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups,
               const std::vector<comm::Group*>& groups_of_some);
-  void reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups) {
-    reduce(stream, scratch, groups, groups);
-  }
   // Computes the new scales from the histories and moves the histories by a step. Does nothing if *found_inf is set. Call it when
   // the step's found_inf is known. Formula: docs/numerics.md, "Delayed scaling".
   void update(Stream& stream, const float* found_inf);

@@ -161,6 +161,14 @@ OwnAttempt own_attempt() {
   return attempt;
 }
 
+std::vector<Attempt> earlier_attempts(const std::filesystem::path& run_folder) {
+  const OwnAttempt own = own_attempt();
+  if (own.job.empty()) return {};
+  std::vector<Attempt> attempts = Attempts(run_folder).read();
+  std::erase_if(attempts, [&](const Attempt& a) { return a.job != own.job || a.number >= own.number; });
+  return attempts;
+}
+
 std::string attempt_variable(const OwnAttempt& attempt) {
   return fmt::format("OCTET_ATTEMPT={}:{}", attempt.job, attempt.number);
 }

@@ -73,6 +73,8 @@ struct OwnAttempt {
   std::int64_t number = 0;
 };
 OwnAttempt own_attempt();
+// Returns the attempts of this process's job before its own, in their order. Throws as Attempts::read().
+std::vector<Attempt> earlier_attempts(const std::filesystem::path& run_folder);
 // "OCTET_ATTEMPT=...", for the environment of a rank.
 std::string attempt_variable(const OwnAttempt& attempt);
 

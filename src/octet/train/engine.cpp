@@ -10,7 +10,6 @@
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/rank_page.h"
-#include "octet/train/entries.h"
 
 namespace octet::train {
 namespace {
@@ -88,6 +87,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()},
                                              options_.layout.mesh.stages(), groups_.stages->rank(), options_.adapters);
+  model_->keep_inputs_of(options_.full_blocks);
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*stream_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) {
@@ -183,12 +183,12 @@ void Engine::dry_run() {
       if (p.spec.saved) whole(p);
     }
     compare_replicas();
-    zero_gradients(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
+    begin_step(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
     for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
   }
   stream_->reset_work();
   if (!options_.training) return;
-  zero_gradients(options_.layout.lanes);
+  begin_step(options_.layout.lanes);
   for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, lane == 0 ? options_.watch : nullptr);
   if (options_.watch) observe_weights(*options_.watch);
   apply(0.0, 1);
@@ -214,8 +214,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   for (const checkpoint::Entry& entry :
        written_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer(), meta.groups_))
     plan.snapshot += entry.tensor.bytes();
-  for (const checkpoint::Entry& entry : read_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer_.get()))
-    plan.held += entry.tensor.bytes();
+  for (const checkpoint::Entry& entry : meta.entries()) plan.held += entry.tensor.bytes();
   return plan;
 }
 
@@ -226,7 +225,6 @@ nn::Scope Engine::scope(nn::Watch* watch, std::size_t lane) {
           .scratch = scratch(lane),
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
-          .full_blocks = options_.full_blocks,
           .watch = watch,
           .deterministic = options_.deterministic,
           .context = *groups_.context,
@@ -330,11 +328,11 @@ void Engine::rehearse() {
     for (const nn::Pass pass : {nn::Pass::training, nn::Pass::calibration}) {
       if (pass == nn::Pass::calibration && !options_.calibrates) continue;
       traceless.pass = pass;
-      zero_gradients();
+      begin_step();
       const std::optional<std::int64_t> first_sample = pass == nn::Pass::training ? std::optional<std::int64_t>(0) : std::nullopt;
       model_->forward_backward(traceless, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
     }
-    zero_gradients();
+    begin_step();
   } else {
     evaluate(ids, ids);
   }
@@ -351,7 +349,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   if (loads_before_messages()) rehearse();  // with the algorithms that were chosen
 }
 
-void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {
+void Engine::begin_step(std::int64_t micro_batches, bool reduces) {
   optimizer_->reset_sums(*stream_);
   if (double* const total = router_total(Routed::step)) {
     stream_->zero(total, static_cast<std::size_t>(router_numbers()) * sizeof(double));
@@ -423,7 +421,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
       if (p.scale_slot.amax) params.zero(p.scale_slot.amax, sizeof(float));
     }
   });
-  if (options_.training) zero_gradients(micro_batches, false);  // the gradients, which nobody reads, stay where they are
+  if (options_.training) begin_step(micro_batches, false);  // the gradients, which nobody reads, stay where they are
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
     nn::Scope calibration = scope(nullptr, options_.training ? next_lane() : 0);
     calibration.pass = nn::Pass::calibration;
@@ -437,12 +435,11 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
   }
   reduce_amaxes();
   model_->scales().update(*stream_, nullptr);
-  if (options_.training) zero_gradients();
+  if (options_.training) begin_step();
   refresh();
 }
 
 void Engine::observe_weights(nn::Watch& watch) {
-  if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
   parallel::ScheduleBuilder list(model_->shape(), units.slots(), false);
   for (const nn::Linear* linear : model_->linears()) {

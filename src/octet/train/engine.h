@@ -16,6 +16,7 @@
 #include "octet/optim/optimizer.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/whole.h"
+#include "octet/train/entries.h"
 #include "octet/train/replica_check.h"
 
 namespace octet::train {
@@ -83,7 +84,7 @@ class Engine {
   void set_step(std::uint32_t step) { step_ = step; }
   // Begins a step of so many micro-batches on this rank. On one rank the number does not matter. Without `reduces` the step ends
   // without apply(), and nobody reads its gradients.
-  void zero_gradients(std::int64_t micro_batches = 1, bool reduces = true);
+  void begin_step(std::int64_t micro_batches = 1, bool reduces = true);
 
   // Sets the scales of delayed scaling before the first step, when they are new (docs/numerics.md, "Calibration"): the scales of
   // weights from the weights, the others from this rank's `micro_batches` of next(), which the ranks run together. An engine that
@@ -170,6 +171,10 @@ class Engine {
   Stream& stream() { return *stream_; }
   models::Decoder& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
+  // Returns all state that checkpoints keep, as this rank holds it (entries.h); without an optimizer if it does not train.
+  std::vector<checkpoint::Entry> entries() const {
+    return read_entries(model_->parameters(), model_->scales(), optimizer_.get());
+  }
   const Arena& stash() const { return *stashes_.front(); }
   Arena& scratch(std::size_t lane = 0) const { return *scratches_[lane]; }
   const EngineOptions& options() const { return options_; }

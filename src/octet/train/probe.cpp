@@ -59,7 +59,7 @@ data::Batch rows_of(const ProbeInput& input, std::int64_t begin, std::int64_t en
 
 void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, HostTensor>& out) {
   const std::int64_t micro = engine.options().micro_batch_size;
-  engine.zero_gradients();
+  engine.begin_step();
   for (std::int64_t row = 0; row < input.batch; row += micro) engine.forward_backward(rows_of(input, row, row + micro), nullptr);
   std::array<double, 2> total{};
   engine.stream().copy_to_host(total.data(), engine.optimizer().loss_total(), sizeof total);
@@ -83,7 +83,7 @@ void train_steps(Engine& engine, const ProbeOptions& options, const ProbeInput& 
   const std::int64_t micro = engine.options().micro_batch_size;
   HostTensor losses(DType::f32, {options.steps});
   for (std::int64_t step = 1; step <= options.steps; ++step) {
-    engine.zero_gradients();
+    engine.begin_step();
     for (std::int64_t row = 0; row < input.batch; row += micro) {
       if (dump) dump->begin(step, row / micro);
       engine.forward_backward(rows_of(input, row, row + micro), dump);

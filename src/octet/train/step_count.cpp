@@ -75,7 +75,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     for (int lane = 0; lane < lanes; ++lane) engine.forward_backward({.tokens = ids, .targets = ids}, nullptr);
   };
   profile([&] {  // a step before, so that the counted step begins while communication of the last optimizer step still runs
-    engine.zero_gradients(lanes);
+    engine.begin_step(lanes);
     run_together();
     engine.apply(0.0, 1);
   });
@@ -86,7 +86,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   for (std::int64_t i = 0; i < run; ++i) {
     const bool middle = !stages && run == 3 && i == 1;
     const auto profiles = part(middle ? static_cast<double>(calls - 2) : 1.0, [&] {
-      if (i == 0) engine.zero_gradients(run * lanes);
+      if (i == 0) engine.begin_step(run * lanes);
       if (i == 0 || stages) engine.model().units().executor().time_tasks(&count.tasks);
       run_together();
       engine.model().units().executor().time_tasks(nullptr);

@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
-#include "octet/base/utc.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/device/cuda/cuda_device.h"
@@ -86,8 +83,7 @@ Trainer::Trainer(const TrainerOptions& options)
     const telemetry::OwnAttempt attempt = telemetry::own_attempt();
     lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s},
                   checkpoint::LockAttempt{.job = attempt.job, .number = attempt.number});
-    const fs::path checkpoints = fs::path(config_.run.output_dir) / "checkpoints";
-    retry(config_.checkpoint.retry_s, [&] { checkpoint::put_back_replaced(checkpoints); });
+    retry(config_.checkpoint.retry_s, [&] { checkpoint::put_back_replaced(checkpoints()); });
     for (const char* file : {"run.json", "remote.json"}) remove_interrupted_writes(fs::path(config_.run.output_dir) / file);
   }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
@@ -97,7 +93,7 @@ Trainer::Trainer(const TrainerOptions& options)
   demand(!best_->acts() || held_out_->any(), ExitCode::config, config_.file, ": evaluation.",
          config_.evaluation.keep_best ? "keep_best" : "patience",
          " needs held-out text; set data.split, or add [[evaluation.source]] with name and path");
-  if (world_.rank() == 0) {  // which writes model directories
+  if (world_.is_first()) {  // which writes model directories
     const std::string tokenizer = tokenizer_of_run(config_, engine_options_.model);
     check_tokenizer(*dataset_, tokenizer);
     held_out_->check_tokenizers(tokenizer);
@@ -126,7 +122,6 @@ Trainer::Trainer(const TrainerOptions& options)
 
 void Trainer::find_checkpoint() {
   open_snapshots();
-  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   const double retry_s = config_.checkpoint.retry_s;
   resumed_ = newest_snapshot();
   from_memory_ = resumed_.has_value();
@@ -136,7 +131,7 @@ void Trainer::find_checkpoint() {
   if (from_memory_) {
     // It is of this job, so the run goes on whatever its first attempt began with.
   } else if (options_.resume == "auto") {
-    resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), retry_s);
+    resumed_ = checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
   } else if (options_.resume != "none") {
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
   }
@@ -207,6 +202,9 @@ nlohmann::json Trainer::meta() const {
           {"model", models::config_json(engine_options_.model, compute_dtype(engine_options_.recipe))}};
 }
 
+bool Trainer::interval_saves() const { return every(config_.checkpoint.interval, step_); }
+bool Trainer::best_saves() const { return config_.evaluation.keep_best && best_->step() == step_; }
+
 void Trainer::save() {
   if (saved_step_ == step_) return;
   engine_->settle();
@@ -225,10 +223,7 @@ void Trainer::save() {
   if (!save_pending_) failed_saves_ = 0;
 }
 
-std::uint64_t Trainer::checkpoint_bytes() const {
-  models::Decoder& model = engine_->model();
-  return bytes_of_checkpoint(read_entries(model.parameters(), model.scales(), &engine_->optimizer()));
-}
+std::uint64_t Trainer::checkpoint_bytes() const { return bytes_of_checkpoint(engine_->entries()); }
 
 void Trainer::load(const checkpoint::Reader& reader) {
   const nlohmann::json& meta = reader.meta();
@@ -297,8 +292,8 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   survive([&] { wait_for_writer(); });
   world_.barrier("written");
   const auto open_before = [&](std::int64_t step) {
-    return checkpoint::Reader::open_latest(fs::path(config_.run.output_dir) / "checkpoints", log_shared_warning,
-                                           world_.checkpoint_ranks(), config_.checkpoint.retry_s, step);
+    return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(),
+                                           config_.checkpoint.retry_s, step);
   };
   // Skipped steps change nothing, but what was saved amid high losses has learnt from their batches.
   auto reader = open_before(verdict == Anomaly::Verdict::spike ? failed - anomaly_.steps_of_reason() + 1 : failed + 1);
@@ -371,7 +366,7 @@ kernels::StepScalars Trainer::step(Watch watch) {
   world_.at_step(step_);
   if (watch.waits) engine_->model().units().start_waits();
   engine_->set_step(static_cast<std::uint32_t>(step_ + 1));
-  engine_->zero_gradients(accumulation_);
+  engine_->begin_step(accumulation_);
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
     const bool watched = watch.health && micro == 0;
@@ -403,16 +398,20 @@ std::string Trainer::how_to_go_on() const {
 
 void Trainer::calibrate() {
   if (!std::exchange(scales_are_new_, false) || !engine_options_.calibrates) return;
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const std::int64_t position = loader_->position();
   engine_->calibrate(accumulation_, [&] { return loader_->next(); });
   engine_->stream().synchronize();
   engine_->check_ranks();
   loader_->seek(position);
   loader_->take_wait_s();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {}, forward and backward", taken.count(), step_ + 1,
+  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {}, forward and backward", seconds_since(start), step_ + 1,
                        telemetry::format_count(config_.training.global_batch_size, "sequence")));
+}
+
+void Trainer::end_together() {
+  engine_->close();
+  world_.barrier("done");
 }
 
 ExitCode Trainer::run() {
@@ -423,6 +422,9 @@ ExitCode Trainer::run() {
     return code;
   } catch (const Error& error) {
     record_end(error.code());
+    throw;
+  } catch (...) {
+    record_end(ExitCode::internal);
     throw;
   }
 }
@@ -437,7 +439,7 @@ ExitCode Trainer::train_to_end() {
   if (world_.is_first())
     check_space(config_, checkpoint_bytes(), step_, steps_, job_has_trained_ ? NoRoom::warn : NoRoom::refuse);
   writer_ = std::make_unique<checkpoint::Writer>(
-      checkpoint::WriterOptions{.root = directory / "checkpoints",
+      checkpoint::WriterOptions{.root = checkpoints(),
                                 .keep_latest_k = config_.checkpoint.keep_latest_k,
                                 .keep_every = config_.checkpoint.keep_every,
                                 .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
@@ -540,21 +542,17 @@ ExitCode Trainer::train_to_end() {
     const char* stop = StopSignals::requested();
     const optim::Requests asked = world_.size() > 1 ? engine_->requests() : asked_;
     if (world_.size() > 1) stop = !asked.stop ? nullptr : stop ? stop : "another rank was asked to stop";
-    const bool saves = every(config_.checkpoint.interval, step_);
-    const bool saves_best = config_.evaluation.keep_best && best_->step() == step_;
-    if ((saves || saves_best) && step_ < last && !stop) {
+    if ((interval_saves() || best_saves()) && step_ < last && !stop) {
       const telemetry::PausedMeter paused(*meter_);
-      if (!saves) best_->save_extra();
+      if (!interval_saves()) best_->save_extra();
       page_.enter(Phase::saving);
       save_if_possible();
     }
     if (stop && step_ < steps_) {
       page_.enter(Phase::saving);
       save_for_good();
-      log_info(
-          concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(), how_to_go_on()));
-      engine_->close();
-      world_.barrier("done");
+      log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", checkpoints().string(), how_to_go_on()));
+      end_together();
       wait_for_remote();
       // The first rank that ends with this code gives the others a few seconds, so none ends while rank 0 still copies.
       world_.wait_for_first("the copy of the last checkpoint");
@@ -570,10 +568,10 @@ ExitCode Trainer::train_to_end() {
   page_.enter(Phase::saving);
   save_for_good();
   if (pauses) {
-    log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ", step_,
-                    " of ", steps_, " in ", (directory / "checkpoints").string(), "; without --until the same command goes on from there"));
-    engine_->close();
-    world_.barrier("done");
+    log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ",
+                    step_, " of ", steps_, " in ", checkpoints().string(),
+                    "; without --until the same command goes on from there"));
+    end_together();
     demand_remote();
     return ExitCode::done;
   }
@@ -585,13 +583,12 @@ ExitCode Trainer::train_to_end() {
     } else {
       save_model(*engine_, directory / "model");
     }
-    if (world_.rank() == 0 && !config_.lora) {
+    if (world_.is_first() && !config_.lora) {
       copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
       copy_generation_config(generation_config_of_run(config_), directory / "model");
     }
   }
-  engine_->close();
-  world_.barrier("done");
+  end_together();
   demand_remote();
   if (recorder_->lost() > 0)
     log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));

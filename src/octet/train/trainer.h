@@ -48,7 +48,7 @@ struct TrainerOptions {
   std::string label{};                                   // what tables call the run; empty: run.name
   std::string repeat_of{};                               // label of the run that this one repeats
   std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
-  std::function<void(const StepProgress&)> progress{};   // called after every step
+  std::function<void(const StepProgress&)> progress{};   // called after each step that was not rolled back
   World* world = nullptr;                                // the other ranks; null: none
 };
 
@@ -93,12 +93,14 @@ class Trainer {
   void take_snapshot();
   // Deletes all snapshots and their replicas.
   void drop_snapshots();
-  // Before the optimizer changes what the snapshot copies.
+  // Waits until the snapshot has copied what the optimizer is about to change.
   void wait_for_snapshot();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();
   ExitCode train_to_end();  // what run() does, but for the last line of run.json
+  // Nothing runs on the engine afterwards, and all ranks know that the others have come so far.
+  void end_together();
   // checkpoint.remote (trainer_remote.cpp). Without one, nothing happens. The first rank fetches the newest checkpoint there if it is
   // newer than all in run.output_dir and than a snapshot on the local disk, which the run then does not go on from. All ranks call it
   // together.
@@ -126,6 +128,7 @@ class Trainer {
   // Sets best_ to what a checkpoint's meta says of it. Call it when run.output_dir holds the checkpoints that the run goes on
   // with.
   void restore_best(const nlohmann::json& meta);
+  std::filesystem::path checkpoints() const;  // their folder
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
   // On the first rank, the step of the newest checkpoint in run.output_dir from which the run goes on; 0: there is none.
   std::int64_t newest_checkpoint() const { return from_memory_ ? on_disk_ : kept_step_.value_or(0); }
@@ -135,6 +138,9 @@ class Trainer {
   // them, so nothing is deleted before the next save.
   bool resume();
   void load(const checkpoint::Reader& reader);
+  // Whether checkpoint.interval, or evaluation.keep_best, demands a checkpoint of the present step.
+  bool interval_saves() const;
+  bool best_saves() const;
   void save();
   void save_if_possible();
   void save_for_good();

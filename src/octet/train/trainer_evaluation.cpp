@@ -27,9 +27,9 @@ void Trainer::evaluate_initial() {
                        initial_loss_, beside));
 }
 
-std::filesystem::path Trainer::checkpoint_folder(std::int64_t step) const {
-  return std::filesystem::path(config_.run.output_dir) / "checkpoints" / checkpoint::step_name(step);
-}
+std::filesystem::path Trainer::checkpoints() const { return std::filesystem::path(config_.run.output_dir) / "checkpoints"; }
+
+std::filesystem::path Trainer::checkpoint_folder(std::int64_t step) const { return checkpoints() / checkpoint::step_name(step); }
 
 HeldOut::Losses Trainer::evaluate_step() {
   const telemetry::PausedMeter paused(*meter_);

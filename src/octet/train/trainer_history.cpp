@@ -1,6 +1,5 @@
 // Moves old or abandoned checkpoints and metrics to history/.
-#include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
@@ -13,21 +12,8 @@ namespace octet::train {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-// Whether this is not the first attempt of its job.
-bool continues_job(const fs::path& folder) {
-  const telemetry::OwnAttempt own = telemetry::own_attempt();
-  if (own.job.empty()) return false;
-  const std::vector<telemetry::Attempt> all = telemetry::Attempts(folder).read();
-  return std::any_of(all.begin(), all.end(),
-                     [&](const telemetry::Attempt& a) { return a.job == own.job && a.number < own.number; });
-}
-
-}  // namespace
-
 void Trainer::judge_history() {
-  const fs::path folder = config_.run.output_dir, root = folder / "checkpoints", about = folder / "run.json";
+  const fs::path folder = config_.run.output_dir, root = checkpoints(), about = folder / "run.json";
   const double retry_s = config_.checkpoint.retry_s;
   const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
   if (resumed_ && (from_memory_ || name(resumed_->path()).parent_path() == name(root))) kept_step_ = resumed_->step();
@@ -44,7 +30,8 @@ void Trainer::judge_history() {
   History history = history_of(folder, retry_s);
   if (automatic && !history.exported()) {  // a run that ended before its first checkpoint
     // A job does its own steps again. Another command may train something else.
-    if (history.has_metrics && !retry(retry_s, [&] { return continues_job(folder); })) old_history_ = std::move(history);
+    if (history.has_metrics && retry(retry_s, [&] { return telemetry::earlier_attempts(folder); }).empty())
+      old_history_ = std::move(history);
     return;
   }
   const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();

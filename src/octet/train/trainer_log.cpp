@@ -4,10 +4,8 @@
 
 #include "octet/base/log.h"
 #include "octet/base/utc.h"
-#include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/skipped_steps.h"
-#include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 #include "octet/train/version.h"
 
@@ -78,8 +76,7 @@ bool Trainer::exports() const {
 void Trainer::judge_skipped_steps() const {
   const std::int64_t skipped = anomaly_.skipped_steps(), empty = anomaly_.empty_steps();
   const std::string unchanged = skipped + empty == step_ ? " that the run began with. " : ". ",
-                    no_model = concat(", so no model is exported; ", (fs::path(config_.run.output_dir) / "checkpoints").string(),
-                                      " holds the weights", unchanged);
+                    no_model = concat(", so no model is exported; ", checkpoints().string(), " holds the weights", unchanged);
   if (empty > 0) {
     const std::string text = telemetry::text_of_empty(empty, step_),
                       remedy =

@@ -1,7 +1,6 @@
 // checkpoint.remote: fetches a checkpoint before the run goes on, and copies checkpoints there behind training.
 #include <sstream>
 
-#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
@@ -34,7 +33,7 @@ void Trainer::fetch_newer_checkpoint() {
     std::getline(told >> std::ws, reason, '\0');
     fail(static_cast<ExitCode>(code), reason);
   }
-  if (!from_memory_ || world_.from_first("whether a newer checkpoint was fetched", fetched ? "yes" : "no") == "no") return;
+  if (!from_memory_ || !world_.first_says("whether a newer checkpoint was fetched", fetched)) return;
   resumed_.reset();
   from_memory_ = from_local_dir_ = false;
 }
@@ -42,7 +41,7 @@ void Trainer::fetch_newer_checkpoint() {
 bool Trainer::consult_remote() {
   const storage::ObjectUrl url = storage::parse_object_url(config_.checkpoint.remote);
   const double retry_s = config_.checkpoint.retry_s;
-  const fs::path folder = config_.run.output_dir, root = folder / "checkpoints";
+  const fs::path folder = config_.run.output_dir, root = checkpoints();
   const auto here = retry(retry_s, [&] { return checkpoint::find_checkpoints(root); });
   // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service.
   const bool knows = job_has_trained_ && (from_memory_ || !here.empty());

@@ -156,8 +156,8 @@ void Trainer::end_with_wrong_bits(bool blamed, const std::vector<int>& ranks,
   const std::string heard = world_.hear("disagreement");
   world_.barrier("told");  // the rendezvous ends with rank 0
   fail(blamed ? ExitCode::unfit : ExitCode::peer, "step ", step_, ": ", heard,
-       ". Nothing of this state is saved. The ranks agreed when the checkpoints in ",
-       (std::filesystem::path(config_.run.output_dir) / "checkpoints").string(), " were saved", how_to_go_on());
+       ". Nothing of this state is saved. The ranks agreed when the checkpoints in ", checkpoints().string(), " were saved",
+       how_to_go_on());
 }
 
 }  // namespace octet::train

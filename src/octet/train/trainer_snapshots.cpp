@@ -11,7 +11,6 @@
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/jsonl.h"
-#include "octet/train/entries.h"
 #include "octet/train/trainer.h"
 #include "octet/train/version.h"
 
@@ -43,15 +42,14 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
 }  // namespace
 
 bool Trainer::job_has_trained() {
-  const telemetry::OwnAttempt own = telemetry::own_attempt();
-  if (own.job.empty()) return false;
+  if (telemetry::own_attempt().job.empty()) return false;
   bool trained = false;
   if (world_.is_first()) {
-    const telemetry::Attempts attempts(config_.run.output_dir);
-    for (const telemetry::Attempt& earlier : retry(config_.checkpoint.retry_s, [&] { return attempts.read(); }))
-      trained = trained || (earlier.job == own.job && earlier.number < own.number && earlier.seconds.contains("first_step"));
+    const auto earlier = retry(config_.checkpoint.retry_s, [&] { return telemetry::earlier_attempts(config_.run.output_dir); });
+    trained = std::any_of(earlier.begin(), earlier.end(),
+                          [](const telemetry::Attempt& attempt) { return attempt.seconds.contains("first_step"); });
   }
-  return world_.from_first("whether this job has trained", trained ? "yes" : "no") == "yes";
+  return world_.first_says("whether this job has trained", trained);
 }
 
 void Trainer::open_snapshots() {
@@ -99,7 +97,7 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
   if (world_.is_first()) {
     const double retry_s = config_.checkpoint.retry_s;
     timeline = retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).timeline : ""; });
-    const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(folder / "checkpoints"); });
+    const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(checkpoints()); });
     if (!found.empty()) on_disk_ = found.front().step;
   }
   // Only copies on disks outlive a job. They are checkpoints of this run, so they count where its checkpoints do.
@@ -128,8 +126,7 @@ std::string Trainer::new_timeline() {
 void Trainer::begin_snapshots() {
   if (!snapshots_) return;
   std::size_t bytes = 0;
-  models::Decoder& model = engine_->model();
-  const std::vector<checkpoint::Entry> entries = read_entries(model.parameters(), model.scales(), &engine_->optimizer());
+  const std::vector<checkpoint::Entry> entries = engine_->entries();
   for (const checkpoint::Entry& entry : entries) bytes += entry.tensor.bytes();
   std::string failure;
   try {
@@ -167,11 +164,9 @@ void Trainer::drop_snapshots() {
 
 void Trainer::save_what_was_due() {
   if (!from_memory_) return;
-  const bool interval = config_.checkpoint.interval > 0 && step_ % config_.checkpoint.interval == 0;
-  const bool best = config_.evaluation.keep_best && best_->step() == step_;
-  if (!interval && !best) return;
+  if (!interval_saves() && !best_saves()) return;
   const bool there = world_.is_first() && path_exists(checkpoint_folder(step_));
-  if (world_.from_first("the checkpoint of the snapshot's step", there ? "is there" : "") == "is there") {
+  if (world_.first_says("whether the checkpoint of the snapshot's step is there", there)) {
     saved_step_ = step_;
   } else {
     save_if_possible();
@@ -190,10 +185,9 @@ bool Trainer::wants_snapshot() {
 void Trainer::take_snapshot() {
   const Clock::time_point start = Clock::now();
   engine_->settle();
-  models::Decoder& model = engine_->model();
   nlohmann::json about = meta();
   about["saved_step"] = std::max<std::int64_t>(saved_step_, 0);
-  snapshots_->save(step_, engine_->stream(), read_entries(model.parameters(), model.scales(), &engine_->optimizer()), about);
+  snapshots_->save(step_, engine_->stream(), engine_->entries(), about);
   snapshot_cost_ = {.step = step_, .held_s = seconds_since(start)};
 }
 

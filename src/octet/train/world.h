@@ -50,6 +50,8 @@ class World {
   // Returns rank 0's value on every rank. Waits up to an hour, because rank 0 may read large files first. Throws Error{peer} if a rank is
   // lost.
   std::string from_first(const std::string& what, const std::string& value);
+  // The same for an answer.
+  bool first_says(const std::string& what, bool answer) { return from_first(what, answer ? "yes" : "no") == "yes"; }
   // Returns when rank 0 has called it, however long rank 0 takes. Throws Error{peer} if a rank is lost.
   void wait_for_first(const std::string& what);
   // Throws Error{peer} unless all ranks call it with the same value.

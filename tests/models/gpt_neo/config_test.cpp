@@ -45,6 +45,8 @@ TEST(GptNeoConfig, RefusesWhatMakesNoModel) {
             "attention_types has \"global\": must be a list of kinds and a number");
   EXPECT_EQ(refusal(gpt_neo_with("layer_norm_epsilon", 0)), "layer_norm_epsilon = 0: must be positive");
   EXPECT_EQ(refusal(gpt_neo_with("num_layers", -1)), "num_layers = -1: must be between 1 and 8192");
+  EXPECT_EQ(refusal(gpt_neo_with("hidden_size", std::int64_t{1} << 62)),
+            "hidden_size = 4611686018427387904: must be between 1 and 1048576");
   EXPECT_EQ(refusal(gpt_neo_with("window_size", 0)), "window_size = 0: must be positive");
   EXPECT_EQ(refusal(gpt_neo_with("resid_dropout", 0.1)),
             "resid_dropout = 0.1 is not supported: octet trains without dropout (0)");

@@ -189,6 +189,16 @@ TEST(LlamaConfig, RefusesWrongTypes) {
 TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
   EXPECT_EQ(refusal(llama_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
   EXPECT_EQ(refusal(llama_with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
+  for (const char* family : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}) {
+    json config = llama_with("num_key_value_heads", 2);
+    config["model_type"] = family;
+    config["sliding_window"] = nullptr;
+    EXPECT_EQ(refusal(with(config, "attention_dropout", 0.1)),
+              "attention_dropout = 0.1 is not supported: octet trains without dropout (0)")
+        << family;
+    for (const json& none : {json(0), json(0.0), json()})
+      EXPECT_EQ(refusal(with(config, "attention_dropout", none)), "") << family;
+  }
 }
 
 TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "models/config_cases.h"
 
 namespace octet::models {
@@ -22,6 +24,7 @@ TEST(MixtralConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(c.experts_per_token, 2);
   EXPECT_EQ(c.router_balance, 0.001);
   EXPECT_EQ(c.router_z, 0.0);
+  EXPECT_FALSE(c.router_bias_rate.has_value());
   EXPECT_FALSE(c.output_router_logits);
 }
 
@@ -81,6 +84,22 @@ TEST(MixtralConfig, WhatItCannotBeIsRefusedByName) {
                                                                             {"sliding_window", -1}}) {
     EXPECT_EQ(refusal(mixtral({{key, value}})).rfind(key, 0), 0u) << key << " = " << value;
   }
+}
+
+// A model may have each of these sizes, but layers of 4096 such experts have 2^68 weights.
+TEST(MixtralConfig, RefusesMoreWeightsThan64BitsCount) {
+  json config = mixtral({{"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 1 << 13}});
+  config["num_attention_heads"] = 1 << 12;
+  const auto with_experts = [&](std::int64_t experts) { return with(config, "num_local_experts", experts); };
+  const double attention = std::ldexp(1.0, 20 + 8) * 2 * (4096 + 8), expert = 3 * std::ldexp(1.0, 42);
+  const auto layer = [&](double experts) { return attention + experts * (expert + std::ldexp(1.0, 20)); };
+  EXPECT_EQ(refusal(with_experts(10)), concat("8192 layers of ", static_cast<std::int64_t>(layer(10)),
+                                              " weights: a model may have at most 1000000000000000000"));
+  EXPECT_EQ(refusal(with_experts(1 << 12)), concat("8192 layers of ", static_cast<std::int64_t>(layer(1 << 12)),
+                                                   " weights: a model may have at most 1000000000000000000"));
+  const double largest = static_cast<double>(parse_config(with_experts(9), "x").parameters());
+  EXPECT_NEAR(largest, 8192 * layer(9), 1e-6 * largest);
+  EXPECT_LT(18 * largest, std::ldexp(1.0, 64)) << "bytes of master, value, gradient and moments";
 }
 
 }  // namespace

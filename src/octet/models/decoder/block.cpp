@@ -41,7 +41,7 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                                                       .up = modules.up,
                                                       .down = modules.down,
                                                       .dim = c.dim,
-                                                      .ffn = c.expert_ffn > 0 ? c.expert_ffn : c.ffn,
+                                                      .ffn = c.ffn_of_expert(),
                                                       .experts = c.experts,
                                                       .top_k = c.experts_per_token,
                                                       .normalise = c.router_normalise,
@@ -74,7 +74,18 @@ std::vector<nn::Linear*> Block::linears() {
 }
 
 nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
-  return moe_ ? moe_->gradient(scope, g, memory) : mlp_->gradient(scope, g, memory);
+  if (moe_) return {.values = g};  // a mixture quantizes the rows that it sends to experts
+  return mlp_->down().g().gradient(scope, g, memory);
+}
+
+template <auto kPart, class Work>
+void Block::of_mixture(const nn::Scope& scope, BlockSaved& saved, Work& work) const {
+  ((*moe_).*kPart)(scope, saved.moe, work.moe);
+}
+
+template <auto kPart>
+void Block::of_attention(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  (attention_.*kPart)(scope, saved.attention, work.attention);
 }
 
 // Keys and parameters use the same links. Attention waits for the keys, so they come first.
@@ -83,11 +94,12 @@ std::vector<Block::Part<BlockForward>> Block::forward_parts(bool context, bool m
   if (context) parts.push_back({{"keys"}, &Block::keys});
   parts.push_back({{"attention", context ? Beside::gather : Beside::nothing}, &Block::attention});
   if (mixture) {
-    parts.insert(parts.end(), {{{"route"}, &Block::route},
-                               {{"dispatch", Beside::nothing, StreamId::experts}, &Block::dispatch},
-                               {{"experts"}, &Block::experts},
-                               {{"collect", Beside::nothing, StreamId::experts}, &Block::collect},
-                               {{"combine"}, &Block::combine}});
+    parts.insert(parts.end(),
+                 {{{"route"}, &Block::route},
+                  {{"dispatch", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::dispatch, BlockForward>},
+                  {{"experts"}, &Block::experts},
+                  {{"collect", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::collect, BlockForward>},
+                  {{"combine"}, &Block::combine}});
   } else {
     parts.push_back({{"feed"}, &Block::feed_forward});
   }
@@ -96,23 +108,25 @@ std::vector<Block::Part<BlockForward>> Block::forward_parts(bool context, bool m
 
 std::vector<Block::Part<BlockBackward>> Block::backward_parts(bool context, bool mixture) {
   std::vector<Part<BlockBackward>> parts;
-  if (context) parts.push_back({{"keys"}, &Block::fetch_keys});
+  if (context) parts.push_back({{"keys"}, &Block::of_attention<&nn::Attention::gather_keys_ahead>});
   if (mixture) {
-    parts.insert(parts.end(), {{{"combine"}, &Block::combine_backward},
-                               {{"dispatch", Beside::nothing, StreamId::experts}, &Block::dispatch_gradients},
-                               {{"experts"}, &Block::experts_backward},
-                               {{"collect", Beside::nothing, StreamId::experts}, &Block::collect_gradients},
-                               {{"route"}, &Block::route_backward}});
+    parts.insert(
+        parts.end(),
+        {{{"combine"}, &Block::combine_backward},
+         {{"dispatch", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::dispatch_gradients, BlockBackward>},
+         {{"experts"}, &Block::of_mixture<&nn::Moe::experts_backward, BlockBackward>},
+         {{"collect", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::collect_gradients, BlockBackward>},
+         {{"route"}, &Block::route_backward}});
   } else {
     parts.push_back({{"feed"}, &Block::feed_backward});
   }
   parts.push_back({{"output"}, &Block::output_backward});
-  if (!context) parts.push_back({{"output_wgrad"}, &Block::output_wgrad});
-  parts.push_back({{"attention", Beside::reduce}, &Block::attention_backward});
+  if (!context) parts.push_back({{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>});
+  parts.push_back({{"attention", Beside::reduce}, &Block::of_attention<&nn::Attention::backward_attention>});
   if (context) {  // the output linear's wgrad hides the sums of the gradients of keys
-    parts.insert(parts.end(), {{{"attention_rest"}, &Block::attention_rest},
-                               {{"key_sums"}, &Block::sum_keys},
-                               {{"output_wgrad"}, &Block::output_wgrad}});
+    parts.insert(parts.end(), {{{"attention_rest"}, &Block::of_attention<&nn::Attention::backward_attention_rest>},
+                               {{"key_sums"}, &Block::of_attention<&nn::Attention::sum_key_gradients>},
+                               {{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>}});
   }
   parts.push_back({{"qkv"}, &Block::qkv_backward});
   return parts;
@@ -156,22 +170,10 @@ void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockForward& work)
   moe_->route(scope, h, saved.moe);
 }
 
-void Block::dispatch(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
-  moe_->dispatch(scope, saved.moe, work.moe);
-}
-
 void Block::experts(const nn::Scope& scope, BlockSaved& saved, BlockForward&) const { moe_->experts(scope, saved.moe); }
-
-void Block::collect(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
-  moe_->collect(scope, saved.moe, work.moe);
-}
 
 void Block::combine(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
   moe_->combine(scope, work.sum ? work.sum : work.x, work.y, saved.moe);
-}
-
-void Block::fetch_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  attention_.gather_keys_ahead(scope, saved.attention, work.attention);
 }
 
 void Block::begin_feed_backward(const nn::Scope& scope, BlockBackward& work) const {
@@ -213,18 +215,6 @@ void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBac
   moe_->combine_backward(scope, work.gy, saved.moe, work.moe);
 }
 
-void Block::dispatch_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  moe_->dispatch_gradients(scope, saved.moe, work.moe);
-}
-
-void Block::experts_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  moe_->experts_backward(scope, saved.moe, work.moe);
-}
-
-void Block::collect_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  moe_->collect_gradients(scope, saved.moe, work.moe);
-}
-
 void Block::route_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
   moe_->route_backward(scope, saved.moe, work.moe, work.gh2);
   if (!parallel_) norm2_.backward(scope, work.gh2, saved.x1, saved.statistics2, work.gsum);
@@ -242,22 +232,6 @@ void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBack
   }
   work.before_attention = scope.scratch.used();
   attention_.backward_output(scope, work.gsum, work.attention);
-}
-
-void Block::attention_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  attention_.backward_attention(scope, saved.attention, work.attention);
-}
-
-void Block::attention_rest(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  attention_.backward_attention_rest(scope, saved.attention, work.attention);
-}
-
-void Block::sum_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  attention_.sum_key_gradients(scope, saved.attention, work.attention);
-}
-
-void Block::output_wgrad(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  attention_.backward_output_wgrad(scope, saved.attention, work.attention);
 }
 
 void Block::qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {

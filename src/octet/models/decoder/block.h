@@ -1,5 +1,5 @@
 // A block of a decoder, between the embedding and the final norm. With h1 = norm1(x):
-//   one after another   x1 = x + attention(h1),  y = x1 + feed_forward(norm2(x1))    (Llama, Mistral, Mixtral, some GPT-NeoX)
+//   one after another   x1 = x + attention(h1),  y = x1 + feed_forward(norm2(x1))    (all; GPT-NeoX if its config says so)
 //   parallel residual   y = x + attention(h1) + feed_forward(norm2(x))               (GPT-NeoX)
 // The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts: whoever runs a block decides
 // what other streams do between them (models/decoder/decoder.h).
@@ -88,6 +88,11 @@ class Block {
   }
 
  private:
+  // Parts that the mixture or attention runs alone.
+  template <auto kPart, class Work>
+  void of_mixture(const nn::Scope& scope, BlockSaved& saved, Work& work) const;
+  template <auto kPart>
+  void of_attention(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   // Forward. What backward needs goes to `saved`, whose tensors lie in the stash.
   void qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   void keys(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
@@ -95,23 +100,13 @@ class Block {
   void feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   // The parts of a mixture instead (nn/moe.h).
   void route(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
-  void dispatch(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   void experts(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
-  void collect(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   void combine(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   // Backward.
-  void fetch_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void dispatch_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void experts_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void collect_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void route_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void attention_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void attention_rest(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void sum_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void output_wgrad(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
 
   // Allocates the gradients that the feed-forward layer and norm2 make.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "octet/base/require.h"
 
@@ -10,12 +9,20 @@ namespace octet::models {
 
 namespace {
 
-// Returns the number of weights in the matrices of all layers; of a mixture, those of so many experts and of the router.
+// The most weights that the layers of a model may have. Their masters, values, gradients and moments take fewer than 2^64 bytes.
+constexpr std::int64_t kMostWeights = 1'000'000'000'000'000'000;
+
+// Returns the number of weights in the matrices of a layer; of a mixture, those of so many experts and of the router.
+std::int64_t matrices_of_layer(const DecoderConfig& c, bool mixture, std::int64_t experts) {
+  const std::int64_t attention = c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads), matrix = (c.gelu ? 2 : 3) * c.dim;
+  if (!mixture) return attention + matrix * c.ffn;
+  return attention + experts * matrix * c.ffn_of_expert() + c.experts * c.dim;
+}
+
+// Returns the same for all layers.
 std::int64_t matrices(const DecoderConfig& c, std::int64_t experts) {
-  const std::int64_t attention = c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads);
-  const std::int64_t matrix = (c.gelu ? 2 : 3) * c.dim, mixtures = c.mixtures();
-  return c.layers * attention + (c.layers - mixtures) * matrix * c.ffn +
-         mixtures * (experts * matrix * (c.expert_ffn > 0 ? c.expert_ffn : c.ffn) + c.experts * c.dim);
+  const std::int64_t mixtures = c.mixtures();
+  return (c.layers - mixtures) * matrices_of_layer(c, false, experts) + mixtures * matrices_of_layer(c, true, experts);
 }
 
 }  // namespace
@@ -64,13 +71,16 @@ void check_range(const char* key, std::int64_t value, std::int64_t largest, cons
 
 void check_layers(std::int64_t layers, const char* key, const std::string& source) { check_range(key, layers, 1 << 13, source); }
 
+void check_dim(std::int64_t dim, const std::string& source) { check_range("hidden_size", dim, 1 << 20, source); }
+
 void check(const DecoderConfig& c, const std::string& source) {
-  // Far beyond any model, and small enough that no size computed from them overflows.
+  // Far beyond any model, and small enough that no size computed from them overflows. The weights of many large experts would, so
+  // they are bounded together.
   const auto within = [&](const char* name, std::int64_t value, std::int64_t largest) {
     check_range(name, value, largest, source);
   };
   within("vocab_size", c.vocab, 1 << 24);
-  within("hidden_size", c.dim, 1 << 20);
+  check_dim(c.dim, source);
   within("intermediate_size", c.ffn, 1 << 22);
   check_layers(c.layers, "num_hidden_layers", source);
   within("num_attention_heads", c.heads, 1 << 12);
@@ -88,14 +98,17 @@ void check(const DecoderConfig& c, const std::string& source) {
     demand(c.router_balance >= 0, ExitCode::data, source, ": router_aux_loss_coef = ", c.router_balance,
            ": must not be negative");
     demand(c.router_z >= 0, ExitCode::data, source, ": router_z_loss_coef = ", c.router_z, ": must not be negative");
-    demand(c.router_bias_rate.value_or(0) >= 0, ExitCode::data, source, ": router_bias_update_rate = ", *c.router_bias_rate,
-           ": must not be negative");
+    const double rate = c.router_bias_rate.value_or(0);
+    demand(rate >= 0, ExitCode::data, source, ": router_bias_update_rate = ", rate, ": must not be negative");
+    const std::int64_t weights = matrices_of_layer(c, true, c.experts);
+    demand(weights <= kMostWeights / c.layers, ExitCode::data, source, ": ", c.layers, " layers of ", weights,
+           " weights: a model may have at most ", kMostWeights);
   }
   demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,
          " is not a multiple of num_key_value_heads = ", c.kv_heads);
   demand(c.head_dim % 2 == 0, ExitCode::data, source, ": head_dim = ", c.head_dim, ": must be even (rotary halves)");
-  const std::int64_t rotary_dim = c.rotary_dim == 0 ? c.head_dim : c.rotary_dim;
-  demand(rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= c.head_dim, ExitCode::data, source, ": ", rotary_dim,
+  const std::int64_t rotated = c.rotated_dims();
+  demand(rotated > 0 && rotated % 2 == 0 && rotated <= c.head_dim, ExitCode::data, source, ": ", rotated,
          " dims to rotate of heads of ", c.head_dim, ": must be even and positive, and no more than there are (rotary halves)");
   demand(c.rope_theta > 0, ExitCode::data, source, ": rope_theta = ", c.rope_theta, ": must be positive");
   demand(c.norm_epsilon > 0, ExitCode::data, source, ": ", c.norm == nn::NormKind::layer ? "layer_norm_eps" : "rms_norm_eps",

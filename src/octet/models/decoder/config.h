@@ -1,3 +1,4 @@
+// The sizes and options of a decoder, whichever family it is of, and what follows from them: counts of parameters and operations.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +66,9 @@ struct DecoderConfig {
   // The number of layers with a mixture, and of those before this layer.
   std::int64_t mixtures() const { return mixtures_before(layers); }
   std::int64_t mixtures_before(std::int64_t layer) const;
+  // F of an expert, and the number of dims of each head that are rotated, as if no 0 stood for a default.
+  std::int64_t ffn_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn; }
+  std::int64_t rotated_dims() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   // Trained numbers, of all experts.
   std::int64_t parameters() const;
   // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token
@@ -77,9 +81,10 @@ struct DecoderConfig {
   double flops_per_token(std::int64_t seq_len, double per_weight) const;
 };
 
-// Throws Error{data} for a number of layers, read under `key`, that makes no model. Families call it before they make lists with
-// an entry for each layer.
+// Throw Error{data} for a number of layers, read under `key`, and for a hidden_size that make no model. Families call them before
+// they make lists with an entry for each layer, and before they compute with the size.
 void check_layers(std::int64_t layers, const char* key, const std::string& source);
+void check_dim(std::int64_t dim, const std::string& source);
 // Throws Error{data} naming `source` for sizes that make no model (a head count that the key/value heads do not divide, an odd
 // head_dim, ...).
 void check(const DecoderConfig& config, const std::string& source);

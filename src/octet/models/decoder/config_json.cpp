@@ -76,8 +76,7 @@ kernels::RopeScalingYarn parse_yarn(const JsonReader& read, std::int64_t max_pos
   return result;
 }
 
-}  // namespace
-
+// Returns the scaling under `key`, which exists; none for type "default". `max_position` is the model's.
 std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent, const char* key, std::int64_t max_position) {
   const json& scaling = parent.object()[key];
   const std::string where = parent.source() + ": " + key;
@@ -92,6 +91,8 @@ std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent,
   demand(factor >= 1, ExitCode::data, where, ": factor = ", factor, ": must be at least 1");
   return kernels::RopeScalingLinear{factor};
 }
+
+}  // namespace
 
 nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling) {
   if (const auto* const s = std::get_if<kernels::RopeScalingLinear>(&scaling)) {
@@ -112,6 +113,32 @@ nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling) {
           {"low_freq_factor", s.low_freq_factor},
           {"high_freq_factor", s.high_freq_factor},
           {"original_max_position_embeddings", s.original_max_position}};
+}
+
+void parse_rope(const JsonReader& read, DecoderConfig& c) {
+  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling", c.max_position);
+  if (!read.has("rope_parameters")) return;
+  c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
+  const std::string where = read.source() + ": rope_parameters";
+  c.rope_theta = JsonReader(read.object()["rope_parameters"], where).number("rope_theta", c.rope_theta);
+}
+
+void write_sliding_window(const DecoderConfig& c, nlohmann::ordered_json& object) {
+  object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
+}
+
+void parse_router(const JsonReader& read, DecoderConfig& c) {
+  c.router_balance = read.number("router_aux_loss_coef", 0.001);
+  c.router_z = read.number("router_z_loss_coef", 0.0);
+  if (read.has("router_bias_update_rate")) c.router_bias_rate = read.number("router_bias_update_rate");
+  c.output_router_logits = read.boolean("output_router_logits", false);
+}
+
+void write_router(const DecoderConfig& c, nlohmann::ordered_json& object) {
+  object["router_aux_loss_coef"] = c.router_balance;
+  if (c.router_z != 0) object["router_z_loss_coef"] = c.router_z;
+  if (c.router_bias_rate) object["router_bias_update_rate"] = *c.router_bias_rate;
+  object["output_router_logits"] = c.output_router_logits;
 }
 
 kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::string& otherwise) {
@@ -156,15 +183,10 @@ DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, c
   c.init_std = read.number("initializer_range", 0.02);
   c.tokenizer = read.string("tokenizer", "");
   c.rope_theta = read.number("rope_theta", defaults.rope_theta);
-  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling", c.max_position);
-  // transformers 5 keeps theta and scaling in one object.
-  if (read.has("rope_parameters")) {
-    c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
-    const std::string where = source + ": rope_parameters";
-    c.rope_theta = JsonReader(read.object()["rope_parameters"], where).number("rope_theta", c.rope_theta);
-  }
+  parse_rope(read, c);
   const std::string activation = read.string("hidden_act", "silu");
   demand(activation == "silu", ExitCode::data, source, ": hidden_act = \"", activation, "\" is not supported (silu)");
+  refuse_dropout(read, {"attention_dropout"});
   return c;
 }
 

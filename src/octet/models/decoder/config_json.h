@@ -33,9 +33,17 @@ class JsonReader {
   const std::string& source_;
 };
 
-// Returns the scaling under `key`, which exists; none for type "default". `max_position` is the model's.
-std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent, const char* key, std::int64_t max_position);
 nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling);
+// Reads the scaling and the theta of rotary embeddings from rope_scaling, or from rope_parameters, where transformers 5 keeps
+// both. `config` has the model's max_position, and the theta for files without rope_parameters.
+void parse_rope(const JsonReader& read, DecoderConfig& config);
+
+// sliding_window is null without a window.
+void write_sliding_window(const DecoderConfig& config, nlohmann::ordered_json& object);
+
+// The losses of a mixture's router, and its bias, which is Octet's own as router_z_loss_coef is.
+void parse_router(const JsonReader& read, DecoderConfig& config);
+void write_router(const DecoderConfig& config, nlohmann::ordered_json& object);
 
 // Returns the GELU that `key` names.
 kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::string& otherwise);

@@ -178,14 +178,14 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
     if (linear->weight().held) linear->bind();
   }
   units_->prepare_casts();
-  const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
-  const Shape table_shape{max_seq_len, rotary_dim}, positions_shape{max_seq_len};
+  const Shape table_shape{max_seq_len, config_.rotated_dims()}, positions_shape{max_seq_len};
   rope_buffer_ = stream.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
   rope_table_ = view(rope_buffer_, DType::f32, table_shape);
   positions_buffer_ = stream.device().allocate(bytes_of(DType::i32, positions_shape), MemoryCategory::state);
   positions_ = view(positions_buffer_, DType::i32, positions_shape);
   if (stream.kind() == DeviceKind::meta) return;  // the table takes longer than all else that is counted
-  const std::vector<float> table = kernels::rope_table(rotary_dim, config_.rope_theta, config_.rope_scaling, max_seq_len);
+  const std::vector<float> table =
+      kernels::rope_table(config_.rotated_dims(), config_.rope_theta, config_.rope_scaling, max_seq_len);
   stream.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
   std::vector<std::int32_t> positions(static_cast<std::size_t>(max_seq_len));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
@@ -244,7 +244,7 @@ void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, doubl
   micro_batches_.resize(under_way_);
   micro_batches_[static_cast<std::size_t>(number) % micro_batches_.size()] =
       std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, {}, true});
-  shape_.recomputed_blocks = scope.checkpointing == nn::Checkpointing::full ? scope.full_blocks : 0;
+  shape_.recomputed_blocks = scope.checkpointing == nn::Checkpointing::full ? full_blocks_ : 0;
   // The visits of the first `of` micro-batches that can run without the others.
   const auto visits_until = [&](int of) {
     const int complete = of < count ? of / shape_.lanes * shape_.lanes : count;
@@ -377,10 +377,10 @@ void Decoder::finish(Flight& flight) {
   flight.kept.release_to(flight.kept_before);
 }
 
-nn::Scope Decoder::scope_of_block(const Flight& flight, int block) {
+nn::Scope Decoder::scope_of_block(const Flight& flight, int block) const {
   nn::Scope scope = flight.scope;
-  if (scope.checkpointing == nn::Checkpointing::full && block >= scope.full_blocks)
-    scope.checkpointing = nn::Checkpointing::selective;
+  const bool full = scope.checkpointing == nn::Checkpointing::full;
+  if (full && !shape_.recomputes(block)) scope.checkpointing = nn::Checkpointing::selective;
   return scope;
 }
 

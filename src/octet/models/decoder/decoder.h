@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -64,6 +65,9 @@ class Decoder {
   };
   void use(FlightMemory memory) { memory_ = std::move(memory); }
 
+  // With Checkpointing::full, lets only this many blocks, the first ones, keep their input alone. The others are selective.
+  void keep_inputs_of(int blocks) { full_blocks_ = blocks; }
+
   // Begins a step of `micro_batches` calls of forward_backward. All gradients begin anew. Without `reduces` nobody will read
   // them.
   void begin_step(std::int64_t micro_batches, bool reduces = true);
@@ -87,11 +91,12 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
   const Recipe& recipe() const { return recipe_; }
   parallel::ParameterStore& parameters() { return parameters_; }
-  // The embedding, each block, the final norm with the head (a tied head's with the embedding) are a unit.
+  // A unit is the embedding, a block, or the final norm with the head. If the head is tied, these two belong to the embedding's
+  // unit.
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
   const parallel::StepShape& shape() const { return shape_; }
-  // Returns every linear in the order of the forward flight, the head last.
+  // Returns every linear in the order of the forward pass, the head last.
   std::vector<nn::Linear*> linears();
   // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
   void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
@@ -110,7 +115,7 @@ class Decoder {
   void load(const parallel::Task& task);
   void finish(Flight& flight);
   // The scope of a block, which may keep more than the first ones do.
-  static nn::Scope scope_of_block(const Flight& flight, int block);
+  nn::Scope scope_of_block(const Flight& flight, int block) const;
   void forward(Flight& flight, const parallel::Task& task);
   void recompute(Flight& flight, const parallel::Task& task);
   // Computes the loss, and its gradient in training; or logits.
@@ -128,6 +133,7 @@ class Decoder {
   recipes::ScaleState scales_;
   std::unique_ptr<parallel::Units> units_;
   parallel::StepShape shape_;
+  int full_blocks_ = std::numeric_limits<int>::max();
   FlightMemory memory_;
   // The step under way: its micro-batches, how many of them have begun, and whether their gradients are reduced.
   int micro_batches_of_step_ = 1, begun_ = 0;
@@ -151,7 +157,7 @@ class Decoder {
   std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;
-  Tensor rope_table_;  // [positions, rotary_dim] F32
+  Tensor rope_table_;  // [positions, rotated dims] F32
   Tensor positions_;   // [positions] I32: 0, 1, 2, ...
 };
 

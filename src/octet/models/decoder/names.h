@@ -1,11 +1,12 @@
+// The names of a decoder's tensors in the files of Hugging Face.
 #pragma once
 
 #include "octet/models/decoder/decoder.h"
 
 namespace octet::models {
 
-// Every parameter by its name, which is that of its Hugging Face tensor; of a fused linear each part's, a run of rows. Without
-// adapters.
+// Returns an entry for each parameter but those of adapters. A parameter has the name of its Hugging Face tensor. A fused linear
+// has an entry for each of its parts, which is a run of its rows.
 parallel::NameTable parameter_names(Decoder& model);
 
 // The adapters by the names of PEFT, with the runs of rows of B as those of the weights in `names`.

@@ -48,6 +48,7 @@ DecoderConfig parse_gpt_neo(const nlohmann::json& object, const std::string& sou
   c.family = "gpt_neo";
   c.vocab = read.integer("vocab_size");
   c.dim = read.integer("hidden_size");
+  check_dim(c.dim, source);
   c.ffn = read.integer("intermediate_size", 4 * c.dim);
   c.layers = named("num_layers", "num_hidden_layers");
   c.heads = c.kv_heads = named("num_heads", "num_attention_heads");

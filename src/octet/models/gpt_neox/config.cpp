@@ -31,14 +31,10 @@ DecoderConfig parse_gpt_neox(const nlohmann::json& object, const std::string& so
 
   double share = read.number("rotary_pct", 0.25);
   c.rope_theta = read.number("rotary_emb_base", 10000.0);
-  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling", c.max_position);
-  // transformers 5 keeps all of it in one object.
+  parse_rope(read, c);
   if (read.has("rope_parameters")) {
-    c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
     const std::string where = source + ": rope_parameters";
-    const JsonReader rope(object["rope_parameters"], where);
-    c.rope_theta = rope.number("rope_theta", c.rope_theta);
-    share = rope.number("partial_rotary_factor", share);
+    share = JsonReader(object["rope_parameters"], where).number("partial_rotary_factor", share);
   }
   demand(share > 0 && share <= 1, ExitCode::data, source, ": rotary_pct = ", share, ": must be above 0, and 1 at most");
   c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * share);

@@ -20,7 +20,7 @@ DecoderConfig parse_mistral(const nlohmann::json& object, const std::string& sou
 
 nlohmann::ordered_json write_mistral(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "MistralForCausalLM");
-  object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
+  write_sliding_window(c, object);
   return object;
 }
 

@@ -13,28 +13,20 @@ DecoderConfig parse_mixtral(const nlohmann::json& object, const std::string& sou
   c.sliding_window = read.integer("sliding_window", 0);
   c.experts = read.integer("num_local_experts", 8);
   c.experts_per_token = read.integer("num_experts_per_tok", 2);
-  c.router_balance = read.number("router_aux_loss_coef", 0.001);
-  c.router_z = read.number("router_z_loss_coef", 0.0);
-  if (read.has("router_bias_update_rate")) c.router_bias_rate = read.number("router_bias_update_rate");
-  c.output_router_logits = read.boolean("output_router_logits", false);
+  parse_router(read, c);
   demand(c.experts > 0, ExitCode::data, source, ": num_local_experts = ", c.experts, ": must be positive");
-  for (const char* key : {"router_jitter_noise", "attention_dropout"}) {
-    const double value = read.number(key, 0.0);
-    demand(value == 0.0, ExitCode::data, source, ": ", key, " = ", value, " is not supported (0)");
-  }
+  const double jitter = read.number("router_jitter_noise", 0.0);
+  demand(jitter == 0.0, ExitCode::data, source, ": router_jitter_noise = ", jitter, " is not supported (0)");
   check(c, source);
   return c;
 }
 
 nlohmann::ordered_json write_mixtral(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "MixtralForCausalLM");
-  object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
+  write_sliding_window(c, object);
   object["num_local_experts"] = c.experts;
   object["num_experts_per_tok"] = c.experts_per_token;
-  object["router_aux_loss_coef"] = c.router_balance;
-  if (c.router_z != 0) object["router_z_loss_coef"] = c.router_z;  // Octet's own, as the next one
-  if (c.router_bias_rate) object["router_bias_update_rate"] = *c.router_bias_rate;
-  object["output_router_logits"] = c.output_router_logits;
+  write_router(c, object);
   return object;
 }
 

@@ -28,7 +28,7 @@ void parse_qwen_window_layers(const JsonReader& read, DecoderConfig& c) {
 
 void write_qwen_window(const DecoderConfig& c, nlohmann::ordered_json& object) {
   object["use_sliding_window"] = c.sliding_window > 0;
-  object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
+  write_sliding_window(c, object);
 }
 
 void write_qwen_window_layers(const DecoderConfig& c, nlohmann::ordered_json& object) {

@@ -59,10 +59,7 @@ DecoderConfig parse_moe(const nlohmann::json& object, const std::string& source)
   c.experts_per_token = read.integer("num_experts_per_tok", 8);
   c.expert_ffn = read.integer("moe_intermediate_size", 768);
   c.router_normalise = read.boolean("norm_topk_prob", false);
-  c.router_balance = read.number("router_aux_loss_coef", 0.001);
-  c.router_z = read.number("router_z_loss_coef", 0.0);
-  if (read.has("router_bias_update_rate")) c.router_bias_rate = read.number("router_bias_update_rate");
-  c.output_router_logits = read.boolean("output_router_logits", false);
+  parse_router(read, c);
   demand(c.experts > 0, ExitCode::data, source, ": num_experts = ", c.experts, ": must be positive");
   demand(c.expert_ffn > 0, ExitCode::data, source, ": moe_intermediate_size = ", c.expert_ffn, ": must be positive");
   c.dense_layers = dense_layers(read, c.layers);
@@ -81,10 +78,7 @@ nlohmann::ordered_json write_moe(const DecoderConfig& c) {
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
     if (!c.is_mixture(layer)) object["mlp_only_layers"].push_back(layer);
   }
-  object["router_aux_loss_coef"] = c.router_balance;
-  if (c.router_z != 0) object["router_z_loss_coef"] = c.router_z;  // Octet's own, as the next one
-  if (c.router_bias_rate) object["router_bias_update_rate"] = *c.router_bias_rate;
-  object["output_router_logits"] = c.output_router_logits;
+  write_router(c, object);
   return object;
 }
 
