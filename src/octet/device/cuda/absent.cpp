@@ -8,7 +8,7 @@
 namespace octet {
 
 std::unique_ptr<Device> make_cuda_device(int) {
-  fail(ExitCode::config, "run.device = \"cuda\": this build of octet has no CUDA backend; use run.device = \"cpu\"");
+  fail(ExitCode::config, "device cuda: this build of octet has no CUDA backend; give cpu as the device, or build octet with -DOCTET_CUDA=ON");
 }
 
 bool cuda_is_available() { return false; }
