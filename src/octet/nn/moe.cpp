@@ -286,12 +286,13 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   work.before = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
-  // Two ranks need one round, because a quota is twice what balanced rows take.
-  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 2) {
+  if (needs_room_for_rounds(scope)) {
     measure_rounds(scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds(uncounted, saved, rounds); });
   }
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();
+  saved.stash = &scope.stash.get();
+  saved.kept = saved.stash->used();
   receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
   number_rows(scope, saved, round);
   if (scope.expert.size() == 1) round.out = saved.returned;
@@ -310,6 +311,7 @@ void Moe::experts(const Scope& outer, MoeSaved& saved) const {
   const Scope scope = expert_scope(outer, *alone_);
   if (saved.rounds.size() > 1) return run_rounds(scope, saved, saved.rounds);
   run_experts(scope, saved.rounds.front());
+  saved.kept = saved.stash->used() - saved.kept;
 }
 
 void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
@@ -354,9 +356,13 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
   }
 }
 
-// On the meta device: calls run(), which does what a pass does if there are several rounds, so that the scratch is planned for
-// it. The work is not counted, because a plan expects one round.
-void Moe::measure_rounds(const Scope& scope, const MoeSaved& saved, const std::function<void(const Scope&, Rounds&)>& run) const {
+// Two ranks need one round, because a quota is twice what balanced rows take.
+bool Moe::needs_room_for_rounds(const Scope& scope) { return scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 2; }
+
+// Calls run(), which does what a pass does if there are several rounds, so that the scratch is planned for it. Returns the bytes
+// that a round keeps in the stash. The work is not counted, because a plan expects one round.
+std::size_t Moe::measure_rounds(const Scope& scope, const MoeSaved& saved,
+                                const std::function<void(const Scope&, Rounds&)>& run) const {
   const ArenaScope temporaries(scope.scratch);
   const std::unique_ptr<Stream> uncounted = scope.stream.device().make_stream();
   const std::unique_ptr<comm::Group> silent = comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size());
@@ -364,15 +370,20 @@ void Moe::measure_rounds(const Scope& scope, const MoeSaved& saved, const std::f
   Rounds rounds = {saved.rounds.front()};
   rounds.front().plan.whole = false;
   run(scope_on(scope, *uncounted, stash, *alone_, *silent), rounds);
+  return stash.high_water();
 }
 
 void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
   if (scope.expert.size() > 1) work.rows = allocate(scope.scratch, scope.dtype, saved.returned.shape);
   work.before = scope.scratch.used();
-  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) {
-    measure_rounds(scope, saved,
-                   [&](const Scope& uncounted, Rounds& rounds) { run_rounds_backward(uncounted, saved, rounds, work); });
+  if (needs_room_for_rounds(scope)) {
+    const std::size_t needed = measure_rounds(
+        scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds_backward(uncounted, saved, rounds, work); });
+    // Rounds keep nothing until backward. In a pipeline what one round keeps lies in another stash.
+    const std::size_t spared = saved.stash == &scope.stash.get() ? saved.kept : 0;
+    const ArenaScope room(scope.stash);
+    if (needed > spared) scope.stash.get().allocate(needed - spared);
   }
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();

@@ -52,6 +52,8 @@ struct MoeSaved {
   Tensor rows;        // [T, k] I32: the place of each among the S rows
   Tensor returned;    // [S, D]: the results of the experts
   std::vector<ExpertRoundSaved> rounds;
+  const Arena* stash = nullptr;  // in which the experts keep `kept` bytes, if there is one round
+  std::size_t kept = 0;
 };
 
 // The temporaries that the parts of a pass hand on to each other. They lie in the scratch.
@@ -147,7 +149,10 @@ class Moe {
   // Runs several rounds, of which nothing is kept, and runs them backward, after it has recomputed them.
   void run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const;
   void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
-  void measure_rounds(const Scope& scope, const MoeSaved& saved, const std::function<void(const Scope&, Rounds&)>& run) const;
+  // For plans, on the meta device.
+  static bool needs_room_for_rounds(const Scope& scope);
+  std::size_t measure_rounds(const Scope& scope, const MoeSaved& saved,
+                             const std::function<void(const Scope&, Rounds&)>& run) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
 
   bool keeps_rows(const Scope& scope) const {
