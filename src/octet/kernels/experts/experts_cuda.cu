@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const float largest = __uint_as_float(__reduce_max_sync(kAllLanes, max(pair & 0xFFFFu, pair >> 16)) << 16);
   for (int s = lane; s < k; s += 32) {
     const std::int64_t i = t * k + s;
-    const float product = weights ? fabsf(to_float(to_bf16(largest * weights[i]))) : largest;
+    const float product = weights ? fabsf(static_cast<float>(to_bf16(largest * weights[i]))) : largest;
     float* const to = amax + experts[i];
     if (__float_as_uint(product) > __float_as_uint(*to)) raise(to, product);
   }
