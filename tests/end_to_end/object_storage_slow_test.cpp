@@ -151,6 +151,8 @@ TEST_F(ObjectStorage, AnotherRunGoesOnFromACheckpointThere) {
   EXPECT_EQ(run_.run("generate --model s3://bucket/run --prompt 'the model' --max-tokens 3 --temperature 0").code, 0);
 
   EXPECT_TRUE(refused(run_.run(other + "fourth --resume s3://bucket/none"), 76, "s3://bucket/none: there are no objects"));
+  EXPECT_TRUE(refused(run_.run("convert import --input s3://bucket/run --output x"), 76,
+                      "s3://bucket/run: there are no objects in this folder, but checkpoints of a run below it"));
   EXPECT_TRUE(refused(run_.run(other + "fourth --resume gs://bucket/run"), 2, "gs:// is not supported"));
   EXPECT_FALSE(path_exists(run_ / "fourth"));
 }
@@ -160,6 +162,9 @@ TEST_F(ObjectStorage, TextsArePreparedAsIfTheyWereFiles) {
   const std::map<std::string, std::string> texts = {{"a.jsonl", R"({"text": "first"})"},
                                                     {"deep/down/b.jsonl", R"({"text": "second"})"},
                                                     {"deep/c.txt", "third"},
+                                                    {"out/built.txt", "not read in a folder, only if a pattern names it"},
+                                                    {"deep-er/e.txt", "fourth"},
+                                                    {"x[1]/f.txt", "fifth"},
                                                     {".hidden/d.txt", "not read in a folder"}};
   ObjectStore store(5);
   for (const auto& [name, text] : texts) {
@@ -170,10 +175,10 @@ TEST_F(ObjectStorage, TextsArePreparedAsIfTheyWereFiles) {
   const auto prepare = [&](const std::string& input, const std::string& output) {
     return run_.run("data prepare --input " + input + " --output " + output);
   };
-  for (const std::string& input : {std::string("texts"), std::string("texts/deep/c.txt"), std::string("'texts/*/*/*.jsonl'")}) {
-    const std::string quote = input.starts_with("'") ? "'" : "";
-    const ProgramResult of_files = prepare(input, "files"),
-                        of_objects = prepare(quote + "s3://bucket/" + input.substr(quote.size()), "objects");
+  for (const std::string input :
+       {"texts", "texts/deep/c.txt", "texts/*/*/*.jsonl", "texts/?.jsonl", "texts/*/*.txt", "texts/d*", "texts/x[1]"}) {
+    const ProgramResult of_files = prepare("'" + input + "'", "files"),
+                        of_objects = prepare("'s3://bucket/" + input + "'", "objects");
     ASSERT_EQ(of_files.code, 0) << of_files.err;
     ASSERT_EQ(of_objects.code, 0) << of_objects.err;
     for (const char* extension : {".bin", ".idx"})
@@ -181,7 +186,12 @@ TEST_F(ObjectStorage, TextsArePreparedAsIfTheyWereFiles) {
           << input;
   }
   EXPECT_TRUE(refused(prepare("s3://bucket/none", "x"), 76, "s3://bucket/none: no such object"));
-  EXPECT_TRUE(refused(prepare("'s3://bucket/texts/*.csv'", "x"), 76, "s3://bucket/texts/*.csv: no object matches this"));
+  EXPECT_TRUE(
+      refused(prepare("'s3://bucket/texts/*.csv'", "x"), 76, "s3://bucket/texts/*.csv: no object or folder matches this"));
+  EXPECT_TRUE(refused(prepare("s3://bucket/texts --max-tokens 5", "x"), 2, "needs --chat"));
+  store.put_text(parse_object_url("s3://bucket/both/a"), "1");
+  store.put_text(parse_object_url("s3://bucket/both/a/b"), "2");
+  EXPECT_TRUE(refused(prepare("s3://bucket/both", "x"), 76, "s3://bucket/both/a: is an object and a folder"));
 
   // A second command copies nothing again. The tokenizer of a model directory comes without the weights.
   ASSERT_EQ(run_.train("--training.steps=2").code, 0);

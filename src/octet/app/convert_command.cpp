@@ -50,11 +50,11 @@ int run_convert_import(const ConvertImportArgs& args) {
 int run_convert_export(const ConvertExportArgs& args) {
   if (args.adapter) {
     use_threads({});
-    train::export_adapter(train::model_at(fetched_folder(args.checkpoint)), args.output);
+    train::export_adapter(train::model_at(fetched_checkpoint(args.checkpoint)), args.output);
     fmt::print("{}: adapter_config.json and adapter_model.safetensors\n", args.output.string());
     return 0;
   }
-  return convert(train::model_at(fetched_folder(args.checkpoint)), args.output, args.dtype, args.max_shard_size);
+  return convert(train::model_at(fetched_checkpoint(args.checkpoint)), args.output, args.dtype, args.max_shard_size);
 }
 
 }  // namespace octet::app

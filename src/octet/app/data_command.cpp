@@ -3,6 +3,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
@@ -49,9 +50,19 @@ data::TrainOn train_on_of(const std::string& name) {
 
 int run_data_prepare(const DataPrepareArgs& args) {
   check_threads("--workers", args.workers);
+  demand(!args.chat.empty() || args.max_tokens == 0, ExitCode::config, "--max-tokens ", args.max_tokens, " needs --chat");
+  demand(!args.chat.empty() || args.train_on == DataPrepareArgs{}.train_on, ExitCode::config, "--train-on ", args.train_on,
+         " needs --chat");
+  const std::string prefix = args.output.string(), mask = prefix + ".loss.json";
+  demand(!prefix.ends_with(".loss"), ExitCode::config, "--output ", prefix,
+         ": the corpus would have the name of another one's loss mask");
+  demand(!path_exists(mask), ExitCode::config, "--output ", prefix, ": ", mask,
+         " is there, so a corpus has the name of this one's loss mask; move it or choose another name");
   // A signal ends the copies at once. The next command goes on with them.
   std::vector<std::filesystem::path> inputs;
-  for (const std::filesystem::path& input : args.inputs) inputs.push_back(train::fetch_texts(input, show_copy));
+  for (const std::filesystem::path& input : args.inputs) {
+    for (std::filesystem::path& path : train::fetch_texts(input, show_copy)) inputs.push_back(std::move(path));
+  }
   const std::string tokenizer_path =
       args.tokenizer.empty() ? "" : fetched_folder(args.tokenizer, train::Fetch::architecture).string();
   std::signal(SIGINT, ask_to_stop);
@@ -71,14 +82,6 @@ int run_data_prepare(const DataPrepareArgs& args) {
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };
   const data::DocumentEnd end = args.append_eod ? data::DocumentEnd::token : data::DocumentEnd::none;
   const bool unknown = args.tokenizer.empty() && data::holds_tokens(options.format);
-  demand(!args.chat.empty() || args.max_tokens == 0, ExitCode::config, "--max-tokens ", args.max_tokens, " needs --chat");
-  demand(!args.chat.empty() || args.train_on == DataPrepareArgs{}.train_on, ExitCode::config, "--train-on ", args.train_on,
-         " needs --chat");
-  const std::string prefix = args.output.string(), mask = prefix + ".loss.json";
-  demand(!prefix.ends_with(".loss"), ExitCode::config, "--output ", prefix,
-         ": the corpus would have the name of another one's loss mask");
-  demand(!path_exists(mask), ExitCode::config, "--output ", prefix, ": ", mask,
-         " is there, so a corpus has the name of this one's loss mask; move it or choose another name");
   const auto tokenizer = unknown ? nullptr : data::make_tokenizer(tokenizer_path.empty() ? "byte" : tokenizer_path, end);
   if (!args.chat.empty()) {
     demand(tokenizer != nullptr, ExitCode::config, "--chat ", args.chat, ": the inputs are tokens, not conversations");

@@ -21,7 +21,7 @@ namespace octet::app {
 int run_eval(const EvalArgs& args) {
   train::Config config = load_run(args.run);
   train::check_config(config);
-  const std::filesystem::path checkpoint = train::checkpoint_at(fetched_folder(args.checkpoint), "--checkpoint");
+  const std::filesystem::path checkpoint = train::checkpoint_at(fetched_checkpoint(args.checkpoint), "--checkpoint");
   if (config.lora) train::check_init_from(config);
   use_threads(config);
   const checkpoint::Reader reader = checkpoint::Reader::open(checkpoint);

@@ -21,4 +21,8 @@ std::filesystem::path fetched_folder(const std::filesystem::path& path, train::F
   return train::fetch_folder(path, what, show_copy);
 }
 
+std::filesystem::path fetched_checkpoint(const std::filesystem::path& path) {
+  return train::fetch_checkpoint(path, train::Fetch::everything, show_copy);
+}
+
 }  // namespace octet::app

@@ -15,7 +15,9 @@ storage::CopyProgress show_copy(const std::string& label);
 // The configuration, with copies of what it names.
 train::Config load_run(const RunFile& run, train::Fetch what = train::Fetch::everything);
 
-// The path of a model directory, adapter or checkpoint, or of its copy.
+// The path of a model directory or adapter, or of its copy.
 std::filesystem::path fetched_folder(const std::filesystem::path& path, train::Fetch what = train::Fetch::everything);
+// The same where it may also be a checkpoint, or the checkpoint.remote of a run.
+std::filesystem::path fetched_checkpoint(const std::filesystem::path& path);
 
 }  // namespace octet::app

@@ -55,7 +55,7 @@ int run_generate(const GenerateArgs& args) {
   demand(args.prompt ? !args.prompt->empty() : !args.chat.empty(), ExitCode::config, "--prompt is ",
          args.prompt ? "empty" : "missing", ": give a text to continue",
          args.chat.empty() ? ", or --chat to talk with the model" : " or to answer");
-  const std::filesystem::path model = train::model_at(fetched_folder(args.model));
+  const std::filesystem::path model = train::model_at(fetched_checkpoint(args.model));
   if (!args.chat.empty()) {
     Chat chat(model, train::device_of(config),
               {.format = args.chat,

@@ -90,10 +90,10 @@ int run_train(const TrainArgs& args) {
   std::optional<train::StopOutsideTraining> stops;
   if (!args.dry_run) stops.emplace(where.rank);
   if (where.rank > 0) set_log(Log::own_warnings);
+  train::check_config(config, where.size);
   const train::Fetch what = args.dry_run ? train::Fetch::architecture : train::Fetch::everything;
   train::fetch_resumed(config, what, show_copy);
   config.checkpoint.resume = train::checkpoint_to_resume(config.checkpoint);
-  train::check_config(config, where.size);
   train::fetch_inputs(config, what, show_copy);
   const parallel::Mesh mesh = train::mesh_of(config, where.size);
   use_threads(config, where.local_size);

@@ -1,14 +1,18 @@
 #include "octet/storage/local_copy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "octet/base/checksum.h"
 #include "octet/base/directory.h"
@@ -23,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kRequestBytes = 16 << 20, kRequests = 4;  // at a time
+constexpr std::size_t kThreads = 8;                               // for small objects
 constexpr std::uint64_t kBlockBytes = kRequests * kRequestBytes;  // is on the disk before the next block is asked for
 
 std::uint64_t size_of(const fs::path& path) {
@@ -73,14 +78,47 @@ struct NamedObject {
   FoundObject found;
 };
 
-std::vector<NamedObject> find_all(ObjectStore& store, const CopySet& set) {
-  std::vector<NamedObject> objects;
-  for (const std::string& name : set.names) {
-    const std::optional<FoundObject> found = store.find(set.url.below(name));
-    demand(found.has_value(), ExitCode::data, set.url.below(name).text(), ": no such object");
-    objects.push_back({name, *found});
+// Calls body(i) for i in [0, count) in a few threads, because small requests mostly wait. Throws what a call has thrown when all
+// threads have ended.
+void in_turns(std::size_t count, const std::function<void(std::size_t)>& body) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::future<void>> threads;
+  for (std::size_t thread = 0; thread < std::min(kThreads, count); ++thread) {
+    threads.push_back(start_task("requests for objects", [&] {
+      try {
+        for (std::size_t i; (i = next++) < count;) body(i);
+      } catch (...) {
+        next = count;  // the others need not begin any more
+        throw;
+      }
+    }));
   }
+  for (std::future<void>& thread : threads) thread.wait();  // all use what is on this stack
+  for (std::future<void>& thread : threads) thread.get();
+}
+
+std::vector<NamedObject> find_all(ObjectStore& store, const CopySet& set) {
+  std::vector<NamedObject> objects(set.names.size());
+  in_turns(objects.size(), [&](std::size_t i) {
+    const ObjectUrl url = set.url.below(set.names[i]);
+    const std::optional<FoundObject> found = store.find(url);
+    demand(found.has_value(), ExitCode::data, url.text(), ": no such object");
+    objects[i] = {set.names[i], *found};
+  });
   return objects;
+}
+
+// The folder, and those in it that the objects need.
+std::set<fs::path> folders_of(const fs::path& folder, const CopySet& set) {
+  std::set<fs::path> folders = {folder};
+  for (const std::string& name : set.names) {
+    for (fs::path above = (folder / name).parent_path(); above != folder; above = above.parent_path()) folders.insert(above);
+  }
+  for (const std::string& name : set.names) {
+    demand(!folders.contains(folder / name), ExitCode::data, set.url.below(name).text(),
+           ": is an object and a folder, which a disk cannot hold together");
+  }
+  return folders;
 }
 
 void check_copy(const fs::path& folder, const CopySet& set, const std::vector<NamedObject>& objects) {
@@ -135,6 +173,7 @@ fs::path local_copy(ObjectStore& store, const CopySet& set, const fs::path& fold
   const fs::path parent = (folder / "s3" / set.url.bucket / key).parent_path();
   const std::string name = concat(key.filename().string(), "@", sum.hex());
   const fs::path copy = parent / name, unfinished = parent / (name + ".part");
+  const std::set<fs::path> folders = folders_of(unfinished, set);
   if (!path_exists(copy)) {
     make_folders(parent);
     const auto tell = [&] {
@@ -142,24 +181,30 @@ fs::path local_copy(ObjectStore& store, const CopySet& set, const fs::path& fold
     };
     if (const std::optional<FileLock> lock = lock_copy(parent / (name + ".lock"), copy, tell); lock && !path_exists(copy)) {
       log_info(concat("copying ", ObjectUrl{set.url.bucket, key.string()}.text(), " to ", copy.string()));
-      make_folders(unfinished);
-      std::set<fs::path> folders = {unfinished};
-      for (const auto& [object, found] : objects) {
-        const fs::path file = unfinished / object;
-        const bool there = path_exists(file) && size_of(file) == found.bytes;
-        if (!there) {
-          make_folders(file.parent_path());
-          copy_to_file(store, set.url.below(object), found, file, [&](std::int64_t bytes) {
-            if (progress) progress(done + bytes, total);
-          });
-        }
-        for (fs::path above = file.parent_path(); above != unfinished; above = above.parent_path()) folders.insert(above);
-        done += static_cast<std::int64_t>(found.bytes);
-      }
-      for (const auto& [object, before] : objects) {
-        const std::optional<FoundObject> now = store.find(set.url.below(object));
-        demand(now && now->bytes == before.bytes && now->tag == before.tag, ExitCode::data, set.url.below(object).text(),
-               ": was changed while it was copied; run the command again");
+      for (const fs::path& needed : folders) make_folders(needed);
+      std::mutex mutex;
+      const auto copy_object = [&](const NamedObject& object) {
+        const fs::path file = unfinished / object.name;
+        std::int64_t before = 0;
+        const auto tell_done = [&](std::int64_t bytes) {
+          const std::lock_guard lock(mutex);
+          done += bytes - std::exchange(before, bytes);
+          if (progress) progress(done, total);
+        };
+        const bool there = path_exists(file) && size_of(file) == object.found.bytes;
+        if (!there) copy_to_file(store, set.url.below(object.name), object.found, file, tell_done);
+        tell_done(static_cast<std::int64_t>(object.found.bytes));
+      };
+      // An object of several requests sends them together.
+      const auto is_small = [](const NamedObject& object) { return object.found.bytes <= kRequestBytes; };
+      std::vector<NamedObject> in_order = objects;
+      const auto large = std::stable_partition(in_order.begin(), in_order.end(), is_small);
+      in_turns(static_cast<std::size_t>(large - in_order.begin()), [&](std::size_t i) { copy_object(in_order[i]); });
+      std::for_each(large, in_order.end(), copy_object);
+      const std::vector<NamedObject> now = find_all(store, set);
+      for (std::size_t i = 0; i < objects.size(); ++i) {
+        demand(now[i].found.bytes == objects[i].found.bytes && now[i].found.tag == objects[i].found.tag, ExitCode::data,
+               set.url.below(objects[i].name).text(), ": was changed while it was copied; run the command again");
       }
       check_copy(unfinished, set, objects);
       for (const fs::path& written : folders) sync_directory(written);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "octet/base/require.h"
 #include "octet/checkpoint/remote.h"
@@ -63,14 +65,21 @@ std::pair<storage::ObjectUrl, std::string> cut_name(storage::ObjectUrl url) {
   return {std::move(url), std::move(name)};
 }
 
-// Cuts s3://bucket/texts/2024-*/*.jsonl into s3://bucket/texts and 2024-*/*.jsonl. The pattern is empty if there is none.
-std::pair<storage::ObjectUrl, std::string> cut_pattern(storage::ObjectUrl url) {
-  const std::size_t special = url.key.find_first_of("*?[");
-  if (special == std::string::npos) return {std::move(url), ""};
-  const std::size_t slash = url.key.rfind('/', special);
-  std::string pattern = slash == std::string::npos ? url.key : url.key.substr(slash + 1);
-  url.key.resize(slash == std::string::npos ? 0 : slash);
-  return {std::move(url), std::move(pattern)};
+// The part of an object's name that a pattern matches: the name, or a folder above the object. "": none.
+std::string match_of(const std::string& pattern, const std::string& name) {
+  for (std::size_t end = name.find('/');; end = name.find('/', end + 1)) {
+    const std::string begin = name.substr(0, end);
+    if (::fnmatch(pattern.c_str(), begin.c_str(), FNM_PATHNAME | FNM_PERIOD) == 0) return begin;
+    if (end == std::string::npos) return "";
+  }
+}
+
+// Adds an object below a folder, unless it stands for a folder itself, as some programs make them.
+void add_object(storage::CopySet& set, const std::string& name) {
+  if (name.empty() || name.ends_with('/')) return;
+  demand(is_relative_path(name), ExitCode::data, set.url.below(name).text(),
+         ": this cannot be the name of a file, because a part of it is empty, \".\" or \"..\"");
+  set.names.push_back(name);
 }
 
 }  // namespace
@@ -79,32 +88,50 @@ fs::path fetch_folder(const fs::path& path, Fetch what, const ShowCopy& show) {
   if (!storage::is_object_url(path.string())) return path;
   storage::ObjectStore store;
   const storage::ObjectUrl url = storage::parse_object_url(path.string());
-  storage::CopySet set = objects_in(store, url, what);
-  if (set.names.empty()) {
-    const std::optional<storage::ObjectUrl> newest = newest_checkpoint(store, url);
-    demand(newest.has_value(), ExitCode::data, url.text(), ": there are no objects in this folder");
-    set = objects_in(store, *newest, what);
-  }
-  return copy_of(store, set, set.url.text(), show);
+  const storage::CopySet set = objects_in(store, url, what);
+  demand(!set.names.empty(), ExitCode::data, url.text(), ": there are no objects in this folder",
+         newest_checkpoint(store, url) ? ", but checkpoints of a run below it; `octet convert export` makes a model of one" : "");
+  return copy_of(store, set, url.text(), show);
 }
 
-fs::path fetch_texts(const fs::path& path, const ShowCopy& show) {
+fs::path fetch_checkpoint(const fs::path& path, Fetch what, const ShowCopy& show) {
   if (!storage::is_object_url(path.string())) return path;
   storage::ObjectStore store;
-  const storage::ObjectUrl url = storage::parse_object_url(path.string());
-  if (!url.key.empty() && store.find(url)) {
-    const auto [folder, name] = cut_name(url);
-    return copy_of(store, {.url = folder, .names = {name}, .folder = url.key}, url.text(), show) / name;
+  const std::optional<storage::ObjectUrl> newest = newest_checkpoint(store, storage::parse_object_url(path.string()));
+  return fetch_folder(newest ? fs::path(newest->text()) : path, what, show);
+}
+
+std::vector<fs::path> fetch_texts(const fs::path& path, const ShowCopy& show) {
+  const std::string text = path.string();
+  if (!storage::is_object_url(text)) return {path};
+  storage::ObjectStore store;
+  const std::size_t special = text.find_first_of("*?[");
+  if (special == std::string::npos || text.find('?') == std::string::npos) {  // a key may have * and [
+    const storage::ObjectUrl url = storage::parse_object_url(text);
+    if (!url.key.empty() && store.find(url)) {
+      const auto [folder, name] = cut_name(url);
+      return {copy_of(store, {.url = folder, .names = {name}, .folder = url.key}, url.text(), show) / name};
+    }
+    storage::CopySet set = {.url = url, .names = {}};
+    for (const storage::ListedObject& object : store.list(url)) add_object(set, object.name);
+    if (!set.names.empty()) return {copy_of(store, set, url.text(), show)};
+    demand(special != std::string::npos, ExitCode::data, url.text(), ": no such object, and none in a folder of this name");
   }
-  const auto [folder, pattern] = cut_pattern(url);
-  storage::CopySet set = {.url = folder, .names = {}};
-  for (const storage::ListedObject& object : store.list(folder)) {
-    const bool wanted = pattern.empty() || ::fnmatch(pattern.c_str(), object.name.c_str(), FNM_PATHNAME | FNM_PERIOD) == 0;
-    if (wanted && is_relative_path(object.name)) set.names.push_back(object.name);
+  const std::size_t slash = text.rfind('/', special);
+  const std::string pattern = text.substr(slash + 1);
+  storage::CopySet set = {.url = storage::parse_object_url(text.substr(0, slash)), .names = {}};
+  std::set<std::string> matches;
+  for (const storage::ListedObject& object : store.list(set.url)) {
+    const std::string match = match_of(pattern, object.name);
+    if (match.empty()) continue;
+    add_object(set, object.name);
+    matches.insert(match);
   }
-  demand(!set.names.empty(), ExitCode::data, url.text(), ": ",
-         pattern.empty() ? "no such object, and none in a folder of this name" : "no object matches this");
-  return copy_of(store, set, url.text(), show);
+  demand(!set.names.empty(), ExitCode::data, text, ": no object or folder matches this");
+  const fs::path copy = copy_of(store, set, text, show);
+  std::vector<fs::path> paths;
+  for (const std::string& match : matches) paths.push_back(copy / match);
+  return paths;
 }
 
 fs::path fetch_corpus(const fs::path& prefix, const ShowCopy& show) {
@@ -132,7 +159,7 @@ void fetch_base(Config& config, const ShowCopy& show) {
 }
 
 void fetch_resumed(Config& config, Fetch what, const ShowCopy& show) {
-  use_copy(config, config.checkpoint.resume, fetch_folder(config.checkpoint.resume, what, show));
+  use_copy(config, config.checkpoint.resume, fetch_checkpoint(config.checkpoint.resume, what, show));
 }
 
 void fetch_inputs(Config& config, Fetch what, const ShowCopy& show) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "octet/storage/local_copy.h"
 #include "octet/train/config.h"
@@ -27,15 +28,19 @@ void fetch_inputs(Config& config, Fetch what, const ShowCopy& show = {});
 // The same of the model beneath the adapters of [lora], and of adapters to start from.
 void fetch_base(Config& config, const ShowCopy& show = {});
 
-// The same of checkpoint.resume. Other keys may depend on it.
+// The same of checkpoint.resume. Call it before fetch_inputs(): a run whose model directory is gone takes its architecture from
+// the checkpoint.
 void fetch_resumed(Config& config, Fetch what, const ShowCopy& show = {});
 
 // Returns the path of the copy of a folder: a model directory, an adapter or a checkpoint. Objects in folders below it are left
-// out. Of the checkpoint.remote of a run it is the newest checkpoint. Returns a path that is no URL as it is.
+// out. Returns a path that is no URL as it is.
 std::filesystem::path fetch_folder(const std::filesystem::path& path, Fetch what = Fetch::everything, const ShowCopy& show = {});
-// The same of an input of `octet data prepare`: an object, all objects below a folder, or those that a pattern (* ? [...])
-// matches.
-std::filesystem::path fetch_texts(const std::filesystem::path& path, const ShowCopy& show = {});
+// The same of a folder where a checkpoint may be asked for. Of the checkpoint.remote of a run it is the newest checkpoint.
+std::filesystem::path fetch_checkpoint(const std::filesystem::path& path, Fetch what = Fetch::everything,
+                                       const ShowCopy& show = {});
+// Returns what an input of `octet data prepare` stands for: the copy of an object, of all objects below a folder, or in byte
+// order of those objects and folders that a pattern (* ? [...]) matches. Returns a path that is no URL as it is.
+std::vector<std::filesystem::path> fetch_texts(const std::filesystem::path& path, const ShowCopy& show = {});
 // The same of the prefix of a corpus.
 std::filesystem::path fetch_corpus(const std::filesystem::path& prefix, const ShowCopy& show = {});
 
