@@ -99,6 +99,12 @@ std::map<std::string, std::string> results_of(const fs::path& out) {
   return result;
 }
 
+TEST_F(Lora, WithoutAModelIsWarnedOf) {
+  const ProgramResult result = run_.train("--lora.rank=2 --training.steps=1 --run.output_dir=alone");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "warning: [lora] without model.init_from: the adapters train beside random weights"));
+}
+
 TEST_F(Lora, ResumesToTheBit) {
   for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
     const std::string options = concat("--precision.recipe=", recipe, " --run.output_dir=", recipe, " --lora.dropout=0.2");

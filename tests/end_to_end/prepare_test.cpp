@@ -58,6 +58,21 @@ TEST(Prepare, AStalledInputIsInterrupted) {
   }
 }
 
+// `nohup` has asked for SIGHUP to be ignored.
+TEST(Prepare, ANohupIsKept) {
+  ::signal(SIGHUP, SIG_IGN);
+  Stalled run("--format jsonl");
+  ::signal(SIGHUP, SIG_DFL);
+  run.write("{\"text\": \"one\"}\n");
+  run.wait_until_it_reads();
+  run.process().send(SIGHUP);
+  run.write("{\"text\": \"two\"}\n");
+  run.end_of_input();
+  const ProgramResult result = run.process().wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("2 documents"), std::string::npos) << result.out;
+}
+
 TEST(Prepare, AClosedInputIsNotAnEmptyOne) {
   const TemporaryFolder folder;
   EXPECT_TRUE(refused(run_program("data prepare --input - --output corpus", folder.path(), "exec <&-; exec"), 76,

@@ -89,9 +89,9 @@ TEST(Report, WatchingRefusesWhatCannotBe) {
 // Runs that nobody has named have the same name.
 TEST(Report, CallsRunsByTheirFoldersIfTheirNamesAreTheSame) {
   const TinyRun run;
-  for (const std::string folder : {"one", "two", "named --run.name=bf16"})
+  for (const std::string folder : {"one --run.name=octet", "two --run.name=octet", "named --run.name=bf16"})
     ASSERT_EQ(run.train("--training.steps=4 --run.output_dir=out/" + folder).code, 0);
-  const Json report = json_of(run.run("report out/one out/two out/named --baseline out/two --json").out);
+  const Json report = json_of(run.run("report out/one/ out/two out/named --baseline out/two --json").out);
   std::vector<std::string> names;
   for (const Json& row : report["rows"]) names.push_back(row["name"]);
   std::sort(names.begin(), names.end());

@@ -143,6 +143,18 @@ TEST(Terminal, AComparisonHasOneLineForEachRun) {
   EXPECT_EQ(ends, (std::vector<std::string>{"bf16", "fp8_block", "bf16-repeat"}));
 }
 
+// Trained tokens are green where a terminal shows colours and its user wants them. Elsewhere they are marked.
+TEST(Terminal, ColoursFollowTheTerminalAndItsUser) {
+  const TinyRun run;
+  for (const auto& [environment, coloured] :
+       {std::pair("TERM=xterm", true), std::pair("TERM=xterm NO_COLOR=", true), std::pair("TERM=xterm NO_COLOR=1", false),
+        std::pair("TERM=dumb", false), std::pair("TERM=", false)}) {
+    TerminalProgram program("data inspect corpus --tokens", run.path(), 100, environment);
+    EXPECT_EQ(program.wait(), 0);
+    EXPECT_EQ(program.bytes().find("\x1b[") != std::string::npos, coloured) << environment;
+  }
+}
+
 // A pipe, and a terminal that cannot erase, get the promised lines and nothing else.
 TEST(Terminal, ElsewhereThereAreLinesAlone) {
   static const std::regex kLine(

@@ -99,7 +99,6 @@ TEST(Compare, LossesOfOtherJobsAreNotCompared) {
   for (report::Run& run : runs) {
     run.info.parameters = 1000;
     run.info.seq_len = 32;
-    run.info.data = "corpus";
   }
   runs[1].info.parameters = 2000;
   runs[1].info.seq_len = 64;

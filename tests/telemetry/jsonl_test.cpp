@@ -207,6 +207,12 @@ TEST(Jsonl, AFileThatIsRemovedIsCreatedAgain) {
   std::filesystem::remove(path);
   for (int step = 4; step <= 5; ++step) writer.write(line_at(step));
   EXPECT_EQ(steps_in(path), (Steps{4, 5}));
+
+  // An editor writes a new file and gives it the name.
+  std::filesystem::copy_file(path, folder / "copy");
+  std::filesystem::rename(folder / "copy", path);
+  writer.write(line_at(6));
+  EXPECT_EQ(steps_in(path), (Steps{4, 5, 6}));
 }
 
 TEST(Jsonl, ReaderCountsBrokenLines) {

@@ -306,7 +306,7 @@ TEST(Config, PathsAreNoUrls) {
   }
   EXPECT_EQ(parse_error("[run]\noutput_dir = 's3://b'\n"), "run.toml:2: run.output_dir = \"s3://b\"" + why);
   EXPECT_EQ(override_error("run.output_dir=./s3://b"), "");
-  EXPECT_NE(override_error("run.output_dir=~/x").find("`~` stands for your home folder only where a shell reads it"),
+  EXPECT_NE(override_error("run.output_dir=~/x").find("`~` is not your home folder here; give the whole path"),
             std::string::npos);
   EXPECT_EQ(override_error("run.output_dir=./~/x"), "");
   EXPECT_EQ(override_error("run.name=s3://b"), "");

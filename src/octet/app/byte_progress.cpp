@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "octet/app/standard_streams.h"
 #include "octet/base/bottom_line.h"
 #include "octet/base/log.h"
 #include "octet/telemetry/format.h"
@@ -24,7 +25,7 @@ std::string progress_line(const std::string& label, std::int64_t done, std::int6
 
 ByteProgress::ByteProgress(std::string label)
     : label_(std::move(label)),
-      terminal_(isatty(STDERR_FILENO) != 0),
+      terminal_(obeys_sequences(STDERR_FILENO)),
       start_(Clock::now()),
       next_(start_ + seconds(terminal_ ? 1 : 10)) {}
 

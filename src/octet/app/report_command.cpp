@@ -11,6 +11,7 @@
 #include "octet/base/require.h"
 #include "octet/report/html.h"
 #include "octet/report/picture.h"
+#include "octet/train/config.h"
 
 namespace octet::app {
 namespace {
@@ -60,17 +61,13 @@ void check_baseline(const std::string& baseline, const std::vector<report::Run>&
   fail(ExitCode::config, "--baseline=", baseline, ": no run has this name", near.empty() ? all : near);
 }
 
-// Calls runs by their folders if they have one name, on equally many ranks, and nothing else would tell them apart.
+// Calls runs that nobody has named by their folders, if there are several.
 void tell_apart(std::vector<report::Run>& runs, const std::vector<std::filesystem::path>& folders) {
-  const auto alike = [](const report::Run& a, const report::Run& b) {
-    return a.info.name == b.info.name && a.info.processes == b.info.processes && a.info.repeat_of == b.info.repeat_of;
-  };
-  std::vector<std::size_t> unclear;
+  const auto is_unnamed = [](const report::Run& run) { return run.info.name == train::RunConfig{}.name; };
+  if (std::count_if(runs.begin(), runs.end(), is_unnamed) < 2) return;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (std::count_if(runs.begin(), runs.end(), [&](const report::Run& run) { return alike(run, runs[i]); }) > 1)
-      unclear.push_back(i);
+    if (is_unnamed(runs[i])) runs[i].info.name = (folders[i] / "").lexically_normal().parent_path().string();
   }
-  for (const std::size_t i : unclear) runs[i].info.name = folders[i].lexically_normal().string();
 }
 
 }  // namespace

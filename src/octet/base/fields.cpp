@@ -47,8 +47,7 @@ bool is_path(const Field& field) {
 }
 
 std::string why_no_path(const Field& field, std::string_view text) {
-  if (text == "~" || text.starts_with("~/"))
-    return "`~` stands for your home folder only where a shell reads it; give the whole path, or $HOME in its place";
+  if (text == "~" || text.starts_with("~/")) return "`~` is not your home folder here; give the whole path";
   const std::size_t colon = text.find("://");
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto of_scheme = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.'; };

@@ -273,12 +273,14 @@ void write_file_atomically(const std::filesystem::path& name, std::string_view t
 void remove_interrupted_writes(const std::filesystem::path& name) {
   const std::filesystem::path path = file_to_replace(name);
   const std::string begin = path.filename().string() + ".tmp-";
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", error)) {
-    const std::string found = entry.path().filename().string();
+  std::error_code error;  // what stays only takes room
+  std::filesystem::directory_iterator entry(path.has_parent_path() ? path.parent_path() : ".", error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
     const bool is_temporary =
         found.starts_with(begin) && found.find_first_not_of("0123456789-", begin.size()) == std::string::npos;
-    if (is_temporary) std::filesystem::remove(entry.path(), error);
+    std::error_code ignored;
+    if (is_temporary) std::filesystem::remove(entry->path(), ignored);
   }
 }
 

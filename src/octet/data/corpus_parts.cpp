@@ -1,7 +1,6 @@
 #include "octet/data/corpus_parts.h"
 
-#include <vector>
-
+#include "octet/base/file.h"
 #include "octet/base/require.h"
 #include "octet/base/system_call.h"
 
@@ -38,13 +37,8 @@ CorpusParts::CorpusParts(const fs::path& prefix)
 
 void CorpusParts::remove() const {
   std::error_code ignored;
-  // The temporary file of a journal that was being written when the program was killed.
-  const std::string half_written = journal_.filename().string() + ".tmp-";
-  std::vector<fs::path> gone = {journal_, seen_, idx_, bin_, loss_idx_, loss_bin_};
-  for (const auto& entry : fs::directory_iterator(folder_of(bin_), ignored)) {
-    if (entry.path().filename().string().compare(0, half_written.size(), half_written) == 0) gone.push_back(entry.path());
-  }
-  for (const fs::path& path : gone) fs::remove(path, ignored);
+  remove_interrupted_writes(journal_);
+  for (const fs::path& path : {journal_, seen_, idx_, bin_, loss_idx_, loss_bin_}) fs::remove(path, ignored);
 }
 
 }  // namespace octet::data

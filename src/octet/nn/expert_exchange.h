@@ -16,8 +16,8 @@ struct ExchangePlan {
   Tensor places;     // [A, 1] I32: round->places, and behind them nothing
 };
 
-// Overwrites rows.amax [E] with the scales that the rows of all ranks give their experts: those of a current scaling `spec` with
-// one scale for each.
+// Overwrites rows.amax [E] with each expert's scale under the current scaling `spec`, made of the largest magnitude that any rank
+// sends to it. All ranks of scope.expert call it together.
 void scale_rows(const Scope& scope, const kernels::ExpertAmax& rows, QuantSpec spec);
 
 // Overwrites `received` [R, D] with what this round brings of the rows [S, D] of all ranks, and with zeros behind the rows of

@@ -43,8 +43,7 @@ struct Operand {
   Tensor values;                            // [T, C]; absent if its producer writes codes instead
   Tensor low_rank = {};                     // [T, r]: its product with a matrix of an adapter (nn/adapter.h), if there is one
   Quantized codes = {};                     // of all T tokens
-  Tensor scales =
-      {};  // F32, a scale for each group: with these others have cast codes that arrived, if not with those of a history
+  Tensor scales = {};  // F32 [groups]: the scales of codes that other ranks have cast; absent if these scales come from histories
   kernels::QuantizeEpilogue epilogue = {};  // for the producer; without parts if complete() quantizes the values
   std::shared_ptr<const Arrival> arrival = {};  // set while other ranks' tokens are on their way: see Quantizer::start()
 };

@@ -126,7 +126,6 @@ std::string other_job(const telemetry::RunInfo& run, const telemetry::RunInfo& b
     if (known && run.*fact != baseline.*fact) facts.emplace_back(name);
   };
   compare(&telemetry::RunInfo::parameters, "parameters");
-  compare(&telemetry::RunInfo::data, "data");
   compare(&telemetry::RunInfo::seq_len, "sequence length");
   if (run.processes == baseline.processes) compare(&telemetry::RunInfo::tokens_per_step, "tokens per step");
   std::string text;

@@ -40,7 +40,7 @@ Summary summarize(const Run& run);
 
 // A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if
 // either number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped
-// early has a higher loss whatever its recipe, or if their model, data or batches differ. If there are baselines for several
+// early has a higher loss whatever its recipe, or if their models or batches differ. If there are baselines for several
 // numbers of ranks, a row is compared with the baseline on the same number of ranks, and its percentages are NaN if there is
 // none.
 struct Row {
@@ -49,7 +49,7 @@ struct Row {
   bool is_baseline = false;
   bool is_repeat = false;
   bool has_other_length = false;  // its last step is not the last step of its baseline
-  std::string other_job{};        // in what else its losses differ from those of its baseline: "parameters and data"; "" if not
+  std::string other_job{};        // what else its baseline has otherwise: "parameters and sequence length"; "": nothing
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
   double faster_pct = 0;        // tokens_per_s_per_process
   double final_loss_pct = 0;    // final_loss

@@ -44,8 +44,10 @@ void AppendFile::append(std::string_view bytes) {
   if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
   if (S_ISREG(before.st_mode) && before.st_nlink == 0) {
     *this = AppendFile(path_);
-    before.st_size = 0;
-    log_warning(concat(path_.string(), ": was removed; it is created again, without the records that it held"));
+    if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
+    log_warning(concat(path_.string(), before.st_size == 0
+                                           ? ": was removed; it is created again, without the records that it held"
+                                           : ": was replaced by another file, to which records are now added"));
   }
   std::size_t written = 0;
   while (written < bytes.size()) {

@@ -62,8 +62,10 @@ void begin_model(Engine& engine, const Config& config) {
   } else {
     if (!config.model.init_from.empty()) log_info(concat(config.model.init_from, " has no weights: they start at random"));
     if (config.lora)
-      log_warning(
-          "[lora] without model.init_from: the adapters stand beside random weights, and their directory will name no model");
+      log_shared_warning(
+          "[lora] without model.init_from: the adapters train beside random weights, and adapter_config.json names no model. "
+          "Give "
+          "model.init_from");
     engine.initialise(config.run.seed);
   }
   if (config.lora && !config.lora->init_from.empty()) load_adapter(engine, config.lora->init_from);

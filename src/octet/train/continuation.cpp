@@ -50,7 +50,7 @@ std::vector<Change> changes_of_data(const nlohmann::json& meta, const Config& co
 }
 
 // "a is 1 there and 2 here; b is 3 there and 4 here"
-std::string text_of(const std::vector<Change>& changes, std::string_view allow = "model") {
+std::string text_of(const std::vector<Change>& changes, std::string_view allow) {
   std::string text;
   for (const Change& change : changes) {
     const auto& [key, before, now] = change.difference;
@@ -94,8 +94,8 @@ std::vector<Change> changes_of_model(const nlohmann::json& meta, const Config& c
     if (!named || appears) result.push_back({"model", {.key = "model." + key, .before = before, .now = now}});
   }
   const std::string unfit = result.empty() ? "" : unfit_weight(there, here);
-  demand(unfit.empty(), ExitCode::data, checkpoint, ": ", text_of(result),
-         "; a run goes on with the weights that it began with, and ", unfit, " is not one of both models");
+  demand(unfit.empty(), ExitCode::data, checkpoint, ": ", text_of(result, "model"),
+         "; a run goes on with the weights that it began with, and only one of the models has ", unfit);
   return result;
 }
 

@@ -51,8 +51,8 @@ void warn_of_trained_text(const Config& config) {
     for (std::size_t i = 0; i < config.data.source.size(); ++i) {
       const SourceConfig& source = config.data.source[i];
       if (source.split == "validation" || !same(source.path, path)) continue;
-      log_warning(
-          concat(key, " = ", in_quotes(path), " is also trained on, as data.source.", i, ": its loss says nothing of new text"));
+      log_shared_warning(concat(key, " = ", in_quotes(path), " is also trained on, as data.source.", i,
+                                ": its loss says nothing of new text. Give it another corpus to measure that"));
     }
   };
   for (std::size_t i = 0; i < config.evaluation.source.size(); ++i)

@@ -90,7 +90,7 @@ void train_steps(Engine& engine, const ProbeOptions& options, const ProbeInput& 
     }
     engine.apply(options.lr, static_cast<std::uint32_t>(step));
     const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
-    losses.view().as<float>()[step - 1] = static_cast<float>(scalars.loss_sum / scalars.token_count);
+    losses.view().as<float>()[step - 1] = static_cast<float>(scalars.mean_loss());
     if (!dump) continue;
     for (const auto& [name, tensor, held] : engine.model().scales().tensors()) {
       // fp8.<linear>.<role>.<what>

@@ -96,8 +96,8 @@ fs::path exported_model_at(const fs::path& path) {
   for (const char* name : {"model", "adapter"}) {
     if (path_exists(path / name)) return path / name;
   }
-  fail(ExitCode::data, path.string(), ": this run has no model yet; `octet convert export --checkpoint ", path.string(),
-       "` writes one from its newest checkpoint");
+  fail(ExitCode::data, path.string(), ": this run has no model yet; `octet convert export --checkpoint ",
+       shell_word(path.string()), "` writes one from its newest checkpoint");
 }
 
 std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {

@@ -15,12 +15,10 @@
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
-#include "octet/train/adapter_files.h"
 #include "octet/train/base_model.h"
 #include "octet/train/disk_space.h"
 #include "octet/train/entries.h"
 #include "octet/train/initial_loss.h"
-#include "octet/train/model_files.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
@@ -133,6 +131,8 @@ void Trainer::find_checkpoint() {
   } else if (options_.resume == "auto") {
     resumed_ = checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
   } else if (options_.resume != "none") {
+    // The run that saves there may go on, so hosts may have found different checkpoints.
+    world_.agree("the checkpoint that checkpoint.resume names", fs::path(options_.resume).filename().string());
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
   }
   if (world_.is_first()) {
@@ -576,18 +576,7 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  if (exports()) {
-    if (lock_) lock_->renew();
-    if (config_.lora) {
-      save_adapter(*engine_, config_.model.init_from, directory / "adapter");
-    } else {
-      save_model(*engine_, directory / "model");
-    }
-    if (world_.is_first() && !config_.lora) {
-      copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
-      copy_generation_config(generation_config_of_run(config_), directory / "model");
-    }
-  }
+  if (exports()) export_model();
   end_together();
   demand_remote();
   if (recorder_->lost() > 0)

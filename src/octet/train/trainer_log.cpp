@@ -80,7 +80,8 @@ void Trainer::judge_skipped_steps() const {
   if (empty > 0) {
     const std::string text = telemetry::text_of_empty(empty, step_),
                       remedy =
-                          "`octet data inspect PREFIX --tokens` shows what is trained on; a longer training.seq_len may reach it";
+                          "`octet data inspect PREFIX --tokens` shows what is trained on; with a longer training.seq_len a "
+                          "sequence may reach it";
     demand(empty < step_, ExitCode::data, text, no_model, remedy);
     log_shared_warning(concat(text, ". ", remedy));
   }

@@ -1,8 +1,15 @@
-// What a run does when a checkpoint cannot be written.
+// What a run does when a checkpoint cannot be written, and how it writes its model.
+#include <filesystem>
+
 #include "octet/base/log.h"
+#include "octet/train/adapter_files.h"
+#include "octet/train/model_files.h"
+#include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
+
+namespace fs = std::filesystem;
 
 void Trainer::survive(const std::function<void()>& save) {
   try {
@@ -42,6 +49,16 @@ void Trainer::wait_for_writer() {
   const bool pending = std::exchange(save_pending_, false);
   writer_->wait();
   if (pending) failed_saves_ = 0;
+}
+
+void Trainer::export_model() {
+  const fs::path directory = config_.run.output_dir;
+  if (lock_) lock_->renew();
+  if (config_.lora) return save_adapter(*engine_, config_.model.init_from, directory / "adapter");
+  save_model(*engine_, directory / "model");
+  if (!world_.is_first()) return;
+  copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
+  copy_generation_config(generation_config_of_run(config_), directory / "model");
 }
 
 }  // namespace octet::train

@@ -44,6 +44,7 @@ class MemoryOps {
     op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
     op.writeValue.address = reinterpret_cast<CUdeviceptr>(address);
     op.writeValue.value = value;
+    op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after everything that the stream has written
     ops_.push_back(op);
   }
   // Until the number at `address` is `value` or a later one, in arithmetic modulo 2^32.

@@ -8,7 +8,9 @@
 namespace octet {
 
 std::unique_ptr<Device> make_cuda_device(int) {
-  fail(ExitCode::config, "device cuda: this build of octet has no CUDA backend; give cpu as the device, or build octet with -DOCTET_CUDA=ON");
+  fail(
+      ExitCode::config,
+      "device cuda: this build of octet has no CUDA backend; compute on the device cpu, or use a build of the CMake preset cuda");
 }
 
 bool cuda_is_available() { return false; }

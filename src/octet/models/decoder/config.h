@@ -66,7 +66,7 @@ struct DecoderConfig {
   // The number of layers with a mixture, and of those before this layer.
   std::int64_t mixtures() const { return mixtures_before(layers); }
   std::int64_t mixtures_before(std::int64_t layer) const;
-  // F of an expert, and the number of dims of each head that are rotated, as if no 0 stood for a default.
+  // F of an expert, and the number of dims of each head that are rotated, with the defaults in place of 0.
   std::int64_t ffn_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn; }
   std::int64_t rotated_dims() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   // Trained numbers, of all experts.

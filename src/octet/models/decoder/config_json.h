@@ -41,7 +41,7 @@ void parse_rope(const JsonReader& read, DecoderConfig& config);
 // sliding_window is null without a window.
 void write_sliding_window(const DecoderConfig& config, nlohmann::ordered_json& object);
 
-// The losses of a mixture's router, and its bias, which is Octet's own as router_z_loss_coef is.
+// Read and write the keys of a mixture's router. router_z_loss_coef and router_bias_update_rate are Octet's own.
 void parse_router(const JsonReader& read, DecoderConfig& config);
 void write_router(const DecoderConfig& config, nlohmann::ordered_json& object);
 
