@@ -185,6 +185,13 @@ TEST_F(FileTest, RemovesWhatInterruptedWritesHaveLeft) {
   remove_interrupted_writes(path);
   EXPECT_EQ(testing::names_in(folder_), (std::vector<std::string>{"other.json.tmp-1-2", "run.json", "run.json.tmp-mine"}));
   remove_interrupted_writes(folder_ / "nowhere" / "run.json");
+
+  fs::create_directory(folder_ / "there");
+  fs::create_symlink(path, folder_ / "there" / "link");
+  testing::write_text(folder_ / "run.json.tmp-3-4", "half");
+  remove_interrupted_writes(folder_ / "there" / "link");
+  EXPECT_FALSE(fs::exists(folder_ / "run.json.tmp-3-4"));
+  remove_interrupted_writes("/dev/null");
 }
 
 TEST_F(FileTest, CreatesAFileOnceAndLeavesNothingBehind) {

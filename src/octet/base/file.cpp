@@ -271,9 +271,11 @@ void write_file_atomically(const std::filesystem::path& name, std::string_view t
 }
 
 void remove_interrupted_writes(const std::filesystem::path& name) {
-  const std::filesystem::path path = file_to_replace(name);
-  const std::string begin = path.filename().string() + ".tmp-";
   std::error_code error;  // what stays only takes room
+  const std::filesystem::path path =
+      std::filesystem::is_symlink(name, error) ? std::filesystem::weakly_canonical(name, error) : name;
+  const std::string begin = path.filename().string() + ".tmp-";
+  error.clear();
   std::filesystem::directory_iterator entry(path.has_parent_path() ? path.parent_path() : ".", error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string found = entry->path().filename().string();

@@ -107,7 +107,7 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path);
 // Writes a temporary file in the same folder, calls fsync and renames it to file_to_replace(path). Readers see either the old or the
 // new content.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
-// Removes the temporary files of writes to `path` that a kill has interrupted. Nobody may be writing it now.
+// Removes the temporary files of writes to `path` that a kill has interrupted, as far as it can. Nobody may be writing it now.
 void remove_interrupted_writes(const std::filesystem::path& path);
 
 // Creates a file that appears with its content. Returns false if `path` is there already, and leaves that file alone. Needs a
