@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -26,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kUnfinished = ".part";
 constexpr std::uint64_t kRequestBytes = 16 << 20, kRequests = 4;  // at a time
 constexpr std::size_t kThreads = 8;                               // for small objects
 constexpr std::uint64_t kBlockBytes = kRequests * kRequestBytes;  // is on the disk before the next block is asked for
@@ -142,7 +144,7 @@ fs::path copies_folder() {
 
 void copy_to_file(ObjectStore& store, const ObjectUrl& url, const FoundObject& found, const fs::path& file,
                   const std::function<void(std::int64_t)>& progress) {
-  const fs::path part = fs::path(file).concat(".part");
+  const fs::path part = fs::path(file).concat(kUnfinished);
   // A power cut may have taken the bytes of the last block, but not the size of the file.
   const std::uint64_t blocks = path_exists(part) ? std::min(size_of(part), found.bytes) / kBlockBytes : 0;
   std::uint64_t done = blocks > 0 ? (blocks - 1) * kBlockBytes : 0;
@@ -195,8 +197,11 @@ fs::path local_copy(ObjectStore& store, const CopySet& set, const fs::path& fold
         if (!there) copy_to_file(store, set.url.below(object.name), object.found, file, tell_done);
         tell_done(static_cast<std::int64_t>(object.found.bytes));
       };
-      // An object of several requests sends them together.
-      const auto is_small = [](const NamedObject& object) { return object.found.bytes <= kRequestBytes; };
+      // Large objects follow one another, because each is copied with several requests at a time. So do those whose names end as
+      // that of an unfinished copy does: `x.part` must not be written while `x` is.
+      const auto is_small = [](const NamedObject& object) {
+        return object.found.bytes <= kRequestBytes && !object.name.ends_with(kUnfinished);
+      };
       std::vector<NamedObject> in_order = objects;
       const auto large = std::stable_partition(in_order.begin(), in_order.end(), is_small);
       in_turns(static_cast<std::size_t>(large - in_order.begin()), [&](std::size_t i) { copy_object(in_order[i]); });

@@ -74,7 +74,7 @@ std::string match_of(const std::string& pattern, const std::string& name) {
   }
 }
 
-// Adds an object below a folder, unless it stands for a folder itself, as some programs make them.
+// Adds an object to a set. Some programs make objects that stand for folders. Their names end with `/`, and they are left out.
 void add_object(storage::CopySet& set, const std::string& name) {
   if (name.empty() || name.ends_with('/')) return;
   demand(is_relative_path(name), ExitCode::data, set.url.below(name).text(),
@@ -89,8 +89,10 @@ fs::path fetch_folder(const fs::path& path, Fetch what, const ShowCopy& show) {
   storage::ObjectStore store;
   const storage::ObjectUrl url = storage::parse_object_url(path.string());
   const storage::CopySet set = objects_in(store, url, what);
-  demand(!set.names.empty(), ExitCode::data, url.text(), ": there are no objects in this folder",
+  if (set.names.empty()) {
+    fail(ExitCode::data, url.text(), ": there are no objects in this folder",
          newest_checkpoint(store, url) ? ", but checkpoints of a run below it; `octet convert export` makes a model of one" : "");
+  }
   return copy_of(store, set, url.text(), show);
 }
 
