@@ -6,10 +6,6 @@
 # instantiation of its parameters is called Slow or Long.
 slow_cases='\.(Slow|Long)/' long_cases='\.Long/'
 quick=(-LE '(slow|long)$' -E "$slow_cases")
-# Under AddressSanitizer `--full` leaves out the tests of end_to_end, which start the program, because they run for a quarter of an hour
-# through code that the tests of the other rooms run as well. `--long` leaves out none.
-rooms='base numerics telemetry storage device tensor kernels comm data recipes parallel nn optim models checkpoint plan report train app'
-
 # ThreadSanitizer makes tests ten times as long. Of the rooms that mostly compute, `--full` gives it some tests of each kind of thread:
 # workers that read and tokenise, ranks, saves behind training, copies of optimizer states. `--long` gives it all.
 threads='^(base|storage|device|comm|telemetry|checkpoint)\.'
@@ -81,13 +77,18 @@ check() {
   [ "$bad" -eq 0 ]
 }
 
-# check_programs PRESET ROOM...: runs the quick tests of these rooms in four processes for each room instead of one for each test: with
-# AddressSanitizer a process takes longer to start than most tests run. (ThreadSanitizer does not allow what some tests do, to fork in a
+# check_rooms PRESET: runs the quick tests of all rooms but end_to_end, whose tests start the program and run for a quarter of an hour
+# through code that the other rooms' tests run as well. Each room has four processes, and not one for each test: with AddressSanitizer a
+# process takes longer to start than most tests run. (ThreadSanitizer does not allow what some tests do, to fork in a
 # process that has had threads.) Tests that did not pass, and those that a crash kept from running, run again with a process for each,
 # which shows what they say.
-check_programs() {
-  local preset=$1 start=$SECONDS out log room piece count total=0 broken=() names
-  shift
+check_rooms() {
+  local preset=$1 start=$SECONDS out log program room piece count total=0 broken=() names
+  set --
+  for program in build/"$preset"/tests/octet_test_*; do
+    room=${program##*/octet_test_}
+    case $room in *_slow | *_long | *.* | *\[* | end_to_end | gpu*) ;; *) set -- "$@" "$room" ;; esac
+  done
   say "Testing $preset"
   out=$PWD/build/$preset-tests
   log=$out.log
