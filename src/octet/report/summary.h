@@ -49,7 +49,7 @@ struct Row {
   bool is_baseline = false;
   bool is_repeat = false;
   bool has_other_length = false;  // its last step is not the last step of its baseline
-  std::string other_job{};        // what else its baseline has otherwise: "parameters and sequence length"; "": nothing
+  std::string other_job{};        // how its job differs from that of its baseline: "parameters and sequence length"; "" if not
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
   double faster_pct = 0;        // tokens_per_s_per_process
   double final_loss_pct = 0;    // final_loss
