@@ -47,7 +47,8 @@ struct Continuation {
 // other shapes. Otherwise tells the dataset which samples were used. Call it once for a dataset.
 Continuation continue_from(const checkpoint::Reader& reader, const Config& config, data::Dataset& dataset);
 
-// For a command that only computes with a checkpoint's weights: throws these errors if the architecture or the adapters have changed.
+// For a command that only computes with the weights of a checkpoint. Throws these errors if the architecture or the adapters have
+// changed.
 void check_model(const checkpoint::Reader& reader, const Config& config);
 
 // Returns a line for each name of checkpoint.allow that permitted a change: it says what the change means for the run.
