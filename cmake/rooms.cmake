@@ -26,7 +26,7 @@ target_link_libraries(octet_flags INTERFACE Threads::Threads octet_cuda)
 # octet_room(name LOWER...): makes a static library of all sources in the folder `name`. It sees only the rooms LOWER... and what these
 # link. x_cuda.cpp and x_cuda.cu belong to the CUDA backend; without it, cuda/absent.cpp replaces them. x_plugin.cpp is built elsewhere,
 # as a library of its own. x_hopper_cuda.cu has instructions that Hopper alone has, and is compiled for sm_90a.
-# x_amx.cpp and amx.cpp need a compiler for x86 that knows AVX-512 and an assembler that knows AMX; otherwise tiles/absent.cpp replaces them.
+# The folder x86 needs a compiler that knows AVX-512 and an assembler that knows AMX; otherwise tiles/absent.cpp replaces it.
 # OCTET_QUICK_CUDA leaves GPU code unoptimised, but not x_hopper_cuda.cu: ptxas 13.0 crashes on unoptimised wgmma.
 function(octet_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
@@ -36,10 +36,10 @@ function(octet_room name)
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.(cpp|cu)$")
   endif()
-  if(OCTET_HAS_AMX)
+  if(OCTET_HAS_TILES)
     list(FILTER sources EXCLUDE REGEX "/tiles/absent\\.cpp$")
   else()
-    list(FILTER sources EXCLUDE REGEX "amx\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/x86/")
   endif()
   set(hopper ${sources})
   list(FILTER hopper INCLUDE REGEX "_hopper_cuda\\.cu$")

@@ -375,7 +375,7 @@ run_amx() {
   tests=$(test_program octet_test_kernels)
   "$tests" --gtest_filter='Tile*:*Gemm*:*Attention*' >"$out/amx-tests.log" 2>&1 || status=1
   grep -E '^\[  (FAILED|PASSED|SKIPPED)' "$out/amx-tests.log" | sort -u
-  grep -q 'OK.*HardwareEqualsEmulation' "$out/amx-tests.log" || { echo "this processor has no AMX"; return 1; }
+  grep -q 'OK.*AmxEqualsEmulation' "$out/amx-tests.log" || { echo "this processor has no AMX"; return 1; }
   "$bin/octet" train configs/quickstart.toml --print-config --model.hidden_size=512 --model.intermediate_size=1408 --model.num_hidden_layers=6 \
     --model.num_attention_heads=8 --model.num_key_value_heads=8 --model.vocab_size=4096 --training.seq_len=512 --training.micro_batch_size=4 \
     --training.global_batch_size=4 >"$run" || return
@@ -383,7 +383,7 @@ run_amx() {
   for round in 1 2; do
     for recipe in bf16 fp8_delayed; do
       for amx in on off; do
-        OCTET_AMX=$amx $cpus "$bin/octet" bench step "$run" --seconds 5 --precision.recipe=$recipe >"$out/amx-$recipe-$amx-$round.log" 2>&1 || status=1
+        OCTET_TILES=$amx $cpus "$bin/octet" bench step "$run" --seconds 5 --precision.recipe=$recipe >"$out/amx-$recipe-$amx-$round.log" 2>&1 || status=1
         grep -m 1 tok/s "$out/amx-$recipe-$amx-$round.log" | cut -d , -f 1 | sed "s/^/$recipe, tiles $amx: /"
       done
     done

@@ -169,7 +169,7 @@ TEST(Doctor, NamesTheKernelOfBf16AndFp8) {
   tiles.tiles = "AMX-BF16";
   tiles.bf16_gflops = 1850;
   EXPECT_TRUE(testing::contains(facts_text(gemm_facts(blas, good_machine())), "decoded for OpenBLAS, 270 GFLOP/s in BF16"));
-  EXPECT_TRUE(testing::contains(facts_text(gemm_facts(tiles, good_machine())), "AMX-BF16 tiles, 1850 GFLOP/s in BF16"));
+  EXPECT_TRUE(testing::contains(facts_text(gemm_facts(tiles, good_machine())), "AMX-BF16, 1850 GFLOP/s in BF16"));
   EXPECT_EQ(facts_json(gemm_facts(blas, good_machine()))["gemm"]["tiles"], Json());
   EXPECT_EQ(facts_json(gemm_facts(tiles, good_machine()))["gemm"]["tiles"], "AMX-BF16");
 }

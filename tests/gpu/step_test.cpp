@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 
+#include "gpu/codes.h"
 #include "gpu/gradients.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/tensor/host_tensor.h"
@@ -87,10 +88,7 @@ TEST_P(GpuStep, BeginsWithTheSameBits) {
   auto expected = cpu->model().parameters().parameters().begin();
   for (const parallel::Parameter& p : gpu->model().parameters().parameters()) {
     EXPECT_TRUE(same_bytes(to_host(gpu->stream(), p.primary()).view(), expected->primary())) << p.spec.name;
-    if (p.codes.rowwise) {
-      EXPECT_TRUE(same_bytes(to_host(gpu->stream(), p.codes.rowwise).view(), expected->codes.rowwise)) << p.spec.name;
-      EXPECT_TRUE(same_bytes(to_host(gpu->stream(), p.codes.columnwise).view(), expected->codes.columnwise)) << p.spec.name;
-    }
+    expect_same_codes(gpu->stream(), p.codes, expected->codes, p.spec.name);
     ++expected;
   }
 }

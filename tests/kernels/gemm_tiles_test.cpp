@@ -19,9 +19,13 @@ namespace {
 
 using kernels::Gemm;
 
-// Tiles sum in one order of K, however D is divided among threads, whatever the layouts and the place of an element in D.
-TEST(GemmTiles, SameBitsForAnyDivisionAndLayout) {
-  const testing::UseTileKernel emulated(&testing::kEmulatedTiles);
+class TileOrder : public ::testing::TestWithParam<const kernels::cpu::TileKernel*> {};
+INSTANTIATE_TEST_SUITE_P(, TileOrder, ::testing::Values(&testing::kEmulatedTiles, &testing::kEmulatedPairs),
+                         [](const auto& info) { return info.param == &testing::kEmulatedTiles ? "Amx" : "Avx512Bf16"; });
+
+// A kernel sums in one order of K, however D is divided among threads, whatever the layouts and the place of an element in D.
+TEST_P(TileOrder, SameBitsForAnyDivisionAndLayout) {
+  const testing::UseTileKernel emulated(GetParam());
   const auto device = make_device(DeviceKind::cpu);
   constexpr std::int64_t kM = 100, kN = 84, kK = 1100;  // K spans three chunks
   std::vector<BFloat16> a(kM * kK), b(kN * kK), a_first(a.size()), b_first(b.size());

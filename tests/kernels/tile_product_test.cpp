@@ -22,6 +22,7 @@ namespace {
 
 using kernels::cpu::TileKernel;
 using kernels::cpu::TileOperand;
+using testing::kEmulatedPairs;
 using testing::kEmulatedTiles;
 using Kind = TileOperand::Kind;
 using Packer = kernels::cpu::TilePacker<testing::EmulatedTiles>;
@@ -157,8 +158,12 @@ TEST(TilePacking, AppliesEveryScaleExactly) {
   }
 }
 
+class TileProducts : public ::testing::TestWithParam<const TileKernel*> {};
+INSTANTIATE_TEST_SUITE_P(, TileProducts, ::testing::Values(&kEmulatedTiles, &kEmulatedPairs),
+                         [](const auto& info) { return info.param == &kEmulatedTiles ? "Amx" : "Avx512Bf16"; });
+
 // Every kind and layout of both operands, whole tiles and edges of M, N and K, with and without scales.
-TEST(TileProduct, AgreesWithF64) {
+TEST_P(TileProducts, AgreeWithF64) {
   struct Size {
     std::int64_t m, n, k;
   };
@@ -170,7 +175,7 @@ TEST(TileProduct, AgreesWithF64) {
         subject += 2;
         const Values a = random_values(kind_a, size.m, size.k, subject, has_scales(kind_a) && subject % 4 == 0);
         const Values b = random_values(kind_b, size.n, size.k, subject + 1, has_scales(kind_b) && subject % 3 == 0);
-        const std::vector<float> sums = product(kEmulatedTiles, a, b);
+        const std::vector<float> sums = product(*GetParam(), a, b);
         for (std::int64_t i = 0; i < size.m; ++i) {
           for (std::int64_t j = 0; j < size.n; ++j) {
             double expected = 0, magnitude = 0;
@@ -189,30 +194,34 @@ TEST(TileProduct, AgreesWithF64) {
 }
 
 // 2^-126 is the smallest magnitude that counts, both of operands and of products. The others are kept, next to each other.
-TEST(TileProduct, TakesTinyNumbersAsZero) {
+TEST_P(TileProducts, TakeTinyNumbersAsZero) {
   Values a{.kind = Kind::bf16_k_last, .rows = 3, .k = 1, .codes = {}, .halves = {}, .scales = {}}, b = a;
   b.rows = 2;
   for (const float x : {0x1p-126f, 0x1p-127f, 0x1p-64f}) a.halves.push_back(BFloat16(x).bits);
   for (const float x : {1.0f, 0x1p-63f}) b.halves.push_back(BFloat16(x).bits);
-  EXPECT_EQ(product(kEmulatedTiles, a, b), (std::vector<float>{0x1p-126f, 0, 0, 0, 0x1p-64f, 0}));
+  EXPECT_EQ(product(*GetParam(), a, b), (std::vector<float>{0x1p-126f, 0, 0, 0, 0x1p-64f, 0}));
 }
 
-// A value that AMX does not have to round is the same; one of more bits than FP32 has is rounded to even, odd and even k apart.
-TEST(TileProduct, SumsEvenAndOddKApart) {
-  Values a{.kind = Kind::bf16_k_last, .rows = 1, .k = 4, .codes = {}, .halves = {}, .scales = {}}, b = a;
-  for (const float x : {0x1p24f, 1.0f, 1.0f, 1.0f}) a.halves.push_back(BFloat16(x).bits);
-  for (int i = 0; i < 4; ++i) b.halves.push_back(BFloat16(1.0f).bits);
-  // Even: 2^24 + 1 rounds to 2^24. Odd: 1 + 1. In one sequence three roundings would lose all three ones.
-  EXPECT_EQ(product(kEmulatedTiles, a, b), std::vector<float>{0x1p24f + 2});
+// 2^24 + 1 is rounded to 2^24, so the order of sums shows in what is left when 2^24 is taken away.
+TEST(TileProduct, SumsInTheOrderOfTheKernel) {
+  const auto sum = [](const TileKernel& kernel, std::initializer_list<float> terms) {
+    Values a{.kind = Kind::bf16_k_last, .rows = 1, .k = 4, .codes = {}, .halves = {}, .scales = {}}, b = a;
+    for (const float x : terms) a.halves.push_back(BFloat16(x).bits);
+    b.halves.assign(4, BFloat16(1.0f).bits);
+    return product(kernel, a, b).front();
+  };
+  // The tiles of AMX add the even k and the odd k apart, the others the odd k of each pair before the even k.
+  EXPECT_EQ(sum(kEmulatedTiles, {0x1p24f, 0, -0x1p24f, 1}), 1.0f);
+  EXPECT_EQ(sum(kEmulatedTiles, {0x1p24f, 0, 1, -0x1p24f}), 0.0f);
+  EXPECT_EQ(sum(kEmulatedPairs, {0x1p24f, 0, -0x1p24f, 1}), 0.0f);
+  EXPECT_EQ(sum(kEmulatedPairs, {0x1p24f, 0, 1, -0x1p24f}), 1.0f);
 }
 
 // The instructions themselves, bit for bit, with numbers of all sizes, infinities, NaN and subnormals. NaN may have any bits.
-TEST(TileProduct, HardwareEqualsEmulation) {
-  const TileKernel* const hardware = kernels::cpu::find_tile_kernel();
-  if (hardware == nullptr) GTEST_SKIP() << "this processor has no AMX with BF16, or its system does not allow it";
+void expect_the_bits_of(const TileKernel& hardware, const TileKernel& emulated) {
   std::uint32_t subject = 1000;
   const auto compare = [&](const Values& a, const Values& b) {
-    const std::vector<float> actual = product(*hardware, a, b), expected = product(kEmulatedTiles, a, b);
+    const std::vector<float> actual = product(hardware, a, b), expected = product(emulated, a, b);
     int different = 0;
     for (std::size_t i = 0; i < actual.size(); ++i) {
       if (std::isnan(actual[i]) && std::isnan(expected[i])) continue;
@@ -247,6 +256,18 @@ TEST(TileProduct, HardwareEqualsEmulation) {
       compare(a, b);
     }
   }
+}
+
+TEST(TileProduct, AmxEqualsEmulation) {
+  const TileKernel* const hardware = kernels::cpu::find_amx();
+  if (hardware == nullptr) GTEST_SKIP() << "this processor has no AMX with BF16, or its system does not allow it";
+  expect_the_bits_of(*hardware, kEmulatedTiles);
+}
+
+TEST(TileProduct, Avx512Bf16EqualsEmulation) {
+  const TileKernel* const hardware = kernels::cpu::find_avx512_bf16();
+  if (hardware == nullptr) GTEST_SKIP() << "this processor has no AVX-512 with BF16";
+  expect_the_bits_of(*hardware, kEmulatedPairs);
 }
 
 }  // namespace

@@ -71,6 +71,30 @@ void multiply_emulated(const kernels::cpu::TileProduct& product) {
   kernels::cpu::TileMultiplier<EmulatedTiles>::multiply(product);
 }
 
+// Element `k` of a row of a panel of A, or of a column of a panel of B, whose tiles hold a pair of k of 16 columns in a vector.
+float a_at(const kernels::cpu::TilePanel& a, std::int64_t row, std::int64_t k) {
+  return flushed(
+      static_cast<float>(BFloat16::from_bits(a.data[row / 16 * a.next + k / 32 * a.step + row % 16 * a.row + k % 32])));
+}
+float b_at(const kernels::cpu::TilePanel& b, std::int64_t column, std::int64_t k) {
+  return flushed(static_cast<float>(
+      BFloat16::from_bits(b.data[column / 16 * b.next + k / 32 * b.step + k % 32 / 2 * 32 + column % 16 * 2 + k % 2])));
+}
+
+void multiply_pairs(const kernels::cpu::TileProduct& p) {
+  using kernels::cpu::whole_tiles;
+  for (std::int64_t i = 0; i < whole_tiles(p.m, 16); ++i) {
+    for (std::int64_t j = 0; j < whole_tiles(p.n, 16); ++j) {
+      float& result = p.sums[i * p.sums_stride + j];
+      float sum = p.accumulate ? flushed(result) : 0;
+      for (std::int64_t pair = 0; pair < whole_tiles(p.k, 32); pair += 2) {
+        for (const std::int64_t k : {pair + 1, pair}) sum = flushed_fma(a_at(p.a, i, k), b_at(p.b, j, k), sum);
+      }
+      result = sum;
+    }
+  }
+}
+
 }  // namespace
 
 EmulatedTiles::EmulatedTiles() {
@@ -100,5 +124,10 @@ extern const kernels::cpu::TileKernel kEmulatedTiles{.name = "emulated",
                                                       .end = &EmulatedTiles::end,
                                                       .pack = &pack_emulated,
                                                       .multiply = &multiply_emulated};
+extern const kernels::cpu::TileKernel kEmulatedPairs{.name = "emulated pairs",
+                                                     .begin = &EmulatedTiles::begin,
+                                                     .end = &EmulatedTiles::end,
+                                                     .pack = &pack_emulated,
+                                                     .multiply = &multiply_pairs};
 
 }  // namespace octet::testing

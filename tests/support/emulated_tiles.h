@@ -1,6 +1,6 @@
-// The tiles of kernels/tiles in plain C++, so that every machine can test what is built on them. A product has the bits of AMX's
-// TDPBF16PS (Intel, Architecture Instruction Set Extensions Programming Reference): FMA with rounding to nearest even, in which
-// subnormal operands and results count as 0.
+// The kernels of kernels/tiles in plain C++, so that every machine can test what is built on them. A product has the bits of
+// AMX's TDPBF16PS, or of AVX-512's VDPBF16PS (Intel, Architecture Instruction Set Extensions Programming Reference, and Software
+// Developer's Manual): FMA with rounding to nearest even, in which subnormal operands and results count as 0.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,10 @@ class EmulatedTiles {
   alignas(64) Tile tiles_[8];
 };
 
-// A kernel made of them, for kernels::cpu::use_tile_kernel.
+// Kernels for kernels::cpu::use_tile_kernel: one made of these tiles, as on AMX, and one that adds pair after pair, as VDPBF16PS
+// does.
 extern const kernels::cpu::TileKernel kEmulatedTiles;
+extern const kernels::cpu::TileKernel kEmulatedPairs;
 
 // Uses a kernel for tiles, or none, during its lifetime.
 class UseTileKernel {

@@ -54,7 +54,7 @@ int run_bench_gemm(const BenchArgs& args) {
   }
   const std::string tiles = kernels::gemm_tiles_name();
   fmt::print("GEMM on {}, {} kernels of OpenBLAS{}\n", telemetry::format_count(num_threads(), "thread"),
-             kernels::gemm_core_name(), tiles.empty() ? "" : fmt::format(", {} tiles for BF16 and FP8", tiles));
+             kernels::gemm_core_name(), tiles.empty() ? "" : fmt::format(", {} for BF16 and FP8", tiles));
   show_bench(rows, args.json);
   return 0;
 }

@@ -186,8 +186,8 @@ std::vector<Fact> gemm_facts(const Gemm& gemm, const Machine& machine) {
                    (machine.simd == "AVX2" ? "Haswell." : "SkylakeX."));
   }
   Fact tiles{.name = "gemm.tiles", .label = "BF16 and FP8", .value = gemm.tiles.empty() ? Json() : Json(gemm.tiles)};
-  tiles.text = fmt::format("{}, {:.0f} GFLOP/s in BF16", gemm.tiles.empty() ? "decoded for OpenBLAS" : gemm.tiles + " tiles",
-                           gemm.bf16_gflops);
+  tiles.text =
+      fmt::format("{}, {:.0f} GFLOP/s in BF16", gemm.tiles.empty() ? "decoded for OpenBLAS" : gemm.tiles, gemm.bf16_gflops);
   return {{.name = "gemm.library", .value = "OpenBLAS"},
           std::move(core),
           std::move(tiles),

@@ -63,7 +63,8 @@ void gemm(Stream& stream, Arena& scratch, const Gemm& op);
 
 // The kernel family that OpenBLAS uses on this processor ("SkylakeX", "Haswell", ...), for `octet doctor`.
 const char* gemm_core_name();
-// The kernel of kernels/tiles that multiplies BF16 and FP8 operands on this processor ("AMX-BF16"), or "" if OpenBLAS does.
+// The kernel of kernels/tiles that multiplies BF16 and FP8 operands on this processor ("AMX-BF16", "AVX512-BF16"), or "" if
+// OpenBLAS does.
 const char* gemm_tiles_name();
 // "cuBLASLt 13.1.0", or "" without the CUDA backend.
 std::string gemm_library_version();

@@ -1,8 +1,10 @@
-// For processors or compilers without AMX.
+// For processors of another kind, and compilers that do not know AMX.
 #include "octet/kernels/tiles/tile_kernel.h"
 
 namespace octet::kernels::cpu {
 
+const TileKernel* find_amx() { return nullptr; }
+const TileKernel* find_avx512_bf16() { return nullptr; }
 const TileKernel* find_tile_kernel() { return nullptr; }
 
 }  // namespace octet::kernels::cpu

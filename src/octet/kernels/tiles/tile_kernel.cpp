@@ -8,7 +8,7 @@ namespace octet::kernels::cpu {
 namespace {
 
 const TileKernel* choose() {
-  const char* const wish = std::getenv("OCTET_AMX");
+  const char* const wish = std::getenv("OCTET_TILES");
   return wish != nullptr && std::strcmp(wish, "off") == 0 ? nullptr : find_tile_kernel();
 }
 

@@ -1,10 +1,13 @@
-// Products of BF16 and FP8 operands by the matrix tiles of a processor (Intel AMX). Operands are packed as BF16, in which every
-// FP8 code is exact, and so is a code times a power of two. Sums are FP32.
+// Products of BF16 and FP8 operands by instructions for BF16: the matrix tiles of Intel AMX, or VDPBF16PS of AVX-512 BF16.
+// Operands are packed as BF16, in which every FP8 code is exact, and so is a code times a power of two. Sums are FP32.
 //
-// Each element of the result is summed in an order that depends on K alone: for each 32 consecutive k, one FP32 sum of the even k
-// and one of the odd k, both by FMA and beginning at 0; their sum is then added to the element. Bits therefore do not depend on
-// threads, tiles, chunks of K that are multiples of 32, or layouts. BF16 operands and FP32 results whose magnitude is below
-// 2^-126 count as 0.
+// Each element of the result is summed by FMA with rounding to nearest even, in an order that depends on the kernel and on K:
+//   AMX-BF16     for each 32 consecutive k, one sum of the even k and one of the odd k, both beginning at 0; their sum is added
+//                to the element
+//   AVX512-BF16  for each pair of k, the odd k is added to the element, and then the even k
+// Bits therefore do not depend on threads, tiles, chunks of K that are multiples of 32, or layouts. BF16 operands and FP32
+// results whose magnitude is below 2^-126 count as 0. Source: Intel, Architecture Instruction Set Extensions Programming
+// Reference.
 #pragma once
 
 #include <cstdint>
@@ -87,13 +90,15 @@ class TileSession {
   const TileKernel& kernel_;
 };
 
-// The kernel of this processor, or nullptr if it has none, if the system refuses its use, or if the environment variable
-// OCTET_AMX is "off".
+// The kernel that products use: find_tile_kernel(), or nullptr if the environment variable OCTET_TILES is "off".
 const TileKernel* tile_kernel();
 // Replaces the kernel, for tests. nullptr stands for a processor without one. Must not be called while products run.
 void use_tile_kernel(const TileKernel* kernel);
 
-// The kernel that was compiled for this kind of processor, if the processor has it; otherwise nullptr.
+// A kernel if the processor has its instructions and the system allows their use; otherwise nullptr.
+const TileKernel* find_amx();
+const TileKernel* find_avx512_bf16();
+// The fastest of them on this processor, or nullptr if OpenBLAS is faster.
 const TileKernel* find_tile_kernel();
 
 }  // namespace octet::kernels::cpu

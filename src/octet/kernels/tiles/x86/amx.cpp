@@ -1,15 +1,14 @@
-// The tiles of Intel AMX. CMakeLists.txt compiles this file, and no other, for AVX-512.
-#include <immintrin.h>
-
+// The tiles of Intel AMX. CMakeLists.txt compiles this file for AVX-512.
 #include "octet/kernels/tiles/pack_tiles.h"
 #include "octet/kernels/tiles/tile_product.h"
+#include "octet/kernels/tiles/x86/avx512_packing.h"
 
 namespace octet::kernels::cpu {
 namespace {
 
 // Eight tiles of 16 rows of 64 bytes. The instructions are written as text because g++'s intrinsics want the number of a tile as
 // a literal.
-class AmxTiles {
+class AmxTiles : public Avx512Packing<AmxTiles> {
  public:
   static void begin() {
     alignas(64) static constexpr struct {
@@ -21,22 +20,6 @@ class AmxTiles {
     asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
   }
   static void end() { asm volatile("tilerelease"); }
-
-  template <class Codes>
-  [[gnu::always_inline]] static void interleave(const std::uint8_t* a, const std::uint8_t* b, Codes& out) {
-    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
-    const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
-    out = reinterpret_cast<Codes>(_mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high)));
-  }
-  template <class Codes, class Halves>
-  [[gnu::always_inline]] static void widen(const Codes& codes, Halves& out) {
-    out = reinterpret_cast<Halves>(_mm512_cvtepu8_epi16(reinterpret_cast<__m256i>(codes)));
-  }
-  template <class Halves>
-  [[gnu::always_inline]] static void look_up(const Halves& table, const Halves& indices, Halves& out) {
-    out =
-        reinterpret_cast<Halves>(_mm512_permutexvar_epi16(reinterpret_cast<__m512i>(indices), reinterpret_cast<__m512i>(table)));
-  }
 
   template <int kTile>
   [[gnu::always_inline]] void zero() {
