@@ -14,8 +14,9 @@ namespace octet::testing {
 // [rows, cols] of one byte each as [cols, rows].
 inline HostTensor transposed_codes(const Tensor& x) {
   HostTensor result(x.dtype, {x.cols(), x.rows()});
+  std::uint8_t* const to = result.view().as_bytes();
   for (std::int64_t i = 0; i < x.rows(); ++i) {
-    for (std::int64_t j = 0; j < x.cols(); ++j) result.data()[j * x.rows() + i] = x.as_bytes()[i * x.row_stride + j];
+    for (std::int64_t j = 0; j < x.cols(); ++j) to[j * x.rows() + i] = x.as_bytes()[i * x.row_stride + j];
   }
   return result;
 }
