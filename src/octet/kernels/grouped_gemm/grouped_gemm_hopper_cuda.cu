@@ -12,6 +12,7 @@
 
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/grouped_gemm/grouped_gemm_cuda.h"
+#include "octet/kernels/grouped_gemm/quad_cuda.cuh"
 #include "octet/kernels/grouped_gemm/tensor_maps_cuda.h"
 #include "octet/kernels/grouped_gemm/wgmma_cuda.cuh"
 
@@ -143,6 +144,16 @@ __device__ void copy_tile(std::uint8_t* to, const CUtensorMap* map, int row, int
   }
 }
 
+// Asks for what a tile of D adds to. Without this, a product of few steps waits for memory most of the time.
+template <class V>
+__device__ void prefetch_result(const Product& p, const Place& place) {
+  using Out = typename V::Out;
+  const auto* const d = static_cast<const Out*>(V::kGroupsAlongM ? p.d : p.results[place.group]);
+  const int rows = min(kM, (V::kGroupsAlongM ? p.rows : p.m) - place.row);
+  const int bytes = min(kN, p.n - place.column) * static_cast<int>(sizeof(Out));
+  for (int row = 0; row < rows; ++row) prefetch(d + (place.row + row) * p.d_stride + place.column, bytes);
+}
+
 template <class V>
 __device__ void produce(const Product& p, Shared<V>& shared) {
   Ring<V> ring;
@@ -157,6 +168,7 @@ __device__ void produce(const Product& p, Shared<V>& shared) {
       copy_tile<V, V::kAFirst, kM>(shared.a[ring.stage], &p.a, place.row, k, full);
       copy_tile<V, V::kBFirst, kN>(shared.b[ring.stage], b, place.column, k, full);
     }
+    if (p.accumulate) prefetch_result<V>(p, place);
   }
 }
 
@@ -262,77 +274,72 @@ struct Scales {
   }
 };
 
-// Word t of lane l becomes word l of lane t, within four lanes.
-__device__ void transpose_words(unsigned (&words)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int step = 1; step <= 2; ++step) {
-    const bool upper = lane & step;
-    const int other = step == 1 ? 2 : 1;  // the distance between the two words that are exchanged
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      unsigned& low = words[i * other];
-      unsigned& high = words[i * other + step];
-      const unsigned received = __shfl_xor_sync(0xFFFFFFFFu, upper ? low : high, step);
-      (upper ? low : high) = received;
-    }
-  }
-}
-
-__device__ float2 load_pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
-__device__ float2 load_pair(const __nv_bfloat16* at) { return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(at)); }
-__device__ void store_pair(float* at, float2 x) { *reinterpret_cast<float2*>(at) = x; }
-__device__ void store_pair(__nv_bfloat16* at, float2 x) {
-  *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(x.x, x.y);
-}
+// Where a tile goes, read before its sums are ready.
+template <class V>
+struct Result {
+  using Out = typename V::Out;
+  Out* d;
+  Scales<V> scales;
+  __device__ Result(const Product& p, const Place& place, const Lane& lane)
+      : d(static_cast<Out*>(V::kGroupsAlongM ? p.d : p.results[place.group])), scales(p, place, place.row + lane.row) {}
+};
 
 // Applies the scales and writes 128 columns of a tile.
 template <class V>
-__device__ void store_half(const Product& p, const Place& place, const Lane& lane, int column, const float (&totals)[64]) {
+__device__ void store_half(const Product& p, const Place& place, const Result<V>& result, const Lane& lane, int column,
+                           const float (&totals)[64]) {
   using Out = typename V::Out;
   constexpr int kPairs = 16;
   const int row = place.row + lane.row, rows = V::kGroupsAlongM ? p.rows : p.m;
-  Out* const d = static_cast<Out*>(V::kGroupsAlongM ? p.d : p.results[place.group]);
-  const Scales<V> scales(p, place, row);
+  // All loads of a row come before its first store, so that they are under way together.
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const bool inside = row + 8 * i < rows;
-    Out* const at = d + (row + 8 * i) * p.d_stride;
+    Out* const at = result.d + (row + 8 * i) * p.d_stride;
     const auto pair = [&](int j) {
       const int place_of_pair = min(column + lane.column + j * 8, p.n - 2);
-      return scales.apply(i, place_of_pair, totals[4 * j + 2 * i], totals[4 * j + 2 * i + 1]);
+      return result.scales.apply(i, place_of_pair, totals[4 * j + 2 * i], totals[4 * j + 2 * i + 1]);
     };
-    if (std::is_same_v<Out, __nv_bfloat16> && !p.accumulate) {
-      // Four lanes exchange pairs, so that each stores 16 bytes.
+    if constexpr (std::is_same_v<Out, __nv_bfloat16>) {
+      // Four lanes exchange pairs, so that each loads and stores 16 bytes.
+      const auto col_of = [&](int first) { return column + (first + static_cast<int>(threadIdx.x) % 4) * 8; };
+      uint4 before[kPairs / 4] = {};
+      if (p.accumulate && inside) {
+#pragma unroll
+        for (int first = 0; first < kPairs; first += 4) {
+          if (col_of(first) < p.n) before[first / 4] = *reinterpret_cast<const uint4*>(at + col_of(first));
+        }
+      }
 #pragma unroll
       for (int first = 0; first < kPairs; first += 4) {
-        unsigned words[4];
+        const uint4& old = before[first / 4];
+        unsigned words[4] = {old.x, old.y, old.z, old.w};
+        if (p.accumulate) transpose_words(words);
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
-          const float2 x = pair(first + t);
-          const __nv_bfloat162 packed = __floats2bfloat162_rn(x.x, x.y);
-          words[t] = *reinterpret_cast<const unsigned*>(&packed);
+          const float2 x = pair(first + t), addend = unpack(words[t]);
+          words[t] = pack(p.accumulate ? float2{addend.x + x.x, addend.y + x.y} : x);
         }
         transpose_words(words);
-        const int col = column + (first + static_cast<int>(threadIdx.x) % 4) * 8;
-        if (inside && col < p.n) *reinterpret_cast<uint4*>(at + col) = {words[0], words[1], words[2], words[3]};
+        if (inside && col_of(first) < p.n)
+          *reinterpret_cast<uint4*>(at + col_of(first)) = {words[0], words[1], words[2], words[3]};
       }
-      continue;
-    }
-    // All loads come before the first store, so that they are under way together.
-    float2 before[kPairs] = {};
-    if (p.accumulate && inside) {
+    } else {
+      // Four lanes have 32 neighbouring bytes.
+      float2 before[kPairs] = {};
+      if (p.accumulate && inside) {
+#pragma unroll
+        for (int j = 0; j < kPairs; ++j) {
+          const int col = column + lane.column + j * 8;
+          if (col < p.n) before[j] = *reinterpret_cast<const float2*>(at + col);
+        }
+      }
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
         const int col = column + lane.column + j * 8;
-        if (col < p.n) before[j] = load_pair(at + col);
+        const float2 x = pair(j);
+        if (inside && col < p.n) *reinterpret_cast<float2*>(at + col) = {before[j].x + x.x, before[j].y + x.y};
       }
-    }
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      const int col = column + lane.column + j * 8;
-      const float2 x = pair(j);
-      if (inside && col < p.n) store_pair(at + col, {before[j].x + x.x, before[j].y + x.y});
     }
   }
 }
@@ -389,16 +396,22 @@ template <class V>
 __device__ void consume(const Product& p, Shared<V>& shared) {
   const Lane lane;
   Ring<V> ring;
-  for (int tile = blockIdx.x; tile < tiles_of<V>(p); tile += gridDim.x) {
-    const Place place = place_of<V>(p, tile);
+  const int tiles = tiles_of<V>(p);
+  if (blockIdx.x >= tiles) return;
+  Place place = place_of<V>(p, blockIdx.x);
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const Result<V> result(p, place, lane);
     float sums[V::kHalves][64];
     if constexpr (V::kPrecise) {
       sum_precisely<V>(p, shared, place, lane, ring, sums);
     } else {
       sum_fast<V>(shared, place, ring, sums);
     }
+    const Place next = place_of<V>(p, min(tile + static_cast<int>(gridDim.x), tiles - 1));  // read while the tile is written
 #pragma unroll
-    for (int half = 0; half < V::kHalves; ++half) store_half<V>(p, place, lane, place.column + half * kHalf, sums[half]);
+    for (int half = 0; half < V::kHalves; ++half)
+      store_half<V>(p, place, result, lane, place.column + half * kHalf, sums[half]);
+    place = next;
   }
 }
 

@@ -47,6 +47,11 @@ __device__ void copy_box(void* to, const CUtensorMap* map, int inner, int outer,
                : "memory");
 }
 
+// Brings bytes of device memory, a multiple of 16, to the second-level cache.
+__device__ void prefetch(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 template <int kRegisters>
 __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
