@@ -5,6 +5,7 @@
 #   rows, row:NAME       the speed table of docs/measurements/h200-one-gpu.md, or one of its rows
 #   checkpoint           the time that training stands still for a save, of a step that is longer than the copy of the state
 #   ranks                the tests between all GPUs of the machine
+#   same-model           the last of these alone: runs that must write the same model
 #   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-interleaved, lora, offload; and
 #                        experts, experts-pair, experts-lanes, experts-stages and experts-context, which train a slice of Mixtral
 #   gate                 what octet launch checks before ranks start
@@ -105,7 +106,9 @@ rows=(
   "8b-dgrad llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.accumulation.dgrad=fast"
   "8b-attention llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.attention=fp8_forward"
   "8b-attention-dgrad llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.attention=fp8_forward --precision.accumulation.dgrad=fast"
+  "8b-fp8-attention llama3.1-8b $narrow $long --precision.recipe=fp8_delayed --precision.attention=fp8"
   "8b-all llama3.1-8b $narrow $long $all"
+  "8b-all-attention llama3.1-8b $narrow $long $all --precision.attention=fp8"
   "8b-short-delayed llama3.1-8b $narrow $short --precision.recipe=fp8_delayed"
   "8b-short-bf16 llama3.1-8b $narrow $short --precision.recipe=bf16"
   "8b-short-all llama3.1-8b $narrow $short $all"
@@ -118,6 +121,7 @@ rows=(
   "8b-2k-delayed llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed"
   "8b-2k-dgrad llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed --precision.accumulation.dgrad=fast"
   "8b-2k-attention llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed --precision.attention=fp8_forward"
+  "8b-2k-fp8-attention llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed --precision.attention=fp8"
   "8b-2k-all llama3.1-8b $narrow $two_k $lean $all"
   "8b-2k-current llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_current"
   "8b-2k-block llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_block"
@@ -128,9 +132,11 @@ rows=(
   "8b-fp8-moments llama3.1-8b $narrow $long $lean --optimizer.state_dtype=fp8 --activation_checkpoint.mode=selective --precision.recipe=fp8_delayed"
   "8b-lora llama3.1-8b $lora --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1"
   "8b-lora-all llama3.1-8b $lora $all --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1"
+  "8b-lora-attention llama3.1-8b $lora $all --precision.attention=fp8 --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1"
   "8b-lora-2k llama3.1-8b $lora --training.seq_len=2048 --training.micro_batch_size=4 --training.global_batch_size=4"
   "8b-lora-2k-all llama3.1-8b $lora $all --training.seq_len=2048 --training.micro_batch_size=4 --training.global_batch_size=4"
   "70b-lora llama3-70b $lora $all $lean --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1 --activation_checkpoint.mode=full --activation_checkpoint.layers=46"
+  "70b-lora-attention llama3-70b $lora $all --precision.attention=fp8 $lean --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1 --activation_checkpoint.mode=full --activation_checkpoint.layers=46"
   "qwen3-30b-2-layers qwen3-30b-a3b --model.num_hidden_layers=2 $narrow --training.seq_len=4096 --training.micro_batch_size=1 --training.global_batch_size=4 --precision.recipe=fp8_delayed"
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
@@ -395,8 +401,8 @@ run_amx() {
 
 # What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
 work=(
+  "same-model 2 120"
   "tests 1 300"
-  "ranks 4 330"
 )
 work_off() {
   local ends=$((SECONDS + ${MINUTES:-8} * 60)) entry name needs seconds
@@ -453,6 +459,7 @@ run_part() {
       part same-model same_model
       part bench-comm "$bin/octet" bench comm --json "$out/comm.json"
       ;;
+    same-model) part same-model same_model ;;
     wheel) part wheel run_wheel ;;
     families) for family in "${families[@]}"; do part "${family%% *}" run_family $family; done ;;
     family:*) for family in "${families[@]}"; do if [ "${family%% *}" = "${name#family:}" ]; then part "${family%% *}" run_family $family; fi; done ;;

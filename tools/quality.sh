@@ -32,11 +32,12 @@ declare -A settings=(
   [16-bit]="$delayed $sixteen"
   [fp8-moments]="$delayed --optimizer.state_dtype=fp8"
   [fp8-attention]="$delayed --precision.attention=fp8_forward"
+  [fp8-attention-backward]="$delayed --precision.attention=fp8"
   [all]="$delayed $sixteen --optimizer.state_dtype=fp8 --precision.head=recipe --precision.accumulation=fast"
 )
 names=("$@")
 [ $# -gt 0 ] || names=(bf16 bf16-repeat fp8_delayed fp8_current fp8_rowwise fp8_block fast-dgrad fast fp8-head fp8-head-fast 16-bit
-  fp8-moments fp8-attention all)
+  fp8-moments fp8-attention fp8-attention-backward all)
 for name in "${names[@]}"; do
   [ -n "${settings[$name]:-}" ] || { echo "tools/quality.sh: no setting is called $name; there are ${!settings[*]}" >&2; exit 2; }
 done

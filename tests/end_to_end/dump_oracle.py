@@ -34,6 +34,7 @@ RUNS = [
     ("fp8_delayed", {"amax_history_len": 2}),
     ("fp8_delayed", {"amax_history_len": 3, "amax_compute_algo": "most_recent", "margin": 1, "format": "e4m3"}),
     ("fp8_delayed", {"amax_history_len": 2, "attention": "fp8_forward"}),
+    ("fp8_delayed", {"amax_history_len": 2, "attention": "fp8"}),
     ("fp8_current", {}),
     ("fp8_current", {"format": "e4m3", "power_of_2": "true"}),
     ("fp8_rowwise", {}),
@@ -232,16 +233,16 @@ def to_e4m3(x):
 
 
 def check_attention(dump, settings, step, micro, module):
-    """Checks the codes of Q, K and V byte for byte, and those of O against the formula in FP64. Returns an interval for the amax of O.
+    """Checks the codes of Q, K, V and O's gradient byte for byte, and those of O against the formula in FP64. Returns an interval for the amax of O.
 
     FP32 may round a probability that lies next to the border between two codes to either of them. So O has an interval, and its code must
     lie between those of the ends. A logit errs by at most (head_dim + 4) units of its terms' magnitudes, and a probability by twice that.
     """
     unit = 2.0 ** -24
-    spec, decoded = Spec("fp8_delayed", settings, "x"), {}
-    for operand in "qkv":
-        name = f"{step}.{micro}.{module}.{operand}.x"
-        scale = dump[f"{step - 1}.fp8.{module}.{operand}.x.scale"][0] if step > 1 else np.float32(1)
+    decoded = {}
+    for operand, role in [*zip("qkv", "xxx"), *([("o", "g")] if settings["attention"] == "fp8" else [])]:
+        spec, name = Spec("fp8_delayed", settings, role), f"{step}.{micro}.{module}.{operand}.{role}"
+        scale = dump[f"{step - 1}.fp8.{module}.{operand}.{role}.scale"][0] if step > 1 else np.float32(1)
         codes, scale_inv = quantize(dump[name + ".values"], spec, scale)
         same_bytes(name + ".codes", dump[name + ".codes"], codes)
         same_bytes(name + ".scale_inv", dump[name + ".scale_inv"], scale_inv)
@@ -275,9 +276,11 @@ def check_attention(dump, settings, step, micro, module):
 
 
 def check_attention_state(dump, settings, module, amaxes):
-    """Checks the states of Q, K and V, and that the amax of O is that of its values before the cast."""
+    """Checks the states of Q, K and V and of O's gradient, and that the amax of O is that of its values before the cast."""
     for operand in "qkv":
         check_state(dump, settings, f"{module}.{operand}", "x")
+    if settings["attention"] == "fp8":
+        check_state(dump, settings, f"{module}.o", "g")
     name, history = f"{module}.o_proj.x", np.zeros(settings["amax_history_len"], np.float32)
     for step in range(1, STEPS + 1):
         amax = dump[f"{step}.fp8.{name}.amax_history"][1]
@@ -337,7 +340,7 @@ def main():
         for recipe, settings in RUNS:
             dump = probe(recipe, settings)
             linears = sorted({name.split(".", 2)[2][:-len(".x.codes")] for name in dump if name.endswith(".x.codes")})
-            attention = settings.get("attention") == "fp8_forward"
+            attention = "attention" in settings
             modules = sorted({name[:-2] for name in linears if name.endswith((".q", ".k", ".v"))})
             assert len(modules) == (LAYERS if attention else 0), modules
             for module in modules:
@@ -356,7 +359,7 @@ def main():
                     check_state(dump, settings, linear, "wg" if cast_by_attention else "xwg")
                     states += 1
         # Checkpointing must not change the dump.
-        for recipe, settings in (("fp8_delayed", {"amax_history_len": 2}), ("fp8_delayed", {"amax_history_len": 2, "attention": "fp8_forward"}),
+        for recipe, settings in (("fp8_delayed", {"amax_history_len": 2}), ("fp8_delayed", {"amax_history_len": 2, "attention": "fp8"}),
                                  ("fp8_block", {"amax_history_len": 2})):
             expected = probe(recipe, settings)
             for mode in ("selective", "full"):

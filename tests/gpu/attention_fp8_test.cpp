@@ -11,24 +11,28 @@ namespace {
 class AttentionFp8GpuTest : public AttentionGpuTest {
  protected:
   struct CodesTwin {
+    Fp8Format format;
     Twin codes, scale_inv;
     Quantized side(Tensor Twin::*of) const {
       Quantized q;
+      q.format = format;
       q.rowwise = codes.*of;
       q.rowwise_scale_inv = scale_inv.*of;
       return q;
     }
   };
 
-  CodesTwin codes(const Shape& shape) { return {poisoned(DType::f8_e4m3, shape), poisoned(DType::f32, {1})}; }
+  CodesTwin codes(const Shape& shape, Fp8Format format = Fp8Format::e4m3) {
+    return {format, poisoned(dtype_of(format), shape), poisoned(DType::f32, {1})};
+  }
   // Casts both sides, which gives the same bytes.
-  CodesTwin cast(const Twin& x, double scale) {
-    const CodesTwin result = codes(x.cpu.shape);
+  CodesTwin cast(const Twin& x, double scale, Fp8Format format = Fp8Format::e4m3) {
+    const CodesTwin result = codes(x.cpu.shape, format);
     const Twin factor = filled(DType::f32, {1}, [scale](std::int64_t) { return scale; });
     const auto on = [&](Stream& stream, Arena& scratch, Tensor Twin::*of) {
       kernels::quantize(stream, scratch,
                         {.x = x.*of,
-                         .spec = {.source = ScaleSource::history},
+                         .spec = {.format = format, .source = ScaleSource::history},
                          .out = result.side(of),
                          .scale = static_cast<const float*>((factor.*of).data)});
     };
@@ -37,10 +41,10 @@ class AttentionFp8GpuTest : public AttentionGpuTest {
     expect_same_bytes(result.codes, "codes");
     return result;
   }
-  static std::vector<double> decoded(const Tensor& codes) {
+  static std::vector<double> decoded(const Tensor& codes, Fp8Format format = Fp8Format::e4m3) {
     std::vector<double> values;
     for (std::int64_t i = 0; i < codes.elements(); ++i)
-      values.push_back(static_cast<double>(decode_fp8(Fp8Format::e4m3, codes.as_bytes()[i])));
+      values.push_back(static_cast<double>(decode_fp8(format, codes.as_bytes()[i])));
     return values;
   }
 
@@ -89,7 +93,106 @@ class AttentionFp8GpuTest : public AttentionGpuTest {
     on(*gpu_stream, gpu_scratch, &Twin::gpu);
     EXPECT_EQ(fetch(amax.gpu).view().as<float>()[0], 1000.0f);
   }
+
+  void expect_backward_agreement(const AttentionSizes& sizes, Fp8Format format);
 };
+
+// Both sides read the same codes and the same log-sum-exp, those of the CPU's forward pass.
+void AttentionFp8GpuTest::expect_backward_agreement(const AttentionSizes& s, Fp8Format format) {
+  SCOPED_TRACE(concat(s.text(), format == Fp8Format::e4m3 ? " E4M3" : " E5M2"));
+  const float range = format == Fp8Format::e4m3 ? 1 : 128;
+  const Shape of_q{s.batch * s.sq, s.heads * s.dim}, of_k{s.batch * s.sk, s.kv_heads * s.dim};
+  const CodesTwin q = cast(random(DType::bf16, of_q), 90), k = cast(random(DType::bf16, of_k), 100),
+                  v = cast(random(DType::bf16, of_k), 110), o = codes(of_q),
+                  go = cast(random(DType::bf16, of_q), 90 * range, format);
+  const Twin lse = poisoned(DType::f32, {s.batch * s.heads, s.sq}),
+             o_scale = filled(DType::f32, {1}, [](std::int64_t) { return 100; });
+  kernels::attention_forward_fp8(
+      *cpu_stream, cpu_scratch,
+      {.shape = s.shape(),
+       .q = q.side(&Twin::cpu),
+       .k = k.side(&Twin::cpu),
+       .v = v.side(&Twin::cpu),
+       .first_keys = {},
+       .o = {.spec = {.source = ScaleSource::history}, .out = o.side(&Twin::cpu), .scale = o_scale.cpu.as<float>()},
+       .lse = lse.cpu});
+  for (const Twin* x : {&o.codes, &o.scale_inv, &lse}) upload(*x);
+
+  struct Result {
+    const char* name;
+    CodesTwin codes;
+    Twin scale, amax;
+    kernels::QuantizeEpilogue side(Tensor Twin::*of) const {
+      return {.spec = {.format = codes.format, .source = ScaleSource::history},
+              .out = codes.side(of),
+              .scale = static_cast<const float*>((scale.*of).data),
+              .amax = static_cast<float*>((amax.*of).data)};
+    }
+  };
+  const auto result = [&](const char* name, const Shape& shape, float scale) {
+    return Result{name, codes(shape, format), filled(DType::f32, {1}, [=](std::int64_t) { return scale * range; }),
+                  zeros(DType::f32, {1})};
+  };
+  const Result ds = result("ds", {1, 1}, 150), gq = result("gq", of_q, 100), gk = result("gk", of_k, 50),
+               gv = result("gv", of_k, 20);
+  const auto on = [&](Stream& stream, Arena& scratch, Tensor Twin::*of) {
+    kernels::QuantizeEpilogue scores = ds.side(of);
+    scores.out.rowwise = scores.out.rowwise_scale_inv = {};
+    kernels::attention_backward_fp8(stream, scratch,
+                                    {.shape = s.shape(),
+                                     .q = q.side(of),
+                                     .k = k.side(of),
+                                     .v = v.side(of),
+                                     .o = o.side(of),
+                                     .go = go.side(of),
+                                     .lse = lse.*of,
+                                     .ds = scores,
+                                     .gq = gq.side(of),
+                                     .gk = gk.side(of),
+                                     .gv = gv.side(of)});
+  };
+  on(*cpu_stream, cpu_scratch, &Twin::cpu);
+  on(*gpu_stream, gpu_scratch, &Twin::gpu);
+  // The roundings of P, dS and the result on each side, of which most are the same.
+  const double noise = rounding_noise(format == Fp8Format::e4m3 ? 0x1p-4 : 0x1p-3).high;
+  for (const Result* r : {&gq, &gk, &gv}) {
+    EXPECT_TRUE(near_norm(decoded(fetch(r->codes.codes.gpu).view(), format), decoded(r->codes.codes.cpu, format),
+                          2 * std::sqrt(6.0) * noise))
+        << r->name;
+    expect_same_bytes(r->codes.scale_inv, concat("scale_inv of ", r->name));
+  }
+  // A probability errs by the error of its logit, as in forward; a sum of rounded terms by at most a rounding of each.
+  for (const Result* r : {&ds, &gq, &gk, &gv}) {
+    const float on_cpu = *r->amax.cpu.as<float>(), actual = fetch(r->amax.gpu).view().as<float>()[0];
+    EXPECT_NEAR(actual, on_cpu, 0x1p-3 * on_cpu) << "amax of " << r->name;
+  }
+}
+
+TEST_F(AttentionFp8GpuTest, BackwardAgreesWithTheCpu) {
+  for (const Fp8Format format : {Fp8Format::e5m2, Fp8Format::e4m3}) {
+    for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 4, 4, 128, 128, 128},
+                                                                   {2, 4, 2, 256, 256, 128},
+                                                                   {3, 4, 2, 129, 129, 128},
+                                                                   {2, 2, 1, 77, 77, 128},
+                                                                   {1, 4, 1, 1024, 1024, 128},
+                                                                   {1, 32, 8, 2048, 2048, 128}})
+      expect_backward_agreement(sizes, format);
+  }
+}
+
+// Gradients of Q, K and V are decoded into columns of one tensor.
+TEST_F(AttentionFp8GpuTest, DecodesIntoColumns) {
+  for (const std::int64_t begin : {16, 5}) {
+    const CodesTwin q = cast(random(DType::bf16, {70, 48}), 100, Fp8Format::e5m2);
+    const Twin y = poisoned(DType::bf16, {70, 96});
+    const auto on = [&](Stream& stream, Tensor Twin::*of) {
+      kernels::decode_codes(stream, {.q = q.side(of), .y = (y.*of).slice_cols(begin, begin + 48)});
+    };
+    on(*cpu_stream, &Twin::cpu);
+    on(*gpu_stream, &Twin::gpu);
+    expect_same_bytes(y, concat("from column ", begin));
+  }
+}
 
 TEST_F(AttentionFp8GpuTest, AgreesWithTheCpu) {
   for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 4, 4, 128, 128, 64},

@@ -21,7 +21,7 @@ struct AttentionFp8Layer : testing::LayerTest {
   };
 
   void make(recipes::Options options = {}) {
-    options.attention = "fp8_forward";
+    if (options.attention == "bf16") options.attention = "fp8_forward";
     use(recipes::make_recipe("fp8_delayed", options));
     layer = std::make_unique<Attention>(
         Attention::Options{
@@ -79,12 +79,25 @@ struct AttentionFp8Layer : testing::LayerTest {
              static_cast<double>(*q.rowwise_scale_inv.as<float>());
     });
   }
-  float amax_of(const std::string& operand) {
+  float amax_of(const std::string& operand, char role = 'x') {
     for (const auto& state : scales->tensors()) {
-      if (state.name == "fp8." + operand + ".x.amax_history") return *state.tensor.as<float>();
+      if (state.name == concat("fp8.", operand, ".", role, ".amax_history")) return *state.tensor.as<float>();
     }
     ADD_FAILURE() << "no state of " << operand;
     return 0;
+  }
+
+  static kernels::AttentionShape exact_shape() {
+    return {.batch = kSequences,
+            .heads = kHeads,
+            .kv_heads = kKvHeads,
+            .head_dim = kHeadDim,
+            .scale = 1 / std::sqrt(static_cast<double>(kHeadDim))};
+  }
+  static double distance(const std::vector<double>& a, const std::vector<double>& b) {
+    double error = 0, norm = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) error += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
+    return std::sqrt(error / norm);
   }
 
   std::unique_ptr<Attention> layer;
@@ -104,20 +117,11 @@ TEST_F(AttentionFp8Layer, BackwardIsThatOfTheValuesOfForwardsCodes) {
   const Tensor lse32 = copy(saved.lse);
   const Tensor q = decoded(kept.q_codes), k = decoded(kept.k_codes), v = decoded(kept.v_codes), o = decoded(kept.o_codes);
   backward(attention_scope());
-  const kernels::AttentionShape shape{.batch = kSequences,
-                                      .heads = kHeads,
-                                      .kv_heads = kKvHeads,
-                                      .head_dim = kHeadDim,
-                                      .scale = 1 / std::sqrt(static_cast<double>(kHeadDim))};
+  const kernels::AttentionShape shape = exact_shape();
   const Tensor exact_o = zeros(DType::f64, o.shape), lse = zeros(DType::f64, {kSequences * kHeads, kLength});
   kernels::attention_forward(*stream, scratch, {.shape = shape, .q = q, .k = k, .v = v, .o = exact_o, .lse = lse});
   EXPECT_TRUE(testing::near_norm(values_of(lse32), values_of(lse), 0x1p-18))
       << "the sum is that of probabilities before rounding";
-  const auto distance = [](const std::vector<double>& a, const std::vector<double>& b) {
-    double error = 0, norm = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) error += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
-    return std::sqrt(error / norm);
-  };
   const Band noise = rounding_noise(0x1p-4);
   const double of_o = distance(values_of(o), values_of(exact_o));
   EXPECT_GT(of_o, noise.low);                        // O's own rounding alone
@@ -147,8 +151,8 @@ TEST_F(AttentionFp8Layer, AllWaysToBackwardGiveTheSameBits) {
     void attention(const Scope&, std::string_view, const Tensor&) override {}
     std::vector<std::string> seen;
   } watch;
-  for (const std::string wgrad : {"recipe", "bf16"}) {
-    make({.wgrad = wgrad});
+  for (const recipes::Options& options : {recipes::Options{}, {.wgrad = "bf16"}, {.attention = "fp8"}}) {
+    make(options);
     const auto run = [&](Checkpointing mode, Watch* by) {
       for (const auto& state : scales->tensors()) {
         if (state.name.ends_with(".amax_history")) *state.tensor.as<float>() = 0;
@@ -160,9 +164,14 @@ TEST_F(AttentionFp8Layer, AllWaysToBackwardGiveTheSameBits) {
       forward(s);
       const Tensor output = copy(y);
       const Gradients g = backward(s);
-      const Tensor amaxes = filled(DType::f32, {4}, [&](std::int64_t i) {
-        return static_cast<double>(
-            amax_of(std::vector<std::string>{"attn.q", "attn.k", "attn.v", "attn.o_proj"}[static_cast<std::size_t>(i)]));
+      std::vector<float> of_attention;
+      for (const auto& state : scales->tensors()) {
+        if (!state.name.ends_with(".amax_history") || state.name.find(".w.") != std::string::npos) continue;
+        of_attention.push_back(*state.tensor.as<float>());
+        EXPECT_GT(of_attention.back(), 0) << state.name;
+      }
+      const Tensor amaxes = filled(DType::f32, {std::ssize(of_attention)}, [&](std::int64_t i) {
+        return static_cast<double>(of_attention[static_cast<std::size_t>(i)]);
       });
       return std::vector<Tensor>{output, g.h, g.qkv, g.output, amaxes};
     };
@@ -175,6 +184,78 @@ TEST_F(AttentionFp8Layer, AllWaysToBackwardGiveTheSameBits) {
     for (const char* name : {"attn.q", "attn.k", "attn.v", "attn.o_proj"})
       EXPECT_TRUE(std::find(watch.seen.begin(), watch.seen.end(), name) != watch.seen.end()) << name;
   }
+}
+
+// Backward in FP8 differs from exact gradients of attention over forward's codes by the roundings of P, gO, dS and the result.
+TEST_F(AttentionFp8Layer, BackwardInFp8IsAsNearAsItsRoundings) {
+  make({.attention = "fp8"});
+  for (const auto& state : scales->tensors()) {
+    if (state.name.ends_with(".g.scale")) *state.tensor.as<float>() = 4000;
+  }
+  forward(attention_scope());
+  const AttentionSaved kept = saved;
+  const Tensor q = decoded(kept.q_codes), k = decoded(kept.k_codes), v = decoded(kept.v_codes), o = decoded(kept.o_codes);
+  backward(attention_scope());
+  const Tensor exact_o = zeros(DType::f64, o.shape), lse = zeros(DType::f64, {kSequences * kHeads, kLength});
+  kernels::attention_forward(*stream, scratch, {.shape = exact_shape(), .q = q, .k = k, .v = v, .o = exact_o, .lse = lse});
+  const Tensor gradient =
+      filled(DType::f64, go.shape, [&](std::int64_t i) { return static_cast<double>(static_cast<float>(go.as<BFloat16>()[i])); });
+  const Tensor gq = zeros(DType::f64, q.shape), gk = zeros(DType::f64, k.shape), gv = zeros(DType::f64, v.shape);
+  kernels::attention_backward(
+      *stream, scratch,
+      {.shape = exact_shape(), .q = q, .k = k, .v = v, .o = o, .lse = lse, .go = gradient, .gq = gq, .gk = gk, .gv = gv});
+  const Band noise = rounding_noise(0x1p-3);  // of E5M2
+  std::int64_t begin = 0;
+  for (const Tensor& expected : {gq, gk, gv}) {
+    const Tensor actual = copy(gqkv.slice_cols(begin, begin + expected.cols()));
+    begin += expected.cols();
+    const double error = distance(values_of(actual), values_of(expected));
+    EXPECT_GT(error, noise.low) << "the result's own rounding alone; columns before " << begin;
+    EXPECT_LT(error, 2 * std::sqrt(3.0) * noise.high) << "three roundings to E5M2; columns before " << begin;
+  }
+}
+
+// Calibration computes gradients in BF16, and records the amaxes of all that backward in FP8 casts.
+TEST_F(AttentionFp8Layer, CalibrationRecordsGradients) {
+  make({.attention = "fp8", .skip = {"attn.q_proj.fused"}});
+  Scope s = attention_scope();
+  s.pass = Pass::calibration;
+  forward(s);
+  const Tensor qkv = copy(saved.qkv), o = copy(saved.o), lse = copy(saved.lse);
+  backward(s);
+  const auto amax = [](const std::vector<double>& values) {
+    double largest = 0;
+    for (const double x : values) largest = std::max(largest, std::abs(x));
+    return static_cast<float>(largest);
+  };
+  const std::int64_t kq = kHeads * kHeadDim, kkv = kKvHeads * kHeadDim;
+  EXPECT_EQ(amax_of("attn.o", 'g'), amax(values_of(go)));
+  EXPECT_EQ(amax_of("attn.q", 'g'), amax(values_of(copy(gqkv.slice_cols(0, kq)))));
+  EXPECT_EQ(amax_of("attn.k", 'g'), amax(values_of(copy(gqkv.slice_cols(kq, kq + kkv)))));
+  EXPECT_EQ(amax_of("attn.v", 'g'), amax(values_of(copy(gqkv.slice_cols(kq + kkv, kq + 2 * kkv)))));
+  // dS from BF16 values; the codes that pass through attention are each within 2^-4 of them, those of gO within 2^-3.
+  const std::vector<double> x = values_of(qkv), of_o = values_of(o), g = values_of(go), of_lse = values_of(lse);
+  const auto at = [&](std::int64_t t, std::int64_t column) { return x[static_cast<std::size_t>(t * (kq + 2 * kkv) + column)]; };
+  double largest = 0;
+  for (std::int64_t b = 0; b < kSequences; ++b) {
+    for (std::int64_t h = 0; h < kHeads; ++h) {
+      const std::int64_t k = kq + h / (kHeads / kKvHeads) * kHeadDim, v = k + kkv;
+      for (std::int64_t i = 0; i < kLength; ++i) {
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double logit = 0, dp = 0;
+          for (std::int64_t d = 0; d < kHeadDim; ++d) {
+            const std::int64_t query = b * kLength + i, key = b * kLength + j;
+            const auto column = static_cast<std::size_t>(query * kq + h * kHeadDim + d);
+            logit += at(query, h * kHeadDim + d) * at(key, k + d) * exact_shape().scale;
+            dp += g[column] * (at(key, v + d) - of_o[column]);
+          }
+          const double p = std::exp(logit - of_lse[static_cast<std::size_t>((b * kHeads + h) * kLength + i)]);
+          largest = std::max(largest, std::abs(exact_shape().scale * p * dp));
+        }
+      }
+    }
+  }
+  EXPECT_NEAR(amax_of("attn.s", 'g'), largest, 0.25 * largest);
 }
 
 // The codes are those that the kernels make of what BF16 attention reads, and their amaxes are recorded once.

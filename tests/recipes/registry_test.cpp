@@ -97,6 +97,7 @@ TEST(Recipes, OptionsReachTheOperandsTheyAreFor) {
   }
   EXPECT_EQ(delayed.attention, AttentionPrecision::bf16);
   EXPECT_EQ(make_recipe("fp8_delayed", {.attention = "fp8_forward"}).attention, AttentionPrecision::fp8_forward);
+  EXPECT_EQ(make_recipe("fp8_delayed", {.attention = "fp8"}).attention, AttentionPrecision::fp8);
   for (const char* name : {"fp8_current", "fp8_rowwise", "fp8_block"}) {
     for (const char* power_of_2 : {"true", "false"}) {
       const Recipe r = make_recipe(name, {.power_of_2 = power_of_2, .amax_epsilon = 0.25});
@@ -161,7 +162,8 @@ TEST(Recipes, RefuseWhatTheyDoNotKnow) {
 }
 
 TEST(Recipes, AttentionInFp8NeedsDelayedScalesAndAGpuThatHasIt) {
-  EXPECT_EQ(refusal("fp8_delayed", {.attention = "fp8"}), "precision.attention = \"fp8\": must be bf16 | fp8_forward (did you mean fp8_forward?)");
+  EXPECT_EQ(refusal("fp8_delayed", {.attention = "fp16"}),
+            "precision.attention = \"fp16\": must be bf16 | fp8_forward | fp8 (did you mean bf16?)");
   for (const char* name : {"bf16", "fp32", "fp8_block", "fp8_current", "fp8_rowwise", "mxfp8"}) {
     EXPECT_EQ(refusal(name, {.attention = "fp8_forward"}),
               concat("precision.attention = \"fp8_forward\" with precision.recipe = \"", name,

@@ -46,7 +46,10 @@ ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t mic
   add_sum(1, 4 * sizeof(double));  // the sum of squares of the gradients, the request to stop, the loss and the number of tokens
   if (!recipe.is_fp8()) return result;
   if (recipe.delayed()) {
-    const std::int64_t of_attention = recipe.attention == AttentionPrecision::bf16 ? 0 : 3;  // Q, K and V
+    // Q, K and V; the gradients of these, of O and of scores
+    const std::int64_t of_attention = recipe.attention == AttentionPrecision::bf16  ? 0
+                                      : recipe.attention == AttentionPrecision::fp8 ? 8
+                                                                                    : 3;
     add_sum(1, static_cast<double>(layers * (4 * 3 + of_attention)) * sizeof(float));
     return result;
   }

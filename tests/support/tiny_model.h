@@ -21,7 +21,7 @@ models::DecoderConfig tiny_gpt_neo_config();
 models::DecoderConfig tiny_qwen3_config();
 
 // Also knows "fp64", a recipe that exists only in tests.
-// A name of the registry, "fp64", or "fp8_delayed_attention": fp8_delayed with attention = "fp8_forward".
+// A name of the registry, "fp64", or "fp8_delayed_attention": fp8_delayed with attention = "fp8".
 Recipe recipe_named(const std::string& name, const recipes::Options& options = {});
 
 train::EngineOptions tiny_options(const std::string& recipe);

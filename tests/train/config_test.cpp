@@ -321,7 +321,8 @@ TEST(Config, AnOptionHasALimitOfDepth) {
 }
 
 TEST(Config, AValueThatNeverWorksIsNone) {
-  EXPECT_EQ(override_error("precision.attention=fp8"), "--precision.attention=fp8: must be one of bf16 | fp8_forward (did you mean fp8_forward?)");
+  EXPECT_EQ(override_error("precision.attention=fp16"),
+            "--precision.attention=fp16: must be one of bf16 | fp8_forward | fp8 (did you mean bf16?)");
   EXPECT_EQ(override_error("precision.recipe=fp8"), "--precision.recipe=fp8: must be one of " + recipe_choices() +
                                                         " (did you mean fp8_block, fp8_current, fp8_delayed or fp8_rowwise?)");
 }

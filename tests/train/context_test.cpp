@@ -37,7 +37,7 @@ TEST_F(MeshTest, ContextRefusesAttentionInFp8) {
   train::EngineOptions options = context_options("fp8_delayed_attention");
   options.layout = {.mesh = Mesh({1, 1, 2, 1})};
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { train::measure(options, DeviceKind::cpu); }),
-                       "precision.attention = \"fp8_forward\" with parallel.context = 2"));
+                       "precision.attention = \"fp8\" with parallel.context = 2"));
 }
 
 // A sequence counts once, however many ranks hold it: in FP64, up to the order of sums.

@@ -35,6 +35,7 @@ constexpr double ceiling_flops(std::string_view op) {
       {"attention_forward", 490},
       {"attention_forward_fp8", 759},  // not measured in a step: 490 x the ratio 960 / 620 of the burst rates
       {"attention_backward", 400},
+      {"attention_backward_fp8", 463},  // likewise 400 x 610 / 527
   };
   for (const Ceiling& c : kCeilings) {
     if (c.op == op) return c.teraflops * 1e12;

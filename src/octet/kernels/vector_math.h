@@ -4,12 +4,14 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "octet/numerics/bfloat16.h"
+#include "octet/numerics/float8.h"
 #include "octet/tensor/dtype.h"
 
 namespace octet::kernels {
@@ -138,17 +140,24 @@ inline T exp_and_sum_row(T* x, std::int64_t n, T shift) {
   return lane_sum<T>(n, [x, shift](std::int64_t i) { return x[i] = exp_of(x[i] - shift); });
 }
 
-// The value of E4M3 that is nearest to x, ties to even. x is in [0, 448] or NaN, which stays NaN.
-inline float round_to_e4m3(float x) {
-  const float subnormal = (x + 0x1.8p14f) - 0x1.8p14f;  // to multiples of 2^-9, one unit in the last place of the addend
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-  const float normal = std::bit_cast<float>((bits + 0x7FFFFu + (bits >> 20 & 1u)) & 0xFFF00000u);
-  return x < 0x1p-6f ? subnormal : normal;
+// The value that encode_fp8 gives x: the nearest one, ties to even, saturated. NaN stays NaN.
+template <Fp8Format kFormat>
+inline float round_to_fp8(float x) {
+  constexpr bool kE4m3 = kFormat == Fp8Format::e4m3;
+  constexpr float kLargest = kE4m3 ? 448.0f : 57344.0f, kSmallestNormal = kE4m3 ? 0x1p-6f : 0x1p-14f;
+  constexpr float kUnit = kE4m3 ? 0x1.8p14f : 0x1.8p7f;  // its unit in the last place is that of the format's subnormal numbers
+  constexpr int kDropped = kE4m3 ? 20 : 21;              // bits of the mantissa
+  const float magnitude = std::abs(x), subnormal = (magnitude + kUnit) - kUnit;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(magnitude), half = 1u << (kDropped - 1);
+  const float normal = std::bit_cast<float>((bits + half - 1 + (bits >> kDropped & 1u)) & ~(2 * half - 1));
+  const float rounded = magnitude < kSmallestNormal ? subnormal : normal;
+  return x != x ? x : std::copysign(rounded > kLargest ? kLargest : rounded, x);
 }
 
-// Replaces x[i] by factor * x[i], rounded to E4M3.
-inline void round_row_to_e4m3(float* x, std::int64_t n, float factor) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = round_to_e4m3(factor * x[i]);
+// Replaces x[i] by factor * x[i], rounded.
+template <Fp8Format kFormat>
+inline void round_row_to_fp8(float* x, std::int64_t n, float factor) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = round_to_fp8<kFormat>(factor * x[i]);
 }
 
 // Converts a row of storage type T to the type of arithmetic and back. Rounding is to nearest even and keeps NaN, with the same

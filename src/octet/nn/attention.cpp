@@ -42,10 +42,15 @@ Attention::Attention(const Options& options, const Recipe& recipe, parallel::Par
                .init_std = options.output_init_std,
                .bias = options.output_bias},
               recipe, store, scales),
-      fp8_(recipe.attention == AttentionPrecision::fp8_forward && output_.is_fp8()),
-      q_(quantizer("q", q_cols(), recipe, scales)),
-      k_(quantizer("k", kv_cols(), recipe, scales)),
-      v_(quantizer("v", kv_cols(), recipe, scales)) {}
+      precision_(output_.is_fp8() ? recipe.attention : AttentionPrecision::bf16),
+      q_(quantizer("q", Role::activation, q_cols(), recipe, scales)),
+      k_(quantizer("k", Role::activation, kv_cols(), recipe, scales)),
+      v_(quantizer("v", Role::activation, kv_cols(), recipe, scales)),
+      go_(quantizer("o", Role::gradient, q_cols(), recipe, scales)),
+      ds_(quantizer("s", Role::gradient, 0, recipe, scales)),
+      gq_(quantizer("q", Role::gradient, q_cols(), recipe, scales)),
+      gk_(quantizer("k", Role::gradient, kv_cols(), recipe, scales)),
+      gv_(quantizer("v", Role::gradient, kv_cols(), recipe, scales)) {}
 
 kernels::AttentionShape Attention::shape(const Scope& scope) const {
   return {.batch = scope.batch,
@@ -98,7 +103,7 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved
                                               .rstd = saved.head_rstd});
   }
   if (options_.rotary) kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
-  if (fp8_) cast_operands(scope, saved);
+  if (casts_operands()) cast_operands(scope, saved);
 }
 
 void Attention::forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const {

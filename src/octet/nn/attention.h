@@ -97,7 +97,7 @@ class Attention {
   void backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const;
 
   // Whether a pass of this kind multiplies codes. Calibration does not: the scales of what it would cast are what it looks for.
-  bool is_fp8(const Scope& scope) const { return fp8_ && scope.pass != Pass::calibration; }
+  bool is_fp8(const Scope& scope) const { return casts_operands() && scope.pass != Pass::calibration; }
 
   Linear& qkv() { return qkv_; }
   Linear& output() { return output_; }
@@ -109,12 +109,17 @@ class Attention {
   void rotate_back(const Scope& scope, const Tensor& gqkv, const kernels::QuantizeEpilogue& codes) const;
   kernels::HeadNorm head_norm() const;
   // FP8, in attention_fp8.cpp.
-  Quantizer quantizer(const char* operand, std::int64_t cols, const Recipe& recipe, recipes::ScaleState& scales) const;
+  Quantizer quantizer(const char* operand, Role role, std::int64_t cols, const Recipe& recipe, recipes::ScaleState& scales) const;
   void cast_operands(const Scope& scope, AttentionSaved& saved) const;
   void attend_on_codes(const Scope& scope, const AttentionSaved& saved) const;
   void backward_from_codes(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
+  void backward_in_fp8(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
+  void calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
+  Tensor statistics(const Scope& scope, const AttentionSaved& saved) const;
   Operand output_input(const Scope& scope, const AttentionSaved& saved) const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
+  bool casts_operands() const { return precision_ != AttentionPrecision::bf16; }
+  bool casts_gradients() const { return precision_ == AttentionPrecision::fp8; }
   std::int64_t q_cols() const { return heads_ * options_.head_dim; }
   std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }
 
@@ -123,8 +128,9 @@ class Attention {
   Linear qkv_;
   parallel::Parameter *q_norm_ = nullptr, *k_norm_ = nullptr;  // weights of the norm of heads
   Linear output_;
-  bool fp8_;             // the recipe wants it, and the output linear reads codes
-  Quantizer q_, k_, v_;  // used only in FP8
+  AttentionPrecision precision_;      // as the recipe wants it, but BF16 if the output linear reads no codes
+  Quantizer q_, k_, v_;               // used only in FP8
+  Quantizer go_, ds_, gq_, gk_, gv_;  // used only if backward is in FP8, too
 };
 
 // Whether the ranks of a context axis also keep keys in the order of the sequence, so that every call of the kernels has a mask.

@@ -1,17 +1,20 @@
 // Attention in FP8 (docs/numerics.md, "Attention in FP8"). Q, K and V are cast behind the rotation, each with its own delayed
 // scale. O leaves attention as codes of the output linear's X. Forward keeps these codes instead of BF16 values, and backward
-// decodes them. So its scores are those of forward, and with forward's log-sum-exp the probabilities of a query add up to 1.
+// reads them. So its scores are those of forward, and with forward's log-sum-exp the probabilities of a query add up to 1.
+// Backward multiplies their values in BF16, or, with AttentionPrecision::fp8, the codes themselves and codes of gradients.
 //
-// Calibration attends in BF16, because O can be cast only with a scale that is known before. It casts Q, K and V for their amaxes
-// alone.
+// Calibration attends in BF16, because O can be cast only with a scale that is known before. It casts what will be cast for the
+// amaxes alone.
+#include "octet/kernels/fill/fill.h"
 #include "octet/nn/attention.h"
 
 namespace octet::nn {
 namespace {
 
-Quantized allocate_codes(Arena& arena, std::int64_t rows, std::int64_t cols) {
+Quantized allocate_codes(Arena& arena, Fp8Format format, std::int64_t rows, std::int64_t cols) {
   Quantized q;
-  q.rowwise = allocate(arena, DType::f8_e4m3, {rows, cols});
+  q.format = format;
+  q.rowwise = allocate(arena, dtype_of(format), {rows, cols});
   q.rowwise_scale_inv = allocate(arena, DType::f32, {1});
   return q;
 }
@@ -22,50 +25,60 @@ Tensor decode(const Scope& scope, const Quantized& q) {
   return values;
 }
 
+Quantized cast(const Scope& scope, const Quantizer& quantizer, const Tensor& values) {
+  return quantizer.complete(scope, {.values = values}, Reads::fprop).codes;
+}
+
 }  // namespace
 
-// Scales are those of an activation: model.layers.0.self_attn.q.x.
-Quantizer Attention::quantizer(const char* operand, std::int64_t cols, const Recipe& recipe, recipes::ScaleState& scales) const {
+// Scales are those of activations and gradients: model.layers.0.self_attn.q.x and .q.g, and .s.g for those of the scores.
+Quantizer Attention::quantizer(const char* operand, Role role, std::int64_t cols, const Recipe& recipe,
+                               recipes::ScaleState& scales) const {
   const std::string name = concat(options_.name, ".", operand);
-  Quantizer::Options options{.linears = {name}, .cols = cols, .fp8 = fp8_, .wgrad = WgradReads::nothing};
-  if (fp8_) options.slots = {scales.add(name, Role::activation)};
+  const bool fp8 = role == Role::gradient ? casts_gradients() : casts_operands();
+  Quantizer::Options options{.linears = {name}, .role = role, .cols = cols, .fp8 = fp8, .wgrad = WgradReads::nothing};
+  if (fp8) options.slots = {scales.add(name, role)};
   return {options, recipe, scales};
+}
+
+Tensor Attention::statistics(const Scope& scope, const AttentionSaved& saved) const {
+  return saved.lse.reshape({shape(scope).batch * heads_, saved.lse.cols() / shape(scope).batch});
 }
 
 void Attention::cast_operands(const Scope& scope, AttentionSaved& saved) const {
   const std::int64_t rows = saved.qkv.rows(), k = q_cols(), v = k + kv_cols();
   const ArenaScope temporaries(scope.scratch);
   Arena& kept = is_fp8(scope) ? scope.stash.get() : scope.scratch;
-  const auto cast = [&](const Quantizer& quantizer, std::int64_t begin) {
+  const auto keep = [&](const Quantizer& quantizer, std::int64_t begin) {
     const std::int64_t cols = quantizer.options().cols;
-    const Operand x{.values = saved.qkv.slice_cols(begin, begin + cols), .codes = allocate_codes(kept, rows, cols)};
+    const Operand x{.values = saved.qkv.slice_cols(begin, begin + cols),
+                    .codes = allocate_codes(kept, Fp8Format::e4m3, rows, cols)};
     return quantizer.complete(scope, x, Reads::fprop).codes;
   };
-  saved.q_codes = cast(q_, 0);
-  saved.k_codes = cast(k_, k);
-  saved.v_codes = cast(v_, v);
+  saved.q_codes = keep(q_, 0);
+  saved.k_codes = keep(k_, k);
+  saved.v_codes = keep(v_, v);
   if (!is_fp8(scope)) return;
   saved.qkv = {};
-  saved.o_codes = allocate_codes(scope.stash, rows, q_cols());
+  saved.o_codes = allocate_codes(scope.stash, Fp8Format::e4m3, rows, q_cols());
 }
 
 void Attention::attend_on_codes(const Scope& scope, const AttentionSaved& saved) const {
-  kernels::attention_forward_fp8(
-      scope.stream, scope.scratch,
-      {.shape = shape(scope),
-       .q = saved.q_codes,
-       .k = saved.k_codes,
-       .v = saved.v_codes,
-       .first_keys = scope.first_keys,
-       .documents = scope.documents,
-       .o = output_.x().cast_to(scope, saved.o_codes),
-       .lse = saved.lse.reshape({shape(scope).batch * heads_, saved.lse.cols() / shape(scope).batch})});
+  kernels::attention_forward_fp8(scope.stream, scope.scratch,
+                                 {.shape = shape(scope),
+                                  .q = saved.q_codes,
+                                  .k = saved.k_codes,
+                                  .v = saved.v_codes,
+                                  .first_keys = scope.first_keys,
+                                  .documents = scope.documents,
+                                  .o = output_.x().cast_to(scope, saved.o_codes),
+                                  .lse = statistics(scope, saved)});
 }
 
 void Attention::backward_from_codes(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
+  if (casts_gradients()) return backward_in_fp8(scope, saved, work);
   const ArenaScope temporaries(scope.scratch);
   const std::int64_t k = q_cols(), v = k + kv_cols();
-  const Tensor lse = saved.lse.reshape({shape(scope).batch * heads_, saved.lse.cols() / shape(scope).batch});
   kernels::attention_backward(scope.stream, scope.scratch,
                               {.shape = shape(scope),
                                .q = decode(scope, saved.q_codes),
@@ -74,11 +87,82 @@ void Attention::backward_from_codes(const Scope& scope, const AttentionSaved& sa
                                .first_keys = scope.first_keys,
                                .documents = scope.documents,
                                .o = decode(scope, saved.o_codes),
-                               .lse = lse,
+                               .lse = statistics(scope, saved),
                                .go = work.go,
                                .gq = work.gqkv.slice_cols(0, k),
                                .gk = work.gqkv.slice_cols(k, v),
                                .gv = work.gqkv.slice_cols(v, v + kv_cols())});
+}
+
+void Attention::backward_in_fp8(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
+  const ArenaScope temporaries(scope.scratch);
+  const Quantized go = cast(scope, go_, work.go);
+  Quantized scores;
+  scores.format = go.format;
+  const auto codes = [&](const Quantizer& gradient) {
+    return allocate_codes(scope.scratch, go.format, work.go.rows(), gradient.options().cols);
+  };
+  const Quantized gq = codes(gq_), gk = codes(gk_), gv = codes(gv_);
+  kernels::attention_backward_fp8(scope.stream, scope.scratch,
+                                  {.shape = shape(scope),
+                                   .q = saved.q_codes,
+                                   .k = saved.k_codes,
+                                   .v = saved.v_codes,
+                                   .o = saved.o_codes,
+                                   .go = go,
+                                   .first_keys = scope.first_keys,
+                                   .documents = scope.documents,
+                                   .lse = statistics(scope, saved),
+                                   .ds = ds_.cast_to(scope, scores),
+                                   .gq = gq_.cast_to(scope, gq),
+                                   .gk = gk_.cast_to(scope, gk),
+                                   .gv = gv_.cast_to(scope, gv)});
+  std::int64_t begin = 0;
+  for (const Quantized* gradient : {&gq, &gk, &gv}) {
+    const std::int64_t end = begin + gradient->rowwise.cols();
+    kernels::decode_codes(scope.stream, {.q = *gradient, .y = work.gqkv.slice_cols(begin, end)});
+    begin = end;
+  }
+}
+
+// Records the amaxes of all that backward_in_fp8() casts. Only attention itself sees dS, whose amax does not depend on its scale.
+// So codes of what it reads, each cast by its own amax, pass through it with scale 1, and its results are thrown away.
+void Attention::calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
+  const ArenaScope temporaries(scope.scratch);
+  const std::int64_t k = q_cols(), v = k + kv_cols(), end = v + kv_cols();
+  cast(scope, gq_, work.gqkv.slice_cols(0, k));
+  cast(scope, gk_, work.gqkv.slice_cols(k, v));
+  cast(scope, gv_, work.gqkv.slice_cols(v, end));
+  const Quantized go = cast(scope, go_, work.go);
+
+  const Tensor one = allocate(scope.scratch, DType::f32, {1});
+  kernels::fill_normal(scope.stream, {.x = one, .mean = 1, .deviation = 0});
+  const auto with_scale_1 = [&](kernels::QuantizeEpilogue to) {
+    to.spec.source = ScaleSource::history;
+    to.scale = one.as<float>();
+    return to;
+  };
+  const Scope silent = without_record(scope);
+  const auto thrown_away = [&](const Quantizer& gradient) {
+    return with_scale_1(
+        gradient.cast_to(silent, allocate_codes(scope.scratch, go.format, work.go.rows(), gradient.options().cols)));
+  };
+  Quantized scores;
+  scores.format = go.format;
+  kernels::attention_backward_fp8(scope.stream, scope.scratch,
+                                  {.shape = shape(scope),
+                                   .q = cast(silent, q_, saved.qkv.slice_cols(0, k)),
+                                   .k = cast(silent, k_, saved.qkv.slice_cols(k, v)),
+                                   .v = cast(silent, v_, saved.qkv.slice_cols(v, end)),
+                                   .o = cast(silent, q_, saved.o),
+                                   .go = go,
+                                   .first_keys = scope.first_keys,
+                                   .documents = scope.documents,
+                                   .lse = statistics(scope, saved),
+                                   .ds = with_scale_1(ds_.cast_to(scope, scores)),
+                                   .gq = thrown_away(gq_),
+                                   .gk = thrown_away(gk_),
+                                   .gv = thrown_away(gv_)});
 }
 
 // A watch, an adapter and a wgrad in BF16 read values. Casting these again gives the same codes: BF16 has four bits more than

@@ -290,6 +290,7 @@ void Attention::backward_attention(const Scope& scope, const AttentionSaved& sav
   }
   attend_backward(scope, of_all, saved, work.go, own, columns.kv_of(saved.qkv), columns.q_of(work.gqkv),
                   columns.kv_of(work.gqkv));
+  if (casts_gradients()) calibrate_gradients(scope, saved, work);
 }
 
 void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {

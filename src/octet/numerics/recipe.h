@@ -60,7 +60,12 @@ enum class Compute : std::uint8_t {
 enum class AttentionPrecision : std::uint8_t {
   bf16,         // that of activations: FP32 in the recipe fp32
   fp8_forward,  // both products of forward read E4M3 codes; backward multiplies the values of these codes in BF16
+  fp8,          // backward multiplies codes, too: gradients have the recipe's format
 };
+constexpr const char* name_of(AttentionPrecision precision) {
+  constexpr const char* kNames[] = {"bf16", "fp8_forward", "fp8"};
+  return kNames[static_cast<int>(precision)];
+}
 
 struct Recipe {
   std::string name;

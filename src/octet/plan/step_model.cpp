@@ -32,9 +32,10 @@ constexpr Share kShares[] = {
     {"gemm fp8 1x128 128x128", 1.12},
     {"gemm fp8 1x128 1x128", 1.0},
     {"gemm fp32", 0.35},  // products of a router, which memory bounds; measured in Mixtral's step: 0.27 and 0.48
-    {"attention_forward", 0.83 * 620 / 490},  // of the burst rates 620 and 525, without the time of its operands
+    {"attention_forward", 0.83 * 620 / 490},      // of the burst rates 620 and 525, without the time of its operands
     {"attention_forward_fp8", 0.83 * 620 / 490},  // as in BF16; an H200 measured 0.97 of it
     {"attention_backward", 0.845 * 525 / 400},
+    {"attention_backward_fp8", 0.845 * 525 / 400},  // as in BF16
     {"swiglu_forward", 0.78},
     {"swiglu_backward", 0.665},
     {"rmsnorm_forward", 0.52},

@@ -94,7 +94,7 @@ Recipe make_recipe(std::string_view name, const Options& options) {
   check_choice("accumulation.wgrad", options.accumulation.wgrad, {"auto", "fast", "precise"});
   check_choice("wgrad", options.wgrad, {"recipe", "bf16"});
   check_choice("head", options.head, {"bf16", "recipe"});
-  check_choice("attention", options.attention, {"bf16", "fp8_forward"});
+  check_choice("attention", options.attention, {"bf16", "fp8_forward", "fp8"});
   demand(options.amax_history_len >= 1, ExitCode::config, "precision.amax_history_len = ", options.amax_history_len,
          ": must be at least 1");
   demand(options.margin >= -32 && options.margin <= 32, ExitCode::config, "precision.margin = ", options.margin,
@@ -106,6 +106,7 @@ Recipe make_recipe(std::string_view name, const Options& options) {
   recipe.wgrad_bf16 = recipe.is_fp8() && options.wgrad == "bf16";
   recipe.head_fp8 = recipe.is_fp8() && options.head == "recipe";
   if (options.attention == "fp8_forward") recipe.attention = AttentionPrecision::fp8_forward;
+  if (options.attention == "fp8") recipe.attention = AttentionPrecision::fp8;
   demand(recipe.attention == AttentionPrecision::bf16 || recipe.delayed(), ExitCode::config, "precision.attention = \"",
          options.attention, "\" with precision.recipe = \"", name,
          "\": attention in FP8 has delayed scales, which only fp8_delayed keeps; use that recipe, or precision.attention = \"bf16\"");
@@ -134,8 +135,8 @@ void check_device(const Recipe& recipe, DeviceKind device, int capability, bool 
   if (device != DeviceKind::cuda) return;
   demand(recipe.compute != Compute::fp32, ExitCode::config,
          "precision.recipe = \"fp32\" runs on the CPU only; use bf16 on a GPU");
-  demand(recipe.attention == AttentionPrecision::bf16 || capability >= kHopper, ExitCode::config,
-         "precision.attention = \"fp8_forward\": cuDNN has no attention in FP8 for a GPU of compute capability ",
+  demand(recipe.attention == AttentionPrecision::bf16 || capability >= kHopper, ExitCode::config, "precision.attention = \"",
+         name_of(recipe.attention), "\": cuDNN has no attention in FP8 for a GPU of compute capability ",
          capability_text(capability), ", only from ", capability_text(kHopper), " on; use precision.attention = \"bf16\"");
   if (multiplies(capability, recipe)) return;
   const bool emulated = recipe.is_fp8() && recipe.x.tile == ScaleTile::mx_1x32 && capability >= kFirstWithBf16;

@@ -27,7 +27,7 @@ struct Options {
   AccumulationOptions accumulation = {};
   std::string wgrad = "recipe";            // recipe | bf16
   std::string head = "bf16";               // bf16 | recipe
-  std::string attention = "bf16";          // bf16 | fp8_forward; the latter only with fp8_delayed
+  std::string attention = "bf16";          // bf16 | fp8_forward | fp8; the latter two only with fp8_delayed
   bool weight_transpose_cache = true;
   std::vector<std::string> skip;           // globs of linear layers that stay in BF16
 };

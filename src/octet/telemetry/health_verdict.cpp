@@ -150,7 +150,10 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
 }
 
 bool is_of_attention(std::string_view layer) {
-  return layer.ends_with(".q") || layer.ends_with(".k") || layer.ends_with(".v");
+  for (const char* name : {".q", ".k", ".v", ".s", ".o"}) {
+    if (layer.ends_with(name)) return true;
+  }
+  return false;
 }
 
 std::vector<std::string> layers_of(const std::vector<HealthFinding>& findings) {

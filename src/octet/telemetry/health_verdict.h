@@ -70,7 +70,7 @@ std::string sentence_of(const HealthFinding& finding);
 // then those for attention.
 std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples, std::span<const AttentionSample> attention = {});
 
-// Whether this is the name of Q, K or V of attention in FP8 (nn/attention_fp8.cpp), which are no linears.
+// Whether this is the name of Q, K, V, O or the scores of attention in FP8 (nn/attention_fp8.cpp), which are no linears.
 bool is_of_attention(std::string_view layer);
 
 // Returns the linears of the dangerous findings, each once.

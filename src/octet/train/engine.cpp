@@ -75,7 +75,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
          "step, and "
          "loading their kernels would let stages wait for each other for ever; use \"1f1b\"");
   demand(options_.recipe.attention == AttentionPrecision::bf16 || groups_.context->size() == 1, ExitCode::config,
-         "precision.attention = \"fp8_forward\" with parallel.context = ", groups_.context->size(),
+         "precision.attention = \"", name_of(options_.recipe.attention), "\" with parallel.context = ", groups_.context->size(),
          ": ranks that share sequences exchange keys in BF16; use precision.attention = \"bf16\", or parallel.tensor instead of "
          "parallel.context");
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();

@@ -93,33 +93,40 @@ double forward_flops(const AttentionPlan& plan) {
   return 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim);
 }
 
-void check_codes(const AttentionForwardFp8& op) {
-  for (const Quantized* q : {&op.q, &op.k, &op.v}) {
-    require(q->tile == ScaleTile::tensor && q->rowwise.dtype == DType::f8_e4m3 && q->rowwise.contiguous() &&
-                q->rowwise_scale_inv.shape == Shape({1}),
-            "attention: an operand is not of contiguous E4M3 codes with one scale");
+void check_codes(std::initializer_list<const Quantized*> operands) {
+  for (const Quantized* q : operands) {
+    require(q->tile == ScaleTile::tensor && q->rowwise.contiguous() && q->rowwise_scale_inv.shape == Shape({1}),
+            "attention: an operand is not of contiguous codes with one scale");
   }
-  const Quantized& o = op.o.out;
-  require(op.o.spec.tile == ScaleTile::tensor && op.o.scale && o.rowwise && o.rowwise.contiguous() && !o.columnwise &&
-              o.rowwise_scale_inv.shape == Shape({1}),
-          "attention: o needs rowwise codes with the scale of a history");
-  require(op.shape.visible == Visible::causal, "attention in FP8 is causal");
+}
+
+void check_result(const QuantizeEpilogue& to) {
+  require(to.spec.tile == ScaleTile::tensor && to.scale && to.out.rowwise && to.out.rowwise.contiguous() && !to.out.columnwise &&
+              to.out.rowwise_scale_inv.shape == Shape({1}),
+          "attention in FP8: a result needs rowwise codes with the scale of a history");
 }
 
 // What cuDNN's attention in FP8 does not do. The meta device reports it before the first step.
-void check_fp8_on_cuda(const AttentionForwardFp8& op, const AttentionPlan& plan) {
-  constexpr const char* kRemedy = "; use precision.attention = \"bf16\"";
-  demand(plan.head_dim % 16 == 0 && plan.head_dim <= 256, ExitCode::config,
-         "precision.attention = \"fp8_forward\" on CUDA: head_dim = ", plan.head_dim, " is not a multiple of 16 up to 256",
-         kRemedy);
-  demand(!attention_hides_keys(op.shape, plan.sk), ExitCode::config,
-         "precision.attention = \"fp8_forward\" on CUDA: a window of ", op.shape.window, " tokens hides keys of sequences of ",
-         plan.sk, ", which Octet cannot do there in FP8", kRemedy);
-  demand(!op.first_keys, ExitCode::config,
-         "precision.attention = \"fp8_forward\" on CUDA: data.document_mask = true, or data.packing = \"documents\", is not "
-         "possible there in FP8",
-         kRemedy);
+template <class Op>
+void check_fp8_on_cuda(const Op& op, const AttentionPlan& plan) {
+  constexpr const char *kWhere = "attention in FP8 on CUDA: ", *kRemedy = "; use precision.attention = \"bf16\"";
+  demand(plan.head_dim % 16 == 0 && plan.head_dim <= 256, ExitCode::config, kWhere, "head_dim = ", plan.head_dim,
+         " is not a multiple of 16 up to 256", kRemedy);
+  demand(!attention_hides_keys(op.shape, plan.sk), ExitCode::config, kWhere, "a window of ", op.shape.window,
+         " tokens hides keys of sequences of ", plan.sk, ", which Octet cannot do there in FP8", kRemedy);
+  demand(!op.first_keys, ExitCode::config, kWhere,
+         "data.document_mask = true, or data.packing = \"documents\", is not possible there in FP8", kRemedy);
 }
+
+void check_fp8_backward_on_cuda(const AttentionBackwardFp8& op, const AttentionPlan& plan) {
+  check_fp8_on_cuda(op, plan);
+  constexpr const char *kWhere = "precision.attention = \"fp8\" on CUDA: ", *kRemedy = "; use \"fp8_forward\" or \"bf16\"";
+  demand(plan.head_dim == 128, ExitCode::config, kWhere, "head_dim = ", plan.head_dim, ", and backward in FP8 needs 128",
+         kRemedy);
+  demand(!op.shape.deterministic, ExitCode::config, kWhere, "run.deterministic = true, which backward in FP8 is not", kRemedy);
+}
+
+double scale_inv_of(const Quantized& x) { return static_cast<double>(*x.rowwise_scale_inv.as<float>()); }
 
 AttentionScratch take_scratch(Arena& arena, const AttentionPlan& plan, DType dtype, std::int64_t tasks,
                               std::int64_t lane_elements, std::int64_t partials, std::int64_t packed) {
@@ -181,7 +188,9 @@ void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& o
 }
 
 void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwardFp8& op) {
-  check_codes(op);
+  check_codes({&op.q, &op.k, &op.v});
+  check_result(op.o);
+  require(op.shape.visible == Visible::causal, "attention in FP8 is causal");
   const Tensor &q = op.q.rowwise, &k = op.k.rowwise, &v = op.v.rowwise, &o = op.o.out.rowwise;
   const AttentionPlan plan = check_and_plan(stream, op.shape, q, k, v, op.first_keys, op.documents, o, op.lse);
   require(plan.sq == plan.sk, "attention in FP8: ", plan.sq, " queries on ", plan.sk, " keys");
@@ -200,16 +209,17 @@ void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwar
   const Tensor values = allocate(scratch, DType::bf16, o.shape);
   const AttentionScratch memory = take_scratch(scratch, plan, q.dtype, plan.forward_tasks(), plan.forward_lane(), 0, 0);
   if (stream.kind() == DeviceKind::cpu) {
-    const auto scale_inv = [](const Quantized& x) { return static_cast<double>(*x.rowwise_scale_inv.as<float>()); };
     cpu::attention_forward_fp8(
         {.shape = op.shape, .q = q, .k = k, .v = v, .first_keys = op.first_keys, .o = values, .lse = op.lse},
-        op.shape.scale * scale_inv(op.q) * scale_inv(op.k), scale_inv(op.v) / static_cast<double>(kProbabilityScale), plan,
-        memory);
+        op.shape.scale * scale_inv_of(op.q) * scale_inv_of(op.k), scale_inv_of(op.v) / static_cast<double>(kProbabilityScale),
+        plan, memory);
   }
   quantize(stream, scratch, op.o.of(values));
 }
 
 namespace {
+
+double backward_flops(const AttentionPlan& plan) { return 2.5 * forward_flops(plan); }
 
 // Five GEMMs for each visible pair, including the recomputation of S.
 void run_backward(Stream& stream, Arena& scratch, const AttentionBackward& op) {
@@ -218,9 +228,8 @@ void run_backward(Stream& stream, Arena& scratch, const AttentionBackward& op) {
   check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
   check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());
   check_rows("gv", op.gv, op.q, op.k.rows(), op.k.cols());
-  stream.count("attention_backward",
-               {.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
-                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
+  stream.count("attention_backward", {.flops = backward_flops(plan),
+                                      .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
   if (plan.sq == 0 && plan.sk == 0) return;
   const ArenaScope scope(scratch);
   if constexpr (kCudaBackend) {
@@ -264,6 +273,66 @@ std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq,
 void attention_backward(Stream& stream, Arena& scratch, const AttentionBackward& op) {
   if (stream.target() == DeviceKind::cuda && op.first_keys) return run_backward_on_documents(stream, scratch, op);
   run_backward(stream, scratch, op);
+}
+
+void attention_backward_fp8(Stream& stream, Arena& scratch, const AttentionBackwardFp8& op) {
+  check_codes({&op.q, &op.k, &op.v, &op.o, &op.go});
+  for (const QuantizeEpilogue* result : {&op.gq, &op.gk, &op.gv}) check_result(*result);
+  require(op.shape.visible == Visible::causal, "attention in FP8 is causal");
+  require(op.ds.scale && op.ds.spec.format == op.go.format, "attention in FP8: dS needs the scale of a history and gO's format");
+  const Tensor &q = op.q.rowwise, &k = op.k.rowwise, &v = op.v.rowwise, &o = op.o.rowwise, &go = op.go.rowwise;
+  const AttentionPlan plan = check_and_plan(stream, op.shape, q, k, v, op.first_keys, op.documents, o, op.lse);
+  require(plan.sq == plan.sk, "attention in FP8: ", plan.sq, " queries on ", plan.sk, " keys");
+  check_rows("go", go, go, q.rows(), q.cols());
+  check_rows("gq", op.gq.out.rowwise, go, q.rows(), q.cols());
+  check_rows("gk", op.gk.out.rowwise, go, k.rows(), k.cols());
+  check_rows("gv", op.gv.out.rowwise, go, k.rows(), k.cols());
+  if (stream.target() == DeviceKind::cuda) check_fp8_backward_on_cuda(op, plan);
+  const double flops = backward_flops(plan);
+  stream.count("attention_backward_fp8",
+               {.flops = flops,
+                .fp8_flops = flops,
+                .bytes = bytes_of({&q, &k, &v, &o, &op.lse, &go, &op.gq.out.rowwise, &op.gk.out.rowwise, &op.gv.out.rowwise})});
+  if (plan.sq == 0) return;
+  const ArenaScope scope(scratch);
+  if (stream.target() == DeviceKind::cuda) {
+    void* const memory = scratch.allocate(attention_backward_fp8_scratch(op.shape, plan.sq));
+    if constexpr (kCudaBackend) {
+      if (stream.kind() == DeviceKind::cuda) cuda::attention_backward_fp8(stream, op, memory);
+    }
+    return;
+  }
+  const Tensor gq = allocate(scratch, DType::bf16, q.shape), gk = allocate(scratch, DType::bf16, k.shape),
+               gv = allocate(scratch, DType::bf16, v.shape);
+  const AttentionScratch memory =
+      take_scratch(scratch, plan, q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials(), 0);
+  if (stream.kind() == DeviceKind::cpu) {
+    const double go_inv = scale_inv_of(op.go), ds_inv = static_cast<double>(1 / *op.ds.scale);
+    cpu::attention_backward_fp8({.shape = op.shape,
+                                 .q = q,
+                                 .k = k,
+                                 .v = v,
+                                 .first_keys = op.first_keys,
+                                 .o = o,
+                                 .lse = op.lse,
+                                 .go = go,
+                                 .gq = gq,
+                                 .gk = gk,
+                                 .gv = gv},
+                                {.scores = static_cast<float>(op.shape.scale * scale_inv_of(op.q) * scale_inv_of(op.k)),
+                                 .gradients = static_cast<float>(go_inv * scale_inv_of(op.v)),
+                                 .delta = static_cast<float>(go_inv * scale_inv_of(op.o)),
+                                 .gq = static_cast<float>(ds_inv * scale_inv_of(op.k)),
+                                 .gk = static_cast<float>(ds_inv * scale_inv_of(op.q)),
+                                 .gv = static_cast<float>(go_inv / static_cast<double>(kProbabilityScale)),
+                                 .ds = static_cast<float>(op.shape.scale),
+                                 .ds_scale = *op.ds.scale,
+                                 .ds_amax = op.ds.amax},
+                                plan, memory);
+  }
+  quantize(stream, scratch, op.gq.of(gq));
+  quantize(stream, scratch, op.gk.of(gk));
+  quantize(stream, scratch, op.gv.of(gv));
 }
 
 std::string attention_library_version() {

@@ -69,6 +69,25 @@ struct AttentionForwardFp8 {
 };
 void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwardFp8& op);
 
+// Its gradients, from codes:
+//   P  = exp(S - lse)
+//   gV = scale_inv(gO) / 256 * codes(256 P)ᵀ codes(gO), where codes(256 P) are E4M3
+//   dS = scale P (scale_inv(gO) scale_inv(V) codes(gO) codes(V)ᵀ - rowsum(gO O)), with the values of codes in the sum
+//   gQ = scale_inv(dS) scale_inv(K) * codes(dS) codes(K),  gK = scale_inv(dS) scale_inv(Q) * codes(dS)ᵀ codes(Q)
+// gQ, gK and gV are rounded to BF16 and then cast as gq, gk and gv say. cuDNN casts without rounding to BF16 first.
+//   CUDA  as forward; also head_dim = 128, and not deterministic. One call for each sequence, which is faster than one for all
+struct AttentionBackwardFp8 {
+  AttentionShape shape;
+  Quantized q, k, v, o;        // as in forward
+  Quantized go;                // rowwise codes [B Sq, H K] of either format, contiguous, with one scale
+  Tensor first_keys;           // as above
+  std::int64_t documents = 0;  // as above
+  Tensor lse;
+  QuantizeEpilogue ds;          // how dS is cast: in the format of go, with the scale of a history; without parts
+  QuantizeEpilogue gq, gk, gv;  // rowwise codes in the format of go, with scales of histories, and scale_inv; overwritten
+};
+void attention_backward_fp8(Stream& stream, Arena& scratch, const AttentionBackwardFp8& op);
+
 // gV = Pᵀ gO, dP = gO Vᵀ, dS = P (dP - rowsum(gO O)), gQ = scale dS K, gK = scale dSᵀ Q. Deterministic on the CPU.
 struct AttentionBackward {
   AttentionShape shape;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -15,12 +17,15 @@
 
 namespace octet {
 
-// An E4M3 code as the element type of an operand.
-struct E4m3 {
+// A code as the element type of an operand.
+template <Fp8Format kFormat>
+struct Code {
   std::uint8_t code;
 };
-template <>
-inline constexpr DType kDTypeOf<E4m3> = DType::f8_e4m3;
+using E4m3 = Code<Fp8Format::e4m3>;
+using E5m2 = Code<Fp8Format::e5m2>;
+template <Fp8Format kFormat>
+inline constexpr DType kDTypeOf<Code<kFormat>> = dtype_of(kFormat);
 
 }  // namespace octet
 
@@ -29,14 +34,18 @@ namespace {
 
 using kernels::load_row;
 // Loads the values of codes without their scale.
-void load_row(float* out, const E4m3* in, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = kDecodeE4M3[in[i].code];
+template <Fp8Format kFormat>
+void load_row(float* out, const Code<kFormat>* in, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = decode_table(kFormat)[in[i].code];
 }
 
 template <class T>
 constexpr bool kIsFp8 = std::is_same_v<T, E4m3>;
 template <class T>
 constexpr bool kConverts = !std::is_same_v<T, Real<T>>;
+// The type of results.
+template <class T>
+using Out = std::conditional_t<kIsFp8<T>, BFloat16, T>;
 
 // [count, width] in the form that BLAS reads: in place, or converted into `memory`.
 template <class T>
@@ -100,13 +109,13 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, const 
     for (std::int64_t i = 0; i < rows; ++i) {
       R* const row = p + i * plan.row_length();
       enter_logits(row, mask(begin + i, first, width), width, softmax[i], o + i * stride, dim);
-      if constexpr (kIsFp8<T>) round_row_to_e4m3(row, width, kProbabilityScale);
+      if constexpr (kIsFp8<T>) round_row_to_fp8<Fp8Format::e4m3>(row, width, kProbabilityScale);
     }
     const BlasMatrix<R> v = matrix(Rows<T>(op.v, b * plan.sk + first, g * dim), width, dim, v_memory);
     multiply(
         Product<R>{.m = rows, .n = dim, .k = width, .a = {p, plan.row_length()}, .b = v, .beta = 1, .d = o, .d_stride = stride});
   }
-  const Rows<std::conditional_t<kIsFp8<T>, BFloat16, T>> out(op.o, b * plan.sq + begin, h * dim);
+  const Rows<Out<T>> out(op.o, b * plan.sq + begin, h * dim);
   R* const lse = op.lse.as<R>() + (b * plan.heads + h) * op.lse.row_stride + begin;
   for (std::int64_t i = 0; i < rows; ++i) {
     if constexpr (kIsFp8<T>) {
@@ -145,19 +154,39 @@ struct BackwardMemory {
   R *gk, *gv;          // [sk, dim], accumulated
 };
 
-template <class T>
-void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std::int64_t b, std::int64_t h, std::int64_t begin,
-                    const BackwardMemory<Real<T>>& memory) {
+// Casts a row of dS as `factors` says, and returns its largest magnitude.
+template <Fp8Format kFormat>
+float cast_score_gradients(float* ds, std::int64_t n, const GradientFactors<float>& factors) {
+  std::uint32_t largest = 0;  // magnitudes are ordered as their bits, those of NaN above all others
+  for (std::int64_t i = 0; i < n; ++i) {
+    ds[i] *= factors.ds;
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(std::abs(ds[i])));
+  }
+  round_row_to_fp8<kFormat>(ds, n, factors.ds_scale);
+  return std::bit_cast<float>(largest);
+}
+
+void raise(float* amax, float to) {
+  const std::atomic_ref<float> shared(*amax);
+  for (float seen = shared.load(); std::bit_cast<std::uint32_t>(seen) < std::bit_cast<std::uint32_t>(to);) {
+    if (shared.compare_exchange_weak(seen, to)) return;
+  }
+}
+
+// G is the type of gO.
+template <class T, class G>
+void backward_block(const AttentionBackward& op, const AttentionPlan& plan, const GradientFactors<Real<T>>& factors,
+                    std::int64_t b, std::int64_t h, std::int64_t begin, const BackwardMemory<Real<T>>& memory) {
   using R = Real<T>;
   const std::int64_t dim = plan.head_dim, stride = plan.row_length(), sums_stride = plan.sums_stride();
   const std::int64_t rows = std::min(plan.q_block, plan.sq - begin), token = b * plan.sq + begin;
-  const R scale = static_cast<R>(op.shape.scale);
   const BlasMatrix<R> q = matrix(Rows<T>(op.q, token, h * dim), rows, dim, memory.q);
-  const BlasMatrix<R> go = matrix(Rows<T>(op.go, token, h * dim), rows, dim, memory.go);
+  const BlasMatrix<R> go = matrix(Rows<G>(op.go, token, h * dim), rows, dim, memory.go);
   const R* const lse = op.lse.as<R>() + (b * plan.heads + h) * op.lse.row_stride + begin;
   // gQ's memory is not used until the first GEMM adds to it.
   const BlasMatrix<R> o = matrix(Rows<T>(op.o, token, h * dim), rows, dim, memory.gq);
-  for (std::int64_t i = 0; i < rows; ++i) memory.delta[i] = dot_row(go.data + i * go.stride, o.data + i * o.stride, dim);
+  for (std::int64_t i = 0; i < rows; ++i)
+    memory.delta[i] = factors.delta * dot_row(go.data + i * go.stride, o.data + i * o.stride, dim);
   std::fill_n(memory.gq, rows * sums_stride, R(0));
 
   const Mask mask(plan, op, b);
@@ -166,33 +195,55 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
     const std::int64_t width = std::min(plan.k_block, end - first);
     const BlasMatrix<R> k = from_row(memory.k, first), v = from_row(memory.v, first);
     multiply(Product<R>{
-        .m = rows, .n = width, .k = dim, .alpha = scale, .a = q, .b = transposed(k), .d = memory.p, .d_stride = stride});
-    multiply(Product<R>{.m = rows, .n = width, .k = dim, .a = go, .b = transposed(v), .d = memory.dp, .d_stride = stride});
-    for (std::int64_t i = 0; i < rows; ++i)
-      enter_gradients(memory.p + i * stride, memory.dp + i * stride, mask(begin + i, first, width), width, lse[i],
-                      memory.delta[i]);
+        .m = rows, .n = width, .k = dim, .alpha = factors.scores, .a = q, .b = transposed(k), .d = memory.p, .d_stride = stride});
+    multiply(Product<R>{.m = rows,
+                        .n = width,
+                        .k = dim,
+                        .alpha = factors.gradients,
+                        .a = go,
+                        .b = transposed(v),
+                        .d = memory.dp,
+                        .d_stride = stride});
+    for (std::int64_t i = 0; i < rows; ++i) {
+      R *const p = memory.p + i * stride, *const ds = memory.dp + i * stride;
+      enter_gradients(p, ds, mask(begin + i, first, width), width, lse[i], memory.delta[i]);
+      if constexpr (kIsFp8<T>) {
+        round_row_to_fp8<Fp8Format::e4m3>(p, width, kProbabilityScale);
+        const float amax =
+            cast_score_gradients < std::is_same_v<G, E5m2> ? Fp8Format::e5m2 : Fp8Format::e4m3 > (ds, width, factors);
+        if (factors.ds_amax) raise(factors.ds_amax, amax);
+      }
+    }
     const BlasMatrix<R> p{memory.p, stride}, ds{memory.dp, stride};
     multiply(Product<R>{.m = width,
                         .n = dim,
                         .k = rows,
+                        .alpha = factors.gv,
                         .a = transposed(p),
                         .b = go,
                         .beta = 1,
                         .d = memory.gv + first * sums_stride,
                         .d_stride = sums_stride});
-    multiply(Product<R>{
-        .m = rows, .n = dim, .k = width, .alpha = scale, .a = ds, .b = k, .beta = 1, .d = memory.gq, .d_stride = sums_stride});
+    multiply(Product<R>{.m = rows,
+                        .n = dim,
+                        .k = width,
+                        .alpha = factors.gq,
+                        .a = ds,
+                        .b = k,
+                        .beta = 1,
+                        .d = memory.gq,
+                        .d_stride = sums_stride});
     multiply(Product<R>{.m = width,
                         .n = dim,
                         .k = rows,
-                        .alpha = scale,
+                        .alpha = factors.gk,
                         .a = transposed(ds),
                         .b = q,
                         .beta = 1,
                         .d = memory.gk + first * sums_stride,
                         .d_stride = sums_stride});
   }
-  const Rows<T> gq(op.gq, token, h * dim);
+  const Rows<Out<T>> gq(op.gq, token, h * dim);
   for (std::int64_t i = 0; i < rows; ++i) store_row(gq[i], memory.gq + i * sums_stride, dim);
 }
 
@@ -200,20 +251,21 @@ template <class T>
 void store_kv(const AttentionBackward& op, const AttentionPlan& plan, std::int64_t b, std::int64_t g, const Real<T>* gk,
               const Real<T>* gv) {
   const std::int64_t dim = plan.head_dim;
-  const Rows<T> k_out(op.gk, b * plan.sk, g * dim), v_out(op.gv, b * plan.sk, g * dim);
+  const Rows<Out<T>> k_out(op.gk, b * plan.sk, g * dim), v_out(op.gv, b * plan.sk, g * dim);
   for (std::int64_t j = 0; j < plan.sk; ++j) {
     store_row(k_out[j], gk + j * plan.sums_stride(), dim);
     store_row(v_out[j], gv + j * plan.sums_stride(), dim);
   }
 }
 
-template <class T>
-void backward(const AttentionBackward& op, const AttentionPlan& plan, const AttentionScratch& scratch) {
+template <class T, class G = T>
+void backward(const AttentionBackward& op, const AttentionPlan& plan, const GradientFactors<Real<T>>& factors,
+              const AttentionScratch& scratch) {
   using R = Real<T>;
   const std::int64_t dim = plan.head_dim, kv_elements = plan.sk * dim, sums = plan.kv_sums();
   R* const partials = static_cast<R*>(scratch.partials);
-  std::optional<BackwardTiles> tiles;
-  if constexpr (kConverts<T>) {
+  [[maybe_unused]] std::optional<BackwardTiles> tiles;
+  if constexpr (kConverts<T> && !kIsFp8<T>) {
     if (const TileKernel* const kernel = tile_kernel()) tiles.emplace(*kernel, op, plan, scratch.packed);
   }
   for_each_task(scratch.lanes, plan.backward_tasks(), [&](std::int64_t lane, std::int64_t task) {
@@ -223,7 +275,7 @@ void backward(const AttentionBackward& op, const AttentionPlan& plan, const Atte
     BackwardMemory<R> memory{};
     memory.gk = partials ? partials + task * 2 * sums : pieces.take(2 * sums);
     memory.gv = memory.gk + sums;
-    if constexpr (kConverts<T>) {
+    if constexpr (kConverts<T> && !kIsFp8<T>) {
       if (tiles) {
         backward_part_with_tiles(*tiles, op, plan, b, first_head, memory.gk, memory.gv, pieces.take(0));
         if (!partials) store_kv<T>(op, plan, b, g, memory.gk, memory.gv);
@@ -246,7 +298,8 @@ void backward(const AttentionBackward& op, const AttentionPlan& plan, const Atte
     std::fill_n(memory.gk, 2 * sums, R(0));
 
     for (std::int64_t h = first_head; h < first_head + plan.heads_per_part(); ++h) {
-      for (std::int64_t begin = 0; begin < plan.sq; begin += plan.q_block) backward_block<T>(op, plan, b, h, begin, memory);
+      for (std::int64_t begin = 0; begin < plan.sq; begin += plan.q_block)
+        backward_block<T, G>(op, plan, factors, b, h, begin, memory);
     }
     if (!partials) store_kv<T>(op, plan, b, g, memory.gk, memory.gv);
   });
@@ -273,7 +326,16 @@ void attention_forward_fp8(const AttentionForward& op, double score_factor, doub
 }
 
 void attention_backward(const AttentionBackward& op, const AttentionPlan& plan, const AttentionScratch& scratch) {
-  visit_float(op.q.dtype, [&]<class T>() { backward<T>(op, plan, scratch); });
+  visit_float(op.q.dtype, [&]<class T>() {
+    const auto scale = static_cast<Real<T>>(op.shape.scale);
+    backward<T>(op, plan, {.scores = scale, .gq = scale, .gk = scale}, scratch);
+  });
+}
+
+void attention_backward_fp8(const AttentionBackward& op, const GradientFactors<float>& factors, const AttentionPlan& plan,
+                            const AttentionScratch& scratch) {
+  if (op.go.dtype == DType::f8_e4m3) return backward<E4m3, E4m3>(op, plan, factors, scratch);
+  backward<E4m3, E5m2>(op, plan, factors, scratch);
 }
 
 }  // namespace octet::kernels::cpu

@@ -15,6 +15,7 @@ std::size_t attention_backward_bytes(const AttentionBackward& op);
 void attention_forward(Stream& stream, const AttentionForward& op, void* scratch);
 void attention_forward_fp8(Stream& stream, const AttentionForwardFp8& op, void* scratch);
 void attention_backward(Stream& stream, const AttentionBackward& op, void* scratch);
+void attention_backward_fp8(Stream& stream, const AttentionBackwardFp8& op, void* scratch);
 
 std::string attention_library_version();
 

@@ -50,6 +50,20 @@ struct AttentionScratch {
 };
 
 namespace cpu {
+// What the products of attention's backward pass are multiplied by. In FP8 this contains the scales of the codes. In other types
+// dS is that of the scaled scores, and gQ and gK contain the scale.
+template <class R>
+struct GradientFactors {
+  R scores;                    // of Q Kᵀ
+  R gradients = 1, delta = 1;  // of gO Vᵀ, and of rowsum(gO O)
+  R gq, gk, gv = 1;            // of dS K, dSᵀ Q and Pᵀ gO
+  // FP8 alone.
+  float ds = 1, ds_scale = 1;  // of P (dP - rowsum(gO O)), which makes it dS; and of dS when it is cast
+  float* ds_amax = nullptr;    // optional: becomes max(*ds_amax, |dS|); NaN propagates
+};
+// `op` has E4M3 codes as q, k, v and o, codes of one of the formats as go, and BF16 gq, gk and gv.
+void attention_backward_fp8(const AttentionBackward& op, const GradientFactors<float>& factors, const AttentionPlan& plan,
+                            const AttentionScratch& scratch);
 // `op` has E4M3 codes as q, k and v, and a BF16 o.
 void attention_forward_fp8(const AttentionForward& op, double score_factor, double value_factor, const AttentionPlan& plan,
                            const AttentionScratch& scratch);

@@ -37,6 +37,7 @@ std::size_t document_backward_workspace(const AttentionShape& shape, std::int64_
 inline constexpr std::size_t kFp8ScalarBytes = 256;
 std::size_t attention_forward_scratch(const AttentionForward& op);
 std::size_t attention_forward_fp8_scratch();
+std::size_t attention_backward_fp8_scratch(const AttentionShape& shape, std::int64_t length);
 std::size_t attention_backward_scratch(const AttentionBackward& op);
 
 }  // namespace octet::kernels

@@ -32,21 +32,23 @@ __device__ unsigned decode_pair(unsigned codes, float factor) {
 
 template <Fp8Format kFormat>
 __global__ void __launch_bounds__(kDecodeThreads)
-    decode_kernel(const std::uint8_t* codes, const float* scale_inv, BFloat16* y, std::int64_t count, bool aligned) {
+    decode_kernel(const std::uint8_t* codes, const float* scale_inv, BFloat16* y, std::int64_t cols, std::int64_t stride,
+                  std::int64_t count, bool aligned) {
   const std::int64_t begin = (std::int64_t{blockIdx.x} * kDecodeThreads + threadIdx.x) * kGroup;
   const float factor = *scale_inv;
+  const auto place = [=](std::int64_t i) { return stride == cols ? i : i / cols * stride + i % cols; };
   if (aligned && begin + kGroup <= count) {
     const uint4 in = *reinterpret_cast<const uint4*>(codes + begin);
     const auto four = [factor](unsigned word) {
       return uint2{decode_pair<kFormat>(word & 0xFFFFu, factor), decode_pair<kFormat>(word >> 16, factor)};
     };
     const uint2 a = four(in.x), b = four(in.y), c = four(in.z), d = four(in.w);
-    auto* const out = reinterpret_cast<uint4*>(y + begin);
+    auto* const out = reinterpret_cast<uint4*>(y + place(begin));
     out[0] = {a.x, a.y, b.x, b.y};
     out[1] = {c.x, c.y, d.x, d.y};
   } else {
     for (std::int64_t i = begin; i < min(begin + kGroup, count); ++i)
-      y[i] = BFloat16::from_bits(static_cast<std::uint16_t>(decode_pair<kFormat>(codes[i], factor)));
+      y[place(i)] = BFloat16::from_bits(static_cast<std::uint16_t>(decode_pair<kFormat>(codes[i], factor)));
   }
 }
 
@@ -57,10 +59,13 @@ void decode_codes(Stream& stream, const DecodeCodes& op) {
   if (count == 0) return;
   const std::uint8_t* const codes = op.q.rowwise.as_bytes();
   auto* const y = op.y.as<BFloat16>();
+  const std::int64_t cols = op.y.cols(), stride = op.y.row_stride;
+  // The codes of a thread lie in one row, or rows of y follow each other.
+  const bool rows_fit = stride == cols || (cols % kGroup == 0 && stride % kGroup == 0);
   auto* const kernel = op.q.format == Fp8Format::e4m3 ? &decode_kernel<Fp8Format::e4m3> : &decode_kernel<Fp8Format::e5m2>;
   kernel<<<static_cast<unsigned>(ceil_div(count, std::int64_t{kDecodeThreads} * kGroup)), kDecodeThreads, 0,
-           octet::cuda::native_stream(stream)>>>(codes, op.q.rowwise_scale_inv.as<float>(), y, count,
-                                                 on_multiple(codes, kGroup) && are_aligned(y));
+           octet::cuda::native_stream(stream)>>>(codes, op.q.rowwise_scale_inv.as<float>(), y, cols, stride,
+                                                 count, rows_fit && on_multiple(codes, kGroup) && are_aligned(y));
   octet::cuda::check_launch("decode_codes");
 }
 

@@ -41,7 +41,7 @@ void transpose_codes(Stream& stream, const Quantized& q);
 // y = float(code) * scale_inv of rowwise codes with one scale for the tensor, rounded to BF16.
 struct DecodeCodes {
   Quantized q;  // [R, C], contiguous
-  Tensor y;     // [R, C] BF16, contiguous; overwritten
+  Tensor y;     // [R, C] BF16; rows may be strided; overwritten
 };
 void decode_codes(Stream& stream, const DecodeCodes& op);
 
