@@ -73,6 +73,8 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(Block(dim, model["intermediate_size"], heads, model["num_key_value_heads"])
                                     for _ in range(model["num_hidden_layers"]))
         self.norm, self.head = nn.RMSNorm(dim, eps=1e-5), nn.Linear(dim, model["vocab_size"], bias=False)
+        if model["tie_word_embeddings"]:
+            self.head.weight = self.embedding.weight
         angles = torch.outer(torch.arange(length), 1e4 ** (-torch.arange(0, dim // heads, 2) / (dim // heads)))
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())

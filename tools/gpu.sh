@@ -5,7 +5,7 @@
 #   rows, row:NAME       the speed table of docs/measurements/h200-one-gpu.md, or one of its rows
 #   checkpoint           the time that training stands still for a save, of a step that is longer than the copy of the state
 #   ranks                the tests between all GPUs of the machine
-#   same-model           the last of these alone: runs that must write the same model
+#   same-model           runs that must write the same model; a part of ranks
 #   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-interleaved, lora, offload; and
 #                        experts, experts-pair, experts-lanes, experts-stages and experts-context, which train a slice of Mixtral
 #   gate                 what octet launch checks before ranks start

@@ -94,11 +94,14 @@ class AttentionFp8GpuTest : public AttentionGpuTest {
     EXPECT_EQ(fetch(amax.gpu).view().as<float>()[0], 1000.0f);
   }
 
-  void expect_backward_agreement(const AttentionSizes& sizes, Fp8Format format);
+  // The scale of dS is multiplied by `ds_factor`; unless it is 1, only the amax of dS is compared. A call before has raised all
+  // amaxes to `amax_before`.
+  void expect_backward_agreement(const AttentionSizes& sizes, Fp8Format format, float ds_factor = 1, float amax_before = 0);
 };
 
 // Both sides read the same codes and the same log-sum-exp, those of the CPU's forward pass.
-void AttentionFp8GpuTest::expect_backward_agreement(const AttentionSizes& s, Fp8Format format) {
+void AttentionFp8GpuTest::expect_backward_agreement(const AttentionSizes& s, Fp8Format format, float ds_factor,
+                                                    float amax_before) {
   SCOPED_TRACE(concat(s.text(), format == Fp8Format::e4m3 ? " E4M3" : " E5M2"));
   const float range = format == Fp8Format::e4m3 ? 1 : 128;
   const Shape of_q{s.batch * s.sq, s.heads * s.dim}, of_k{s.batch * s.sk, s.kv_heads * s.dim};
@@ -131,9 +134,9 @@ void AttentionFp8GpuTest::expect_backward_agreement(const AttentionSizes& s, Fp8
   };
   const auto result = [&](const char* name, const Shape& shape, float scale) {
     return Result{name, codes(shape, format), filled(DType::f32, {1}, [=](std::int64_t) { return scale * range; }),
-                  zeros(DType::f32, {1})};
+                  filled(DType::f32, {1}, [=](std::int64_t) { return amax_before; })};
   };
-  const Result ds = result("ds", {1, 1}, 150), gq = result("gq", of_q, 100), gk = result("gk", of_k, 50),
+  const Result ds = result("ds", {1, 1}, 150 * ds_factor), gq = result("gq", of_q, 100), gk = result("gk", of_k, 50),
                gv = result("gv", of_k, 20);
   const auto on = [&](Stream& stream, Arena& scratch, Tensor Twin::*of) {
     kernels::QuantizeEpilogue scores = ds.side(of);
@@ -153,6 +156,14 @@ void AttentionFp8GpuTest::expect_backward_agreement(const AttentionSizes& s, Fp8
   };
   on(*cpu_stream, cpu_scratch, &Twin::cpu);
   on(*gpu_stream, gpu_scratch, &Twin::gpu);
+  // A probability errs by the error of its logit, as in forward; a sum of rounded terms by at most a rounding of each.
+  const auto expect_amax = [&](const Result& r) {
+    const float on_cpu = *r.amax.cpu.as<float>(), actual = fetch(r.amax.gpu).view().as<float>()[0];
+    EXPECT_GT(on_cpu, 0);
+    EXPECT_NEAR(actual, on_cpu, amax_before > 0 ? 0 : 0x1p-3 * on_cpu) << "amax of " << r.name;
+  };
+  expect_amax(ds);
+  if (ds_factor != 1) return;
   // The roundings of P, dS and the result on each side, of which most are the same.
   const double noise = rounding_noise(format == Fp8Format::e4m3 ? 0x1p-4 : 0x1p-3).high;
   for (const Result* r : {&gq, &gk, &gv}) {
@@ -160,11 +171,7 @@ void AttentionFp8GpuTest::expect_backward_agreement(const AttentionSizes& s, Fp8
                           2 * std::sqrt(6.0) * noise))
         << r->name;
     expect_same_bytes(r->codes.scale_inv, concat("scale_inv of ", r->name));
-  }
-  // A probability errs by the error of its logit, as in forward; a sum of rounded terms by at most a rounding of each.
-  for (const Result* r : {&ds, &gq, &gk, &gv}) {
-    const float on_cpu = *r->amax.cpu.as<float>(), actual = fetch(r->amax.gpu).view().as<float>()[0];
-    EXPECT_NEAR(actual, on_cpu, 0x1p-3 * on_cpu) << "amax of " << r->name;
+    expect_amax(*r);
   }
 }
 
@@ -175,9 +182,17 @@ TEST_F(AttentionFp8GpuTest, BackwardAgreesWithTheCpu) {
                                                                    {3, 4, 2, 129, 129, 128},
                                                                    {2, 2, 1, 77, 77, 128},
                                                                    {1, 4, 1, 1024, 1024, 128},
+                                                                   {1, 32, 8, 1000, 1000, 128},
                                                                    {1, 32, 8, 2048, 2048, 128}})
       expect_backward_agreement(sizes, format);
   }
+}
+
+// Calibration passes dS with scale 1, at which most of its codes are 0, and reads its amax. A larger amax of the same step stays.
+TEST_F(AttentionFp8GpuTest, TheAmaxOfScoreGradientsDoesNotDependOnTheirScale) {
+  const AttentionSizes sizes{1, 4, 2, 256, 256, 128};
+  for (const float factor : {0x1p-60f, 0x1p20f}) expect_backward_agreement(sizes, Fp8Format::e5m2, factor);
+  expect_backward_agreement(sizes, Fp8Format::e5m2, 1, 1e6f);
 }
 
 // Gradients of Q, K and V are decoded into columns of one tensor.

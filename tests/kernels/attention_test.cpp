@@ -29,8 +29,8 @@ double at(const std::vector<double>& x, std::int64_t cols, std::int64_t row, std
   return x[static_cast<std::size_t>(row * cols + column)];
 }
 
-INSTANTIATE_TEST_SUITE_P(, AttentionTest, ::testing::Values(nullptr, &testing::kEmulatedTiles),
-                         [](const auto& info) { return info.param ? "Tiles" : "Blas"; });
+INSTANTIATE_TEST_SUITE_P(, AttentionTest, ::testing::Values(nullptr, &testing::kEmulatedTiles, &testing::kEmulatedPairs),
+                         [](const auto& info) { return testing::name_of(info.param); });
 
 // The whole op with dense matrices, and error bounds for an implementation with roundoff u. A sum of n terms errs by at most (n +
 // 2) u times the sum of magnitudes, exp and the division by at most 4 u. P and dS are rounded by at most `rounding` times themselves

@@ -19,9 +19,11 @@ AttentionShape shape_of(const AttentionWorkspaceRow& row) {
 // and the formula adds at most another MiB.
 TEST(AttentionWorkspace, TheFormulaGivesWhatWasMeasured) {
   constexpr double kMib = 1 << 20;
-  ASSERT_GE(attention_workspace_table().size(), 7u);
+  ASSERT_GE(attention_workspace_table().size(), 9u);
   for (const AttentionWorkspaceRow& row : attention_workspace_table()) {
-    const double mib = static_cast<double>(attention_backward_workspace(shape_of(row), row.sq, row.sk)) / kMib;
+    const std::size_t bytes = row.fp8 ? attention_backward_fp8_workspace(shape_of(row), row.sq)
+                                      : attention_backward_workspace(shape_of(row), row.sq, row.sk);
+    const double mib = static_cast<double>(bytes) / kMib;
     EXPECT_GE(mib, row.backward_mib) << row.batch << " " << row.sq << " " << row.sk;
     EXPECT_LE(mib, row.backward_mib + 2) << row.batch << " " << row.sq << " " << row.sk;
   }
@@ -29,16 +31,17 @@ TEST(AttentionWorkspace, TheFormulaGivesWhatWasMeasured) {
 
 TEST(AttentionWorkspace, FindsTheShapeItselfOrNothing) {
   for (const AttentionWorkspaceRow& row : attention_workspace_table()) {
-    EXPECT_EQ(find_attention_workspace(shape_of(row), row.sq, row.sk), &row);
+    EXPECT_EQ(find_attention_workspace(shape_of(row), row.sq, row.sk, row.fp8), &row);
+    EXPECT_NE(find_attention_workspace(shape_of(row), row.sq, row.sk, !row.fp8), &row);
     AttentionShape other = shape_of(row);
     other.heads *= 2;
-    EXPECT_EQ(find_attention_workspace(other, row.sq, row.sk), nullptr);
-    EXPECT_EQ(find_attention_workspace(shape_of(row), row.sq, row.sk + 128), nullptr);
+    EXPECT_EQ(find_attention_workspace(other, row.sq, row.sk, row.fp8), nullptr);
+    EXPECT_EQ(find_attention_workspace(shape_of(row), row.sq, row.sk + 128, row.fp8), nullptr);
     AttentionShape windowed = shape_of(row);
     windowed.window = row.sk - 1;
-    EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk), nullptr);
+    EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk, row.fp8), nullptr);
     windowed.window = row.sk;  // a window that hides nothing
-    EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk), &row);
+    EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk, row.fp8), &row);
   }
 }
 

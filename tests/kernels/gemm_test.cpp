@@ -103,8 +103,8 @@ class GemmTest : public ::testing::TestWithParam<const kernels::cpu::TileKernel*
   Arena scratch_{*device_, MemoryCategory::workspace, std::size_t{256} << 20};
   std::deque<Buffer> buffers_;
 };
-INSTANTIATE_TEST_SUITE_P(, GemmTest, ::testing::Values(nullptr, &testing::kEmulatedTiles),
-                         [](const auto& info) { return info.param ? "Tiles" : "Blas"; });
+INSTANTIATE_TEST_SUITE_P(, GemmTest, ::testing::Values(nullptr, &testing::kEmulatedTiles, &testing::kEmulatedPairs),
+                         [](const auto& info) { return testing::name_of(info.param); });
 
 // Returns the scale of element [row, k] by the layouts of tensor/quantized.h.
 double scale_at(const GemmOperand& x, const std::vector<double>& scales, std::int64_t row, std::int64_t k) {

@@ -133,8 +133,8 @@ class GroupedGemm : public ::testing::TestWithParam<const kernels::cpu::TileKern
   std::uint32_t draws_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(, GroupedGemm, ::testing::Values(nullptr, &testing::kEmulatedTiles),
-                         [](const auto& info) { return info.param ? "Tiles" : "Blas"; });
+INSTANTIATE_TEST_SUITE_P(, GroupedGemm, ::testing::Values(nullptr, &testing::kEmulatedTiles, &testing::kEmulatedPairs),
+                         [](const auto& info) { return testing::name_of(info.param); });
 
 TEST_P(GroupedGemm, GroupsBeginAtMultiples) {
   const std::int32_t* const first = groups_.first.as<std::int32_t>();

@@ -292,11 +292,16 @@ TEST_F(AttentionFp8Layer, CastsNormedAndRotatedOperands) {
 }
 
 TEST_F(AttentionFp8Layer, NoAmaxIsRecordedWhereNothingMayBe) {
-  make();
+  make({.attention = "fp8"});
   Scope s = attention_scope();
   s.record = Record::nothing;
-  forward(s);
-  for (const char* name : {"attn.q", "attn.k", "attn.v", "attn.o_proj"}) EXPECT_EQ(amax_of(name), 0) << name;
+  for (const Pass pass : {Pass::training, Pass::calibration}) {
+    s.pass = pass;
+    forward(s);
+    backward(s);
+    for (const char* name : {"attn.q", "attn.k", "attn.v", "attn.o_proj"}) EXPECT_EQ(amax_of(name), 0) << name;
+    for (const char* name : {"attn.q", "attn.k", "attn.v", "attn.o", "attn.s"}) EXPECT_EQ(amax_of(name, 'g'), 0) << name;
+  }
 }
 
 // O has the scale of its output linear. Without FP8 there, there is none.

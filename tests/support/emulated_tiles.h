@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "octet/kernels/tiles/tile_kernel.h"
 
@@ -58,6 +59,11 @@ class EmulatedTiles {
 // does.
 extern const kernels::cpu::TileKernel kEmulatedTiles;
 extern const kernels::cpu::TileKernel kEmulatedPairs;
+
+// Names one of these, or BLAS, for parameters of tests.
+inline std::string name_of(const kernels::cpu::TileKernel* kernel) {
+  return kernel == nullptr ? "Blas" : kernel == &kEmulatedPairs ? "Pairs" : "Tiles";
+}
 
 // Uses a kernel for tiles, or none, during its lifetime.
 class UseTileKernel {

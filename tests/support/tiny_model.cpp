@@ -53,9 +53,9 @@ models::DecoderConfig tiny_gpt_neo_config() {
 }
 
 Recipe recipe_named(const std::string& name, const recipes::Options& options) {
-  if (name == "fp8_delayed_attention") {
+  if (name.starts_with("fp8_delayed_attention")) {
     recipes::Options with_attention = options;
-    with_attention.attention = "fp8";
+    with_attention.attention = name.ends_with("_forward") ? "fp8_forward" : "fp8";
     return recipes::make_recipe("fp8_delayed", with_attention);
   }
   if (name != "fp64") return recipes::make_recipe(name, options);

@@ -20,8 +20,8 @@ models::DecoderConfig tiny_gpt_neo_config();
 // One with a norm of heads, biases of attention, heads wider than dim / heads, and a window in its first layer.
 models::DecoderConfig tiny_qwen3_config();
 
-// Also knows "fp64", a recipe that exists only in tests.
-// A name of the registry, "fp64", or "fp8_delayed_attention": fp8_delayed with attention = "fp8".
+// A name of the registry; "fp64", which exists only in tests; or fp8_delayed with attention = "fp8" ("fp8_delayed_attention") or
+// "fp8_forward" ("fp8_delayed_attention_forward").
 Recipe recipe_named(const std::string& name, const recipes::Options& options = {});
 
 train::EngineOptions tiny_options(const std::string& recipe);

@@ -27,7 +27,8 @@ class RecomputedLayers : public MeshTest {
 TEST_F(RecomputedLayers, GiveTheSameBits) {
   Layout shards{.mesh = Mesh({1, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
   Layout stages{.mesh = Mesh({1, 1, 1, 1}, 1, {.count = 2})}, chunks{.mesh = Mesh({1, 1, 1, 1}, 1, {.count = 2, .chunks = 2})};
-  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_delayed_attention", "fp8_rowwise"}) {
+  for (const std::string recipe :
+       {"bf16", "fp8_delayed", "fp8_delayed_attention", "fp8_delayed_attention_forward", "fp8_rowwise"}) {
     SCOPED_TRACE(recipe);
     expect_same_bits_for_any_number(context_options(recipe), {}, 2);
     expect_same_bits_for_any_number(context_options(recipe), shards, 1);

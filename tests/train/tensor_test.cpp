@@ -88,7 +88,7 @@ TEST_F(Tensors, CodesAreThoseOfGatheredValues) {
     void attention(const nn::Scope&, std::string_view, const Tensor&) override {}
     std::atomic<int> seen = 0;
   } watch;
-  for (const std::string recipe : {"fp8_delayed", "fp8_delayed_attention", "fp8_current"}) {
+  for (const std::string recipe : {"fp8_delayed", "fp8_delayed_attention", "fp8_delayed_attention_forward", "fp8_current"}) {
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
       train::EngineOptions options = tensor_options(recipe);
       options.checkpointing = mode;

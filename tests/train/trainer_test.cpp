@@ -96,8 +96,12 @@ TEST_P(RunOf, SavesTheSameBitsBesideTheSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, RunOf, ::testing::ValuesIn(all_precisions()), [](const auto& param) { return param.param; });
 
-TEST_F(Run, OfAttentionInFp8GoesOnToTheBit) {
-  const std::vector<std::string> settings = {"precision.attention=fp8", "training.steps=10", "checkpoint.interval=5"};
+class RunOfAttention : public Run, public ::testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(, RunOfAttention, ::testing::Values("fp8", "fp8_forward"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(RunOfAttention, GoesOnToTheBit) {
+  const std::vector<std::string> settings = {"precision.attention=" + GetParam(), "training.steps=10", "checkpoint.interval=5"};
   ASSERT_EQ(train::Trainer({.config = config(settings), .resume = "none"}).run(), ExitCode::done);
   const std::filesystem::path middle = folder_ / "out/checkpoints/step-00000005";
   const auto branch = [&](std::vector<std::string> more) {
@@ -109,7 +113,7 @@ TEST_F(Run, OfAttentionInFp8GoesOnToTheBit) {
   EXPECT_TRUE(read_file(folder_ / "branch/checkpoints/step-00000010/rank-00000.safetensors") ==
               read_file(folder_ / "out/checkpoints/step-00000010/rank-00000.safetensors"));
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { branch({"precision.attention=bf16"}); }),
-                       "precision.attention is \"fp8\" there and \"bf16\" here"));
+                       "precision.attention is \"" + GetParam() + "\" there and \"bf16\" here"));
   EXPECT_EQ(branch({"precision.attention=bf16", "checkpoint.allow=recipe"}), ExitCode::done);
 }
 

@@ -137,11 +137,14 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
     sq = largest.sq;
     sk = largest.sk;
   }
-  const kernels::AttentionWorkspaceRow* row = kernels::find_attention_workspace(shape, sq, sk);
-  return {.bytes = kernels::attention_backward_workspace(shape, sq, sk),
-          .version = row ? std::string(row->version) : "",
-          .shape = fmt::format("{} heads on {}, of {}; {} x {} queries on {} keys{}", shape.heads, shape.kv_heads, shape.head_dim,
-                               shape.batch, sq, sk, shape.deterministic ? ", deterministic" : "")};
+  const bool fp8 = options.recipe.attention == AttentionPrecision::fp8;
+  if (fp8) shape.batch = 1;  // each sequence has a call of its own
+  const kernels::AttentionWorkspaceRow* row = kernels::find_attention_workspace(shape, sq, sk, fp8);
+  return {
+      .bytes = fp8 ? kernels::attention_backward_fp8_workspace(shape, sq) : kernels::attention_backward_workspace(shape, sq, sk),
+      .version = row ? std::string(row->version) : "",
+      .shape = fmt::format("{} heads on {}, of {}; {} x {} queries on {} keys{}{}", shape.heads, shape.kv_heads, shape.head_dim,
+                           shape.batch, sq, sk, shape.deterministic ? ", deterministic" : "", fp8 ? ", in FP8" : "")};
 }
 
 // A step of a rank, with all that its names refer to.

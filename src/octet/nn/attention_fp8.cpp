@@ -3,8 +3,8 @@
 // reads them. So its scores are those of forward, and with forward's log-sum-exp the probabilities of a query add up to 1.
 // Backward multiplies their values in BF16, or, with AttentionPrecision::fp8, the codes themselves and codes of gradients.
 //
-// Calibration attends in BF16, because O can be cast only with a scale that is known before. It casts what will be cast for the
-// amaxes alone.
+// Calibration attends in BF16, because O can be cast only with a scale that is known before. It casts Q, K, V and the gradients
+// only to record their amaxes.
 #include "octet/kernels/fill/fill.h"
 #include "octet/nn/attention.h"
 
@@ -126,14 +126,13 @@ void Attention::backward_in_fp8(const Scope& scope, const AttentionSaved& saved,
 }
 
 // Records the amaxes of all that backward_in_fp8() casts. Only attention itself sees dS, whose amax does not depend on its scale.
-// So codes of what it reads, each cast by its own amax, pass through it with scale 1, and its results are thrown away.
+// So codes of what it reads, each cast by its own amax, pass through it with scale 1. Its results overwrite codes that nobody
+// reads.
 void Attention::calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   const ArenaScope temporaries(scope.scratch);
   const std::int64_t k = q_cols(), v = k + kv_cols(), end = v + kv_cols();
-  cast(scope, gq_, work.gqkv.slice_cols(0, k));
-  cast(scope, gk_, work.gqkv.slice_cols(k, v));
-  cast(scope, gv_, work.gqkv.slice_cols(v, end));
-  const Quantized go = cast(scope, go_, work.go);
+  const Quantized gq = cast(scope, gq_, work.gqkv.slice_cols(0, k)), gk = cast(scope, gk_, work.gqkv.slice_cols(k, v)),
+                  gv = cast(scope, gv_, work.gqkv.slice_cols(v, end)), go = cast(scope, go_, work.go);
 
   const Tensor one = allocate(scope.scratch, DType::f32, {1});
   kernels::fill_normal(scope.stream, {.x = one, .mean = 1, .deviation = 0});
@@ -143,10 +142,6 @@ void Attention::calibrate_gradients(const Scope& scope, const AttentionSaved& sa
     return to;
   };
   const Scope silent = without_record(scope);
-  const auto thrown_away = [&](const Quantizer& gradient) {
-    return with_scale_1(
-        gradient.cast_to(silent, allocate_codes(scope.scratch, go.format, work.go.rows(), gradient.options().cols)));
-  };
   Quantized scores;
   scores.format = go.format;
   kernels::attention_backward_fp8(scope.stream, scope.scratch,
@@ -160,9 +155,9 @@ void Attention::calibrate_gradients(const Scope& scope, const AttentionSaved& sa
                                    .documents = scope.documents,
                                    .lse = statistics(scope, saved),
                                    .ds = with_scale_1(ds_.cast_to(scope, scores)),
-                                   .gq = thrown_away(gq_),
-                                   .gk = thrown_away(gk_),
-                                   .gv = thrown_away(gv_)});
+                                   .gq = with_scale_1(gq_.cast_to(silent, gq)),
+                                   .gk = with_scale_1(gk_.cast_to(silent, gk)),
+                                   .gv = with_scale_1(gv_.cast_to(silent, gv))});
 }
 
 // A watch, an adapter and a wgrad in BF16 read values. Casting these again gives the same codes: BF16 has four bits more than

@@ -327,10 +327,10 @@ void Engine::rehearse() {
     traceless.record = nn::Record::nothing;
     for (const nn::Pass pass : {nn::Pass::training, nn::Pass::calibration}) {
       if (pass == nn::Pass::calibration && !options_.calibrates) continue;
-      traceless.pass = pass;
+      const nn::Scope of_pass = pass == nn::Pass::calibration ? for_calibration(traceless) : traceless;
       begin_step();
       const std::optional<std::int64_t> first_sample = pass == nn::Pass::training ? std::optional<std::int64_t>(0) : std::nullopt;
-      model_->forward_backward(traceless, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
+      model_->forward_backward(of_pass, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
     }
     begin_step();
   } else {
@@ -411,6 +411,14 @@ void Engine::all_reduce(Stream& params, const std::vector<comm::Group*>& groups,
   for (comm::Group* group : groups) group->all_reduce(params, scratch(), {.x = {numbers, DType::f64, {count}}});
 }
 
+// Calibration attends in BF16, which keeps more for backward than attention in FP8. It then keeps the inputs of blocks alone,
+// which changes no bit, so that it takes no more memory than training.
+nn::Scope Engine::for_calibration(nn::Scope scope) const {
+  scope.pass = nn::Pass::calibration;
+  if (options_.recipe.attention != AttentionPrecision::bf16) scope.checkpointing = nn::Checkpointing::full;
+  return scope;
+}
+
 void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next) {
   parallel::Units& units = model_->units();
   reduce_amaxes();  // refresh() has recorded those of the weights
@@ -423,8 +431,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
   });
   if (options_.training) begin_step(micro_batches, false);  // the gradients, which nobody reads, stay where they are
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
-    nn::Scope calibration = scope(nullptr, options_.training ? next_lane() : 0);
-    calibration.pass = nn::Pass::calibration;
+    const nn::Scope calibration = for_calibration(scope(nullptr, options_.training ? next_lane() : 0));
     const data::Batch batch = next();
     const models::Batch uploaded = upload(batch.tokens, batch.targets, batch.document_starts);
     if (options_.training) {

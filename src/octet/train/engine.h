@@ -147,6 +147,8 @@ class Engine {
   // the context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
+  // The scope of a calibration pass that begins in `scope`.
+  nn::Scope for_calibration(nn::Scope scope) const;
   // Runs a micro-batch that leaves no trace, and one of calibration if this engine calibrates. Each pipeline stage runs them
   // alone, without messages. Waits.
   void rehearse();

@@ -95,13 +95,15 @@ double forward_flops(const AttentionPlan& plan) {
 
 void check_codes(std::initializer_list<const Quantized*> operands) {
   for (const Quantized* q : operands) {
-    require(q->tile == ScaleTile::tensor && q->rowwise.contiguous() && q->rowwise_scale_inv.shape == Shape({1}),
+    require(q->tile == ScaleTile::tensor && q->rowwise.dtype == dtype_of(q->format) && q->rowwise.contiguous() &&
+                q->rowwise_scale_inv.shape == Shape({1}),
             "attention: an operand is not of contiguous codes with one scale");
   }
 }
 
 void check_result(const QuantizeEpilogue& to) {
-  require(to.spec.tile == ScaleTile::tensor && to.scale && to.out.rowwise && to.out.rowwise.contiguous() && !to.out.columnwise &&
+  require(to.spec.tile == ScaleTile::tensor && to.scale && to.out.rowwise && to.out.rowwise.contiguous() &&
+              to.out.rowwise.dtype == dtype_of(to.spec.format) && !to.out.columnwise &&
               to.out.rowwise_scale_inv.shape == Shape({1}),
           "attention in FP8: a result needs rowwise codes with the scale of a history");
 }
@@ -190,7 +192,8 @@ void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& o
 void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwardFp8& op) {
   check_codes({&op.q, &op.k, &op.v});
   check_result(op.o);
-  require(op.shape.visible == Visible::causal, "attention in FP8 is causal");
+  require(op.q.format == Fp8Format::e4m3 && op.shape.visible == Visible::causal,
+          "attention in FP8 reads E4M3 codes, and is causal");
   const Tensor &q = op.q.rowwise, &k = op.k.rowwise, &v = op.v.rowwise, &o = op.o.out.rowwise;
   const AttentionPlan plan = check_and_plan(stream, op.shape, q, k, v, op.first_keys, op.documents, o, op.lse);
   require(plan.sq == plan.sk, "attention in FP8: ", plan.sq, " queries on ", plan.sk, " keys");
@@ -278,7 +281,8 @@ void attention_backward(Stream& stream, Arena& scratch, const AttentionBackward&
 void attention_backward_fp8(Stream& stream, Arena& scratch, const AttentionBackwardFp8& op) {
   check_codes({&op.q, &op.k, &op.v, &op.o, &op.go});
   for (const QuantizeEpilogue* result : {&op.gq, &op.gk, &op.gv}) check_result(*result);
-  require(op.shape.visible == Visible::causal, "attention in FP8 is causal");
+  require(op.q.format == Fp8Format::e4m3 && op.shape.visible == Visible::causal,
+          "attention in FP8 reads E4M3 codes, and is causal");
   require(op.ds.scale && op.ds.spec.format == op.go.format, "attention in FP8: dS needs the scale of a history and gO's format");
   const Tensor &q = op.q.rowwise, &k = op.k.rowwise, &v = op.v.rowwise, &o = op.o.rowwise, &go = op.go.rowwise;
   const AttentionPlan plan = check_and_plan(stream, op.shape, q, k, v, op.first_keys, op.documents, o, op.lse);

@@ -69,13 +69,13 @@ struct AttentionForwardFp8 {
 };
 void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwardFp8& op);
 
-// Its gradients, from codes:
+// The gradients of attention_forward_fp8, from codes:
 //   P  = exp(S - lse)
 //   gV = scale_inv(gO) / 256 * codes(256 P)ᵀ codes(gO), where codes(256 P) are E4M3
 //   dS = scale P (scale_inv(gO) scale_inv(V) codes(gO) codes(V)ᵀ - rowsum(gO O)), with the values of codes in the sum
 //   gQ = scale_inv(dS) scale_inv(K) * codes(dS) codes(K),  gK = scale_inv(dS) scale_inv(Q) * codes(dS)ᵀ codes(Q)
 // gQ, gK and gV are rounded to BF16 and then cast as gq, gk and gv say. cuDNN casts without rounding to BF16 first.
-//   CUDA  as forward; also head_dim = 128, and not deterministic. One call for each sequence, which is faster than one for all
+//   CUDA  what forward requires, and head_dim = 128; `deterministic` is rejected. Each sequence has a call of cuDNN of its own
 struct AttentionBackwardFp8 {
   AttentionShape shape;
   Quantized q, k, v, o;        // as in forward

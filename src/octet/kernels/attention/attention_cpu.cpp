@@ -209,8 +209,8 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, cons
       enter_gradients(p, ds, mask(begin + i, first, width), width, lse[i], memory.delta[i]);
       if constexpr (kIsFp8<T>) {
         round_row_to_fp8<Fp8Format::e4m3>(p, width, kProbabilityScale);
-        const float amax =
-            cast_score_gradients < std::is_same_v<G, E5m2> ? Fp8Format::e5m2 : Fp8Format::e4m3 > (ds, width, factors);
+        constexpr Fp8Format kGradients = std::is_same_v<G, E5m2> ? Fp8Format::e5m2 : Fp8Format::e4m3;
+        const float amax = cast_score_gradients<kGradients>(ds, width, factors);
         if (factors.ds_amax) raise(factors.ds_amax, amax);
       }
     }

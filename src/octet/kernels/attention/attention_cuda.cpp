@@ -390,7 +390,8 @@ void attention_forward_fp8(Stream& stream, const AttentionForwardFp8& op, void* 
   run_fp8(stream, op, problem, operands, scratch, attention_forward_fp8_scratch());
 }
 
-// cuDNN's backward pass in FP8 takes 1.7 times as long for two sequences at once as for one after the other (H200, cuDNN 9.19).
+// cuDNN 9.19's backward pass in FP8 is slower for two sequences at once than for one after the other
+// (docs/measurements/h200-ceilings.md).
 void attention_backward_fp8(Stream& stream, const AttentionBackwardFp8& op, void* scratch) {
   AttentionShape shape = op.shape;
   shape.batch = 1;

@@ -16,15 +16,19 @@ struct AttentionWorkspaceRow {
   std::int64_t batch, heads, kv_heads, head_dim, sq, sk;
   bool deterministic;
   std::int64_t backward_mib;
+  bool fp8 = false;  // backward in FP8
 };
 std::span<const AttentionWorkspaceRow> attention_workspace_table();
 
 // The table's row for B sequences of sq queries on sk keys; nullptr if this shape was not measured.
-const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
+const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk,
+                                                      bool fp8 = false);
 
 // Bytes for one call.
 std::size_t attention_forward_workspace();
 std::size_t attention_backward_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
+// Of one sequence, because each has a call of its own.
+std::size_t attention_backward_fp8_workspace(const AttentionShape& shape, std::int64_t length);
 
 // Bytes for a call on documents, for any number of documents. The arguments are the rows and row strides of op.q, op.k and op.gq.
 // These sizes are estimates that were not measured.

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "octet/device/cuda/cuda.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/gemm/gemm_cuda.h"
@@ -66,7 +68,8 @@ void grouped_gemm(Stream& stream, const GroupedGemmM& op, void* scratch) {
 }
 
 void grouped_gemm(Stream& stream, const GroupedGemmK& op, void* scratch) {
-  if (has_kernel(stream, op.a, op.b, op.d.front())) return grouped_gemm_on_hopper(stream, op);
+  const bool aligned = std::all_of(op.d.begin(), op.d.end(), is_aligned);
+  if (aligned && has_kernel(stream, op.a, op.b, op.d.front())) return grouped_gemm_on_hopper(stream, op);
   multiply_one_by_one(stream, op, scratch);
 }
 
