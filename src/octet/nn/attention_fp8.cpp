@@ -1,7 +1,8 @@
 // Attention in FP8 (docs/numerics.md, "Attention in FP8"). Q, K and V are cast behind the rotation, each with its own delayed
 // scale. O leaves attention as codes of the output linear's X. Forward keeps these codes instead of BF16 values, and backward
 // reads them. So its scores are those of forward, and with forward's log-sum-exp the probabilities of a query add up to 1.
-// Backward multiplies their values in BF16, or, with AttentionPrecision::fp8, the codes themselves and codes of gradients.
+// Backward multiplies their values in BF16. With AttentionPrecision::fp8 it multiplies the codes themselves, and codes of
+// gradients.
 //
 // Calibration attends in BF16, because O can be cast only with a scale that is known before. It casts Q, K, V and the gradients
 // only to record their amaxes.
@@ -31,7 +32,8 @@ Quantized cast(const Scope& scope, const Quantizer& quantizer, const Tensor& val
 
 }  // namespace
 
-// Scales are those of activations and gradients: model.layers.0.self_attn.q.x and .q.g, and .s.g for those of the scores.
+// The scales are called model.layers.0.self_attn.q.x, .k.x and .v.x for the operands, and .q.g, .k.g, .v.g, .o.g and .s.g for the
+// gradients of Q, K, V, O and the scores.
 Quantizer Attention::quantizer(const char* operand, Role role, std::int64_t cols, const Recipe& recipe,
                                recipes::ScaleState& scales) const {
   const std::string name = concat(options_.name, ".", operand);

@@ -264,7 +264,7 @@ void visit_fields(C& c, auto&& visit) {
         c.accumulation);
   visit(Field{.name = "wgrad", .help = "Precision of the weight gradient of each linear.", .choices = "recipe | bf16"}, c.wgrad);
   visit(Field{.name = "head", .help = "Precision of the output head.", .choices = "bf16 | recipe"}, c.head);
-  visit(Field{.name = "attention", .help = "Precision of attention's products; fp8: of backward's, too. FP8 needs the recipe fp8_delayed.",
+  visit(Field{.name = "attention", .help = "Precision of attention: FP8 in forward alone, or in backward too (fp8). FP8 needs fp8_delayed.",
               .choices = "bf16 | fp8_forward | fp8"}, c.attention);
   visit(Field{.name = "weight_transpose_cache",
               .help = "Keeps transposed FP8 weights; false saves a byte per parameter and transposes in each micro-batch."},

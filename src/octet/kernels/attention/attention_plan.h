@@ -50,8 +50,8 @@ struct AttentionScratch {
 };
 
 namespace cpu {
-// What the products of attention's backward pass are multiplied by. In FP8 this contains the scales of the codes. In other types
-// dS is that of the scaled scores, and gQ and gK contain the scale.
+// The factors of the products in attention's backward pass. In FP8 they contain the scales of the codes. In other types dS is the
+// gradient of the scaled scores, and the factors of gQ and gK contain the scale.
 template <class R>
 struct GradientFactors {
   R scores;                    // of Q Kᵀ

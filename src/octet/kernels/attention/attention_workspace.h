@@ -27,7 +27,7 @@ const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& shap
 // Bytes for one call.
 std::size_t attention_forward_workspace();
 std::size_t attention_backward_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
-// Of one sequence, because each has a call of its own.
+// Backward in FP8 gets one sequence in each call, so this has no batch.
 std::size_t attention_backward_fp8_workspace(const AttentionShape& shape, std::int64_t length);
 
 // Bytes for a call on documents, for any number of documents. The arguments are the rows and row strides of op.q, op.k and op.gq.

@@ -144,7 +144,8 @@ __device__ void copy_tile(std::uint8_t* to, const CUtensorMap* map, int row, int
   }
 }
 
-// Asks for what a tile of D adds to. Without this, a product of few steps waits for memory most of the time.
+// Brings the part of D to which a tile adds into the second-level cache. Without this, a product of few steps waits for memory most of
+// the time.
 template <class V>
 __device__ void prefetch_result(const Product& p, const Place& place) {
   using Out = typename V::Out;
@@ -274,7 +275,7 @@ struct Scales {
   }
 };
 
-// Where a tile goes, read before its sums are ready.
+// Where a tile of D is written, and its scales. They are read before the sums are ready, so that nobody waits for them afterwards.
 template <class V>
 struct Result {
   using Out = typename V::Out;

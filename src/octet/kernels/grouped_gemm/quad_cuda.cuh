@@ -1,4 +1,4 @@
-// What four neighbouring lanes exchange, so that each of them loads and stores 16 bytes of a row of BF16.
+// Four neighbouring lanes exchange words, so that each of them loads and stores 16 bytes of a row of BF16.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,4 +1,4 @@
-// For processors of another kind, and compilers that do not know AMX.
+// Takes the place of x86/ on other processors, and with compilers that do not know AMX.
 #include "octet/kernels/tiles/tile_kernel.h"
 
 namespace octet::kernels::cpu {

@@ -6,7 +6,8 @@ namespace octet::kernels::cpu {
 namespace {
 
 struct PairProduct : Avx512Packing<PairProduct> {
-  // kRows x 16 kColumns sums in registers. A vector of B, a pair of k of 16 columns, is multiplied by one pair of each row of A.
+  // Computes kRows x 16 kColumns sums in registers. A vector of B holds one pair of k of 16 columns, and is multiplied by the
+  // same pair of each row of A.
   template <int kRows, int kColumns>
   [[gnu::always_inline]] static void multiply_block(const TileProduct& p, TilePanel a, TilePanel b, float* sums) {
     __m512 sum[kRows][kColumns];

@@ -7,7 +7,7 @@
 
 namespace octet::kernels::cpu {
 
-template <class Tiles>  // a type of each file that includes this, for the reason that pack_tiles.h gives
+template <class Tiles>  // each file that includes this passes a type of its own, for the reason that pack_tiles.h gives
 struct Avx512Packing {
   template <class Codes>
   [[gnu::always_inline]] static void interleave(const std::uint8_t* a, const std::uint8_t* b, Codes& out) {

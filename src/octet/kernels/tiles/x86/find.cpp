@@ -1,4 +1,4 @@
-// Which kernels this processor and its system allow.
+// Finds the kernels that this processor and its system allow.
 #include <sys/syscall.h>
 #include <unistd.h>
 
