@@ -332,6 +332,11 @@ TEST(Doctor, TheNamesOfTheJsonAreThoseOfTheHeader) {
   expect_names("doctor --json --gate quick", "gate.h");
 }
 
+TEST(Doctor, RefusesAnUnknownChoiceOfProducts) {
+  EXPECT_TRUE(refused(run_program("doctor", ".", "OCTET_TILES=fast exec"), 2, "OCTET_TILES=fast", "on or off"));
+  EXPECT_EQ(json_of(run_program("doctor --json", ".", "OCTET_TILES=off exec").out)["gemm"]["tiles"], Json());
+}
+
 TEST(Doctor, SeesTheLimitsOfItsProcess) {
   const Json object = json_of(run_program("doctor --json", ".", "ulimit -n 256; exec").out);
   EXPECT_EQ(object["limits"]["open_files"], 256);

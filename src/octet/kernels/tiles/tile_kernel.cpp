@@ -2,14 +2,18 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
+#include <string_view>
+
+#include "octet/base/require.h"
 
 namespace octet::kernels::cpu {
 namespace {
 
 const TileKernel* choose() {
-  const char* const wish = std::getenv("OCTET_TILES");
-  return wish != nullptr && std::strcmp(wish, "off") == 0 ? nullptr : find_tile_kernel();
+  const char* const variable = std::getenv("OCTET_TILES");
+  const std::string_view wish = variable ? variable : "on";
+  demand(wish == "on" || wish == "off", ExitCode::config, "OCTET_TILES=", wish, ": must be on or off");
+  return wish == "off" ? nullptr : find_tile_kernel();
 }
 
 std::atomic<const TileKernel*>& current() {

@@ -90,7 +90,8 @@ class TileSession {
   const TileKernel& kernel_;
 };
 
-// The kernel that products use: find_tile_kernel(), or nullptr if the environment variable OCTET_TILES is "off".
+// The kernel that products use: find_tile_kernel(), or nullptr if the environment variable OCTET_TILES is "off". Throws
+// Error{config} if it is neither "on" nor "off".
 const TileKernel* tile_kernel();
 // Replaces the kernel, for tests. nullptr stands for a processor without one. Must not be called while products run.
 void use_tile_kernel(const TileKernel* kernel);
