@@ -56,8 +56,9 @@ def measured():
 NEMO = "--precision.recipe=fp8_current"  # NeMo's rows say FP8-CS: current scaling with one scale for each tensor
 
 # The layouts of the published rows. What one program keeps for backward another may not: selective checkpointing keeps what the others'
-# norms and activations leave, and rebuilds the rest, which costs no product.
-INTERLEAVED = "--activation_checkpoint.mode=selective --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks="
+# norms and activations leave, and rebuilds the rest, which costs no product. Their stages share out the blocks without regard to the head.
+INTERLEAVED = ("--activation_checkpoint.mode=selective --parallel.pipeline_head_blocks=0 --parallel.pipeline_schedule=interleaved "
+               "--parallel.pipeline_chunks=")
 SEVENTY = ("configs/llama3-70b.toml --gpus 64xH100 --training.global_batch_size=256 --parallel.pipeline=8 --parallel.tensor=4 "
            f"{INTERLEAVED}5")
 MOST = ("configs/llama3.1-405b.toml --gpus 1024xH100 --training.global_batch_size=1536 --parallel.pipeline=8 --parallel.context=2 "

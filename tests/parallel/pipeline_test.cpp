@@ -141,6 +141,34 @@ TEST(Pipeline, GivesChunksTheirBlocks) {
   std::vector<int> llama(128, 1);
   llama.front() = llama.back() = 0;
   EXPECT_EQ(counts(126, {.count = 16, .chunks = 8}), llama);
+  // A head that takes as long as three blocks: the last stage works for 6 + 3, the others for at most 9.
+  EXPECT_EQ(counts(32, {.count = 4, .head_blocks = 3}), (std::vector<int>{8, 9, 9, 6}));
+  EXPECT_EQ(counts(32, {.count = 2, .head_blocks = 3}), (std::vector<int>{17, 15}));
+  EXPECT_EQ(counts(32, {.count = 4, .chunks = 2, .head_blocks = 3}), (std::vector<int>{4, 5, 5, 4, 4, 4, 4, 2}));
+  EXPECT_EQ(counts(126, {.count = 16, .chunks = 8, .head_blocks = 1}), llama);
+  // Every stage keeps a block, and one stage all of them.
+  EXPECT_EQ(counts(8, {.count = 4, .head_blocks = 9}), (std::vector<int>{2, 3, 2, 1}));
+  EXPECT_EQ(counts(8, {.head_blocks = 9}), (std::vector<int>{8}));
+}
+
+// No other division in which the other chunks differ by at most one block has a less busy busiest stage.
+TEST(Pipeline, BalancesTheHead) {
+  for (int stages = 2; stages <= 8; ++stages) {
+    for (int blocks = stages; blocks <= 48; ++blocks) {
+      for (int head = 0; head <= 12; ++head) {
+        const auto busiest = [&](Stages of) {
+          int most = 0;
+          for (int s = 0; s < stages; ++s) most = std::max(most, blocks_of(blocks, of, s).count() + (s + 1 == stages ? head : 0));
+          return most;
+        };
+        int least = blocks + head;
+        for (int last = 1; last <= blocks - (stages - 1); ++last)
+          least = std::min(least, std::max(last + head, (blocks - last + stages - 2) / (stages - 1)));
+        EXPECT_EQ(busiest({.count = stages, .head_blocks = head}), least)
+            << stages << " stages, " << blocks << " blocks, head " << head;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/evaluation"), R"({"interval":100,"sequences":64,"keep_best":false,"patience":0,"decides":""})");
   EXPECT_EQ(
       at("/parallel"),
-      R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"expert_lanes":1,"pipeline":1,"pipeline_schedule":"1f1b","pipeline_chunks":1,"reshard_after_forward":"auto","gradients":"auto"})");
+      R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"expert_lanes":1,"pipeline":1,"pipeline_schedule":"1f1b","pipeline_chunks":1,"pipeline_head_blocks":-1,"reshard_after_forward":"auto","gradients":"auto"})");
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none","layers":-1})");
   EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","allow":[],"async":true,"max_failed_saves":3,"retry_s":60.0,"memory_every":"auto","replicas":1,"local_dir":"","remote":""})");
   EXPECT_EQ(at("/run/set_aside"), "false");

@@ -75,15 +75,15 @@ void check(const RanksRun& plan) {
 }
 
 // A key that differs between this run and the one whose checkpoints are there, if any: a table must not mix two configurations.
-// What [parallel] leaves to the memory was settled there.
+// What [parallel] leaves to Octet was settled there.
 std::optional<train::Difference> made_with_other_settings(const RanksRun& plan) {
   const nlohmann::json meta =
       checkpoint::newest_meta(fs::path(plan.config.run.output_dir) / "checkpoints", plan.config.checkpoint.retry_s);
   const nlohmann::json before = meta.value("config", nlohmann::json());
   if (before.is_null()) return std::nullopt;
   for (const train::Difference& d : train::differences(Json(before), plan.config)) {
-    const bool settled = d.key == "parallel.reshard_after_forward" || d.key == "parallel.gradients";
-    if (!settled || d.now != "\"auto\"") return d;
+    const bool left = (d.key == "parallel.reshard_after_forward" || d.key == "parallel.gradients") && d.now == "\"auto\"";
+    if (!left && !(d.key == "parallel.pipeline_head_blocks" && d.now == "-1")) return d;
   }
   return std::nullopt;
 }

@@ -106,6 +106,8 @@ train::Config fitting_together(train::World& world, const train::Config& config,
   auto& parallel = found.parallel;
   parallel.reshard_after_forward = world.from_first("parallel.reshard_after_forward", parallel.reshard_after_forward);
   parallel.gradients = world.from_first("parallel.gradients", parallel.gradients);
+  // The estimate depends on more than [parallel], which tells a run that goes on whether its ranks hold what they held.
+  if (parallel.pipeline > 1) parallel.pipeline_head_blocks = world.mesh().stages().head_blocks;
   return found;
 }
 

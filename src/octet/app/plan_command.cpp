@@ -136,7 +136,7 @@ class Slices {
   // A pipeline stage does what a model of its blocks and the head would do on the stage's part of the cluster, and waits for the
   // other stages. This leaves messages out. It only chooses the pipelines that are planned whole.
   plan::Step step_of(const plan::LayoutChoice& choice) const {
-    const parallel::Stages stages = choice.mesh.stages();
+    const parallel::Stages stages = stages_of(choice);
     if (stages.count == 1 || skips()) return step_of(choice, cluster_, layers_);
     std::int64_t blocks = 0;  // of the last stage
     for (int chunk = stages.count - 1; chunk < stages.count * stages.chunks; chunk += stages.count)
@@ -172,14 +172,19 @@ class Slices {
         (choice.weights == parallel::Weights::kept ? 1 : 0) + (choice.gradients == parallel::Gradients::whole ? 2 : 0);
     return mesh.stages().count > 1 ? static_cast<std::size_t>(bytes * weights) : 0;
   }
+  parallel::Stages stages_of(const plan::LayoutChoice& choice) const {
+    return train::mesh_of(config_of(config_, choice), cluster_.gpus).stages();
+  }
   std::size_t memory_of_rank(const plan::LayoutChoice& choice, int rank) const {
-    const parallel::Stages stages = choice.mesh.stages();
+    const parallel::Stages stages = stages_of(choice);
     const std::int64_t chunks = std::int64_t{stages.count} * stages.chunks;
     const std::int64_t missing = layers_ % chunks == 0 ? 0 : 2;  // at the ends of the model
     const auto bytes = [&](std::int64_t each) {
       return static_cast<double>(app::memory_of_rank(slice(choice, each * chunks - missing), cluster_, rank));
     };
-    const std::int64_t few = stages.chunks > 1 ? kFew / 2 : kFew, more = stages.chunks > 1 ? kMore / 2 : kMore;
+    // The last chunk has at most as many blocks less than the others as the head counts, and still needs one.
+    const std::int64_t few = std::max<std::int64_t>(stages.chunks > 1 ? kFew / 2 : kFew, stages.head_blocks + 1),
+                       more = few + (kMore - kFew) / (stages.chunks > 1 ? 2 : 1);
     const std::int64_t all = (layers_ + missing) / chunks;
     if (skips() || all <= more) return app::memory_of_rank(config_of(config_, choice), cluster_, rank);
     return static_cast<std::size_t>(extrapolate(few, bytes(few), more, bytes(more), all));

@@ -1,5 +1,6 @@
 // What `octet plan` says, for people and for programs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "octet/app/plan.h"
 #include "octet/base/json.h"
@@ -163,13 +164,23 @@ std::string pass_text(const parallel::Visit& visit, int chunks) {
                      chunks > 1 ? fmt::format(" chunk {}", visit.chunk) : "");
 }
 
+// "; stages of 8, 9, 9, 6 blocks", if there are stages.
+std::string stages_text(const parallel::StepShape& shape) {
+  const parallel::Stages stages = shape.stages;
+  if (stages.count == 1) return "";
+  std::vector<int> blocks(static_cast<std::size_t>(stages.count));
+  for (int chunk = 0; chunk < stages.count * stages.chunks; ++chunk)
+    blocks[static_cast<std::size_t>(chunk % stages.count)] += parallel::blocks_of(shape.blocks, stages, chunk).count();
+  return fmt::format("; stages of {} blocks", fmt::join(blocks, ", "));
+}
+
 std::string plan_text(const PlannedRun& run) {
   const plan::Step& step = run.step;
   std::string text = fmt::format("{}: {} parameters, {}, on {}\n", run.run, telemetry::format_compact(run.parameters), run.recipe,
                                  cluster_text(run.cluster));
-  text +=
-      fmt::format("{}; {}\n{} of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh), plan::keeps_text(run.layout),
-                  telemetry::format_count(run.micro_batches, "micro-batch"), run.layout.micro_batch, run.seq_len);
+  text += fmt::format("{}{}; {}\n{} of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh), stages_text(run.shape),
+                      plan::keeps_text(run.layout), telemetry::format_count(run.micro_batches, "micro-batch"),
+                      run.layout.micro_batch, run.seq_len);
   text += "memory of a GPU\n" + memory_text(run) + exchanges_text(run);
   text += fmt::format("\na step of a GPU\n  operations          {:>10.1f} TFLOP, {:.1f} of them in FP8\n", step.flops * 1e-12,
                       step.fp8_flops * 1e-12);

@@ -24,9 +24,10 @@ enum class Axis : std::uint8_t {
 inline constexpr std::size_t kAxes = 5;
 const char* name_of(Axis axis);
 
-// The size of the pipeline axis, and the number of model chunks (virtual stages) that each stage holds.
+// The size of the pipeline axis, the number of model chunks (virtual stages) that each stage holds, and the number of blocks that
+// take about as long as the head, which the last stage computes beside its blocks.
 struct Stages {
-  int count = 1, chunks = 1;
+  int count = 1, chunks = 1, head_blocks = 0;
 };
 
 class Mesh {
@@ -47,7 +48,7 @@ class Mesh {
     return Mesh({size(Axis::replicate), size(Axis::shard), size(Axis::context), size(Axis::tensor)}, expert_, stages);
   }
 
-  Stages stages() const { return {.count = size(Axis::pipeline), .chunks = chunks_}; }
+  Stages stages() const { return {.count = size(Axis::pipeline), .chunks = chunks_, .head_blocks = head_blocks_}; }
   int expert() const { return expert_; }
   int expert_coordinate(int rank) const { return coordinate(Axis::shard, rank) % expert_; }
   // Returns the ranks that exchange tokens with `rank`, in the order of their coordinates.
@@ -64,7 +65,7 @@ class Mesh {
 
  private:
   std::array<int, kAxes> sizes_;
-  int chunks_, expert_;
+  int chunks_, head_blocks_, expert_;
 };
 
 }  // namespace octet::parallel

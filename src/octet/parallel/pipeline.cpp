@@ -7,12 +7,40 @@
 
 namespace octet::parallel {
 
+namespace {
+
+// The chunks of a model whose last one has `last` blocks.
+struct Chunks {
+  int blocks, count, last;
+
+  int begin(int chunk) const {
+    if (chunk >= count - 1) return chunk == count ? blocks : blocks - last;
+    const int each = (blocks - last) / (count - 1), rest = (blocks - last) % (count - 1);
+    return chunk * each + std::clamp(chunk - 1, 0, rest);
+  }
+  // The work of the busiest stage, in blocks.
+  int most(Stages stages) const {
+    std::vector<int> work(static_cast<std::size_t>(stages.count));
+    for (int chunk = 0; chunk < count; ++chunk)
+      work[static_cast<std::size_t>(chunk % stages.count)] += begin(chunk + 1) - begin(chunk);
+    work.back() += stages.head_blocks;
+    return *std::max_element(work.begin(), work.end());
+  }
+};
+
+}  // namespace
+
 BlockRange blocks_of(int blocks, Stages stages, int chunk) {
-  const int chunks = stages.count * stages.chunks, each = blocks / chunks, rest = blocks % chunks;
+  const int chunks = stages.count * stages.chunks;
   require(chunk >= 0 && chunk < chunks, "chunk ", chunk, " of ", chunks);
-  // The order in which chunks get a block more: 1, 2, ..., chunks - 2, then the last one. The first one would come after it.
-  const auto begin = [&](int c) { return c * each + std::clamp(c - 1, 0, rest); };
-  return {begin(chunk), chunk + 1 < chunks ? begin(chunk + 1) : blocks};
+  if (chunks == 1) return {0, blocks};
+  // Every stage needs a block, and so does every chunk if there are enough.
+  Chunks best{.blocks = blocks, .count = chunks, .last = blocks / chunks + (blocks % chunks == chunks - 1)};
+  for (Chunks fewer = best; fewer.last > 1;) {
+    --fewer.last;
+    if (fewer.most(stages) < best.most(stages)) best = fewer;
+  }
+  return {best.begin(chunk), best.begin(chunk + 1)};
 }
 
 int stage_of_block(int blocks, Stages stages, int block) {

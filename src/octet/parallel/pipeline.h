@@ -19,8 +19,9 @@ struct BlockRange {
   int count() const { return end - begin; }
 };
 
-// Returns the blocks of chunk number `chunk` of the model. Chunks have equally many; what does not divide goes to chunks in the
-// middle first, because the embedding is the work of the first one and the head that of the last one.
+// Returns the blocks of chunk number `chunk` of the model. The last chunk has as many fewer than the others as make the busiest
+// stage finish earliest, where the head counts as stages.head_blocks blocks. The others have equally many; what does not divide
+// goes to chunks in the middle first, because the first one has the embedding, and its stage holds the most passes at a time.
 BlockRange blocks_of(int blocks, Stages stages, int chunk);
 // Returns the stage that holds a block.
 int stage_of_block(int blocks, Stages stages, int block);

@@ -285,6 +285,7 @@ struct ParallelConfig {
   std::int64_t pipeline = 1;
   std::string pipeline_schedule = "1f1b";
   std::int64_t pipeline_chunks = 1;
+  std::int64_t pipeline_head_blocks = -1;
   std::string reshard_after_forward = "auto";
   std::string gradients = "auto";
 };
@@ -327,6 +328,11 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Runs of consecutive blocks on each stage: 1 with 1f1b, at least 2 with interleaved.",
               .value = "chunks", .range = kAtLeastOne},
         c.pipeline_chunks);
+  visit(Field{.name = "pipeline_head_blocks",
+              .help = "Number of blocks as which the head counts when stages share out the blocks; -1 estimates it.",
+              .value = "blocks",
+              .range = {.min = -1}},
+        c.pipeline_head_blocks);
   visit(Field{.name = "reshard_after_forward",
               .help = "Gathers weights for each use (true) or keeps them for a step (false); auto keeps them if they fit.",
               .choices = "auto | true | false"},

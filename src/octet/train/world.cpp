@@ -1,6 +1,7 @@
 #include "octet/train/world.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "octet/base/checksum.h"
 #include "octet/base/process_identity.h"
@@ -62,6 +63,21 @@ void check_stages(const Config& config) {
          ": must divide the ", model.layers, " blocks, or ", model.layers + 2, ", which counts embedding and head");
 }
 
+// Returns how many blocks take about as long as the head. Times are in BF16 operations at the rate of products. On an H200
+// operations in FP8 take 0.55 of that, operations of attention 1.9 times as long, and what a block does beside them 0.07 of its
+// products (docs/measurements/h200-one-gpu.md, "Where a token's time goes").
+int head_blocks(const Config& config) {
+  if (config.parallel.pipeline == 1) return 0;
+  if (config.parallel.pipeline_head_blocks >= 0) return static_cast<int>(config.parallel.pipeline_head_blocks);
+  const models::DecoderConfig model = decoder_config(config);
+  const double fp8 = config.precision.recipe == "bf16" ? 1 : 0.55, operations = model.train_flops_per_token(1),
+               head = 6.0 * static_cast<double>(model.vocab * model.dim), products = operations - head,
+               attention = model.train_flops_per_token(config.training.seq_len) - operations;
+  const double again = config.activation_checkpoint.mode == "full" ? 4.0 / 3 : 1;  // a block's forward pass, once more
+  const double block = again * ((fp8 + 0.07) * products + 1.9 * attention) / static_cast<double>(model.layers);
+  return static_cast<int>(std::lround((config.precision.head == "recipe" ? fp8 : 1) * head / block));
+}
+
 std::string sum_of(const std::string& text) {
   RunningChecksum sum;
   sum.update(text);
@@ -78,7 +94,8 @@ parallel::Mesh mesh_of(const Config& config, int ranks) {
   if (p.pipeline > 1) check_stages(config);
   return parallel::Mesh(
       {static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), static_cast<int>(p.tensor)},
-      static_cast<int>(p.expert), {.count = static_cast<int>(p.pipeline), .chunks = static_cast<int>(p.pipeline_chunks)});
+      static_cast<int>(p.expert),
+      {.count = static_cast<int>(p.pipeline), .chunks = static_cast<int>(p.pipeline_chunks), .head_blocks = head_blocks(config)});
 }
 
 int gpu_of(const comm::RankEnvironment& where) {
