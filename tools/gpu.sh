@@ -6,8 +6,8 @@
 #   checkpoint           the time that training stands still for a save, of a step that is longer than the copy of the state
 #   ranks                the tests between all GPUs of the machine
 #   same-model           runs that must write the same model; a part of ranks
-#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-interleaved, lora, offload; and
-#                        experts, experts-pair, experts-lanes, experts-stages and experts-context, which train a slice of Mixtral
+#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-even, stages-interleaved, lora,
+#                        offload; and experts, experts-pair, experts-lanes, experts-stages and experts-context, which train a slice of Mixtral
 #   gate                 what octet launch checks before ranks start
 #   recovery             supervised runs on all GPUs whose last rank is killed and stopped, and what each restart took: recovery-disk,
 #                        recovery-memory and recovery-8b
@@ -15,6 +15,8 @@
 #   replicas             runs on all GPUs whose ranks compare their bits after every step, in all recipes
 #   families             small runs of the families, of mixtures, adapters and offloaded states on all GPUs, against one GPU; family:NAME
 #                        is one of them
+#   devices              small runs on one GPU and on the CPU, which must end with nearly the same loss: packed chats with masks, a recipe and a
+#                        sequence length that change midway, adapters of experts
 #   amx                  on a host whose processor has AMX: tests of its products and of attention (octet_test_kernels), and steps of 22 million
 #                        parameters on two of its cores, with tiles, without them and by PyTorch, in turns
 #   test:FILTER          the tests of one GPU that match, such as test:PageLock*
@@ -156,6 +158,8 @@ mesh_rows() {
     tensor) echo "$narrow $long --training.global_batch_size=8 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;
     tensor-each) echo "$narrow $long --training.global_batch_size=1 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;  # one sequence
     stages) echo "$narrow $step --training.global_batch_size=$((8 * n)) --parallel.shard=1 --parallel.pipeline=$n" ;;
+    stages-even)
+      echo "$narrow $step --training.global_batch_size=$((8 * n)) --parallel.shard=1 --parallel.pipeline=$n --parallel.pipeline_head_blocks=0" ;;
     stages-interleaved)
       echo "$narrow $step --training.global_batch_size=$((8 * n)) --parallel.shard=1 --parallel.pipeline=$n \
         --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2" ;;
@@ -231,8 +235,8 @@ run_row() {
 }
 
 run_checkpoint() {
-  timeout 300 "$bin/octet" bench checkpoint configs/llama3.2-1b.toml --saves 3 --run.device=cuda --run.output_dir="$out/checkpoint" $narrow \
-    --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=32
+  timeout 300 "$bin/octet" launch -n "$gpus" -- bench checkpoint configs/llama3.2-1b.toml --saves 3 --run.device=cuda \
+    --run.output_dir="$out/checkpoint" $narrow --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=$((32 * gpus))
 }
 
 run_gate() {
@@ -348,6 +352,7 @@ families=(
   "offload shard=$gpus $wide --model.num_key_value_heads=4 --optimizer.offload=true --parallel.gradients=sharded"
   "fp8-moments shard=$gpus $wide --model.num_key_value_heads=4 --optimizer.state_dtype=fp8"
   "lora shard=$gpus $wide --model.num_key_value_heads=4 --lora.rank=8"
+  "lora-experts shard=$gpus --parallel.expert=2 $qwen3_moe --lora.rank=8"
   "lora-tensor tensor=$gpus $wide --model.num_key_value_heads=4 --lora.rank=8 --lora.dropout=0.1"
   "mixture-stages pipeline=2 $qwen3_moe"
 )
@@ -376,6 +381,43 @@ sys.exit(one["step"] != 20 or all["step"] != 20 or abs(one["loss"] - all["loss"]
   return $status
 }
 
+# Small runs on the CPU and on a GPU. Their last losses must agree within half a per cent.
+run_devices() {
+  local device run status=0 name train
+  prepare_corpus || return
+  python3 -c '
+import json
+for i in range(400):
+    turns = [{"role": role, "content": f"{role} says {i} and {turn}. " * (1 + (i + turn) % 5)} for turn in range(3) for role in ("user", "assistant")]
+    print(json.dumps({"messages": turns[:2 + 2 * (i % 3)]}))
+' >"$out/chats.jsonl"
+  [ -e "$out/chats.idx" ] || "$bin/octet" data prepare --input "$out/chats.jsonl" --tokenizer byte --chat chatml --output "$out/chats" >"$out/chats.log" 2>&1 ||
+    return
+  for device in cpu cuda; do
+    run="$out/devices-$device"
+    rm -rf "$run"-*
+    train="$bin/octet train configs/quickstart.toml --run.device=$device --training.micro_batch_size=2 --training.global_batch_size=8 --metrics.log_freq=1"
+    {
+      $train --data.source="[{path=\"$out/chats\"}]" --data.packing=documents --training.steps=40 --evaluation.interval=5 --evaluation.keep_best=true \
+        --evaluation.patience=3 --run.output_dir="$run-chats" &&
+        $train --data.source="[{path=\"$corpus\"}]" --training.steps=10 --run.output_dir="$run-changed" &&
+        $train --data.source="[{path=\"$corpus\"}]" --training.steps=20 --run.output_dir="$run-changed" --checkpoint.allow=recipe --precision.recipe=bf16 &&
+        $train --data.source="[{path=\"$corpus\"}]" --training.steps=30 --run.output_dir="$run-changed" --checkpoint.allow=recipe,seq_len --training.seq_len=64 &&
+        $train --data.source="[{path=\"$corpus\"}]" --training.steps=20 --run.output_dir="$run-experts" $qwen3_moe --lora.rank=8 --optimizer.lr=0.01
+    } >"$run.log" 2>&1 || { status=1; tail -n 3 "$run.log"; }
+  done
+  for name in chats changed experts; do
+    python3 -c '
+import json, sys
+cpu, gpu = ([json.loads(line) for line in open(path)] for path in sys.argv[2:])
+print(sys.argv[1], "after", cpu[-1]["step"], "and", gpu[-1]["step"], "steps: loss", cpu[0]["loss"], "to", cpu[-1]["loss"], "on the CPU,", gpu[0]["loss"], "to",
+      gpu[-1]["loss"], "on the GPU")
+sys.exit(cpu[-1]["step"] != gpu[-1]["step"] or abs(cpu[-1]["loss"] - gpu[-1]["loss"]) > 0.005 * cpu[-1]["loss"])
+' $name "$out/devices-cpu-$name/metrics.jsonl" "$out/devices-cuda-$name/metrics.jsonl" || status=1
+  done
+  return $status
+}
+
 run_amx() {
   local run="$out/amx.toml" cpus status=0 round recipe tests
   tests=$(test_program octet_test_kernels)
@@ -401,8 +443,9 @@ run_amx() {
 
 # What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
 work=(
-  "same-model 2 120"
   "tests 1 300"
+  "ranks 2 200"
+  "mesh:stages:4 4 100"
 )
 work_off() {
   local ends=$((SECONDS + ${MINUTES:-8} * 60)) entry name needs seconds
@@ -463,6 +506,7 @@ run_part() {
     wheel) part wheel run_wheel ;;
     families) for family in "${families[@]}"; do part "${family%% *}" run_family $family; done ;;
     family:*) for family in "${families[@]}"; do if [ "${family%% *}" = "${name#family:}" ]; then part "${family%% *}" run_family $family; fi; done ;;
+    devices) part devices run_devices ;;
     amx) part amx run_amx ;;
     test:*) part "$name" "$(test_program)" --gtest_filter="${name#test:}" ;;
     work) work_off ;;
