@@ -21,6 +21,7 @@
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/base_model.h"
+#include "octet/train/continuation.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
@@ -116,6 +117,9 @@ int run_train(const TrainArgs& args) {
     if (!is_copy) train::check_init_from(config);
     print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
     return 0;
+    std::fflush(stdout);
+    if (const std::string why = train::why_not_continued(config); !why.empty())
+      log_warning("without --dry-run this run would be refused: " + why);
   }
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   train::World world(where, config);
