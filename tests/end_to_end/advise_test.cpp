@@ -155,7 +155,7 @@ TEST_F(Advise, RefusesInOneLine) {
   EXPECT_TRUE(refused(advise("--precision.recipe=fp8_delaid"), 2, "fp8_delaid", "did you mean fp8_delayed?"));
   EXPECT_TRUE(refused(advise("--precision.skip='*.nothing'"), 2, "*.nothing", "matches no linear layer"));
   EXPECT_TRUE(refused(advise("--helth out"), 2, "--helth", "did you mean --health?"));
-  EXPECT_TRUE(refused(advise("--health nowhere"), 76, "nowhere", "No such file"));
+  EXPECT_TRUE(refused(advise("--health nowhere"), 76, "nowhere: no such folder; give the folder of a run"));
   std::filesystem::create_directories(run_ / "empty");
   EXPECT_TRUE(refused(advise("--health empty"), 76, "empty/fp8_health.jsonl", "No such file"));
   write_text(run_ / "none.jsonl", "");

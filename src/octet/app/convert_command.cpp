@@ -44,7 +44,9 @@ int convert(const std::filesystem::path& source, const std::filesystem::path& ou
 }  // namespace
 
 int run_convert_import(const ConvertImportArgs& args) {
-  return convert(fetched_folder(args.input), args.output, args.dtype, args.max_shard_size);
+  const std::filesystem::path input = fetched_folder(args.input);
+  train::demand_one(input, "a model directory");
+  return convert(input, args.output, args.dtype, args.max_shard_size);
 }
 
 int run_convert_export(const ConvertExportArgs& args) {
