@@ -258,7 +258,7 @@ void Octet::add_training() {
                     "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
                     "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself."},
           [this] {
-            if (launch_.supervise) launch_.run = run_of(launch_.command);
+            launch_.run = run_of(launch_.command);
             return run_launch(launch_);
           });
   option(launch,
