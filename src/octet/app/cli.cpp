@@ -207,7 +207,7 @@ void Octet::add_training() {
   CLI::App& eval = add(root_,
                        {.name = "eval",
                         .summary = "Computes the held-out loss of a checkpoint.",
-                        .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/checkpoints/step-00000300"},
+                        .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/fp8_delayed"},
                        [this] { return run_eval(eval_); });
   line_.takes_run(eval, eval_.run);
   option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint, or of a run: its newest one.", .value = "DIR", .s3 = true},
@@ -338,7 +338,7 @@ void Octet::add_training() {
       add(root_,
           {.name = "status",
            .summary = "Says where a run is, who holds it, its newest checkpoint, and what went wrong.",
-           .example = "octet status out/quickstart",
+           .example = "octet status out/quickstart/fp8_delayed",
            .notes = "Reads the run's folder alone. Ranks are shown on the machine where `octet launch --supervise` runs."},
           [this] { return run_status(status_); });
   option(status, {.name = "DIR", .help = "Folder of the run.", .value = "DIR"}, status_.run)->required();
@@ -384,11 +384,12 @@ void Octet::add_training() {
 }
 
 void Octet::add_planning() {
-  CLI::App& advise = add(root_,
-                         {.name = "advise",
-                          .summary = "Says what each recipe gains and costs for this model, layer by layer, and which one to take.",
-                          .example = "octet advise configs/quickstart.toml --health out/quickstart"},
-                         [this] { return run_advise(advise_); });
+  CLI::App& advise =
+      add(root_,
+          {.name = "advise",
+           .summary = "Says what each recipe gains and costs for this model, layer by layer, and which one to take.",
+           .example = "octet advise configs/quickstart.toml --health out/quickstart/fp8_delayed"},
+          [this] { return run_advise(advise_); });
   line_.takes_run(advise, advise_.run);
   option(advise,
          {.name = "--health", .help = "fp8_health.jsonl of a run, or its folder. Names the layers to keep in BF16.", .value = "PATH"},
