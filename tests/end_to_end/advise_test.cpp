@@ -29,6 +29,8 @@ TEST_F(Advise, ATinyModelIsFasterInBf16) {
         "precision.skip = [\"model.layers.*.mlp.down_proj\"]", "advice: bf16, because", "\n[precision]\nrecipe = \"bf16\"\n"}) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
   }
+  EXPECT_TRUE(says(result.out, "The head is counted in BF16 (precision.head)."));
+  EXPECT_TRUE(says(advise("--precision.head=recipe").out, "The head is counted in the recipe (precision.head)."));
   EXPECT_EQ(result.out.find("measured"), std::string::npos) << "nothing measures on a CPU";
 }
 

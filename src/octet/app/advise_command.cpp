@@ -131,6 +131,7 @@ int run_advise(const AdviseArgs& args) {
   Advice advice{.run = config.run.name,
                 .gpu = stream ? cuda_properties().name : "",
                 .gpu_memory_bytes = stream ? cuda_properties().memory_bytes : kH200MemoryBytes,
+                .head = config.precision.head,
                 .setting = setting_of(config, options)};
   advice.kinds = plan::linear_kinds(model);
   if (!args.health.empty()) {
