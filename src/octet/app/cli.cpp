@@ -253,10 +253,11 @@ void Octet::add_training() {
           {.name = "launch",
            .summary = "Runs a command as several ranks on this machine, or on several.",
            .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8",
-           .notes = "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
-                    "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
-                    "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
-                    "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself."},
+           .notes =
+               "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
+               "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
+               "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
+               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself."},
           [this] {
             launch_.run = run_of(launch_.command);
             return run_launch(launch_);
