@@ -219,7 +219,8 @@ TEST(Report, DrawsOneRunAndSeveral) {
   EXPECT_EQ(run_program("report runs --output runs/bf16/metrics.jsonl/x", folder.path()).code, 2);
   EXPECT_EQ(run_program("report runs/bf16 --output one", folder.path()).code, 0);
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "one" / "report.html"));
-  EXPECT_EQ(run_program("report none", folder.path()).err, "octet: none: not a folder\n");
+  EXPECT_EQ(run_program("report none", folder.path()).err,
+            "octet: none: no such folder; give the folder of a run, or one that holds several\n");
   std::filesystem::create_directories(folder.path() / "empty");
   const ProgramResult empty = run_program("report empty", folder.path());
   EXPECT_EQ(empty.code, 76);

@@ -37,7 +37,9 @@ TEST(Corpus, OpensMegatronsWithoutDescription) {
   corpus.read(0, ids, 70001);
   EXPECT_EQ(ids, (std::vector<std::int32_t>{5, 6, 70000, 8}));
   EXPECT_EQ(error_of(ExitCode::data, [&] { corpus.read(0, ids, 70000); }),
-            (folder / "m.bin").string() + ": token 70000 at position 2 (document 1) is outside the vocabulary of 70000");
+            (folder / "m.bin").string() +
+                ": token 70000 at position 2 (document 1) is outside the vocabulary of 70000; "
+                "give --model.vocab_size=70001, or prepare the corpus with the model's tokenizer");
 }
 
 template <class T>

@@ -195,7 +195,9 @@ TEST(Dataset, NamesATokenOutsideTheVocabulary) {
   const std::string message = error_of(ExitCode::data, [&] {
     for (std::int64_t p = 0; p < dataset.samples_per_epoch(); ++p) sample(dataset, Part::train, p);
   });
-  EXPECT_EQ(message, (folder / "a.bin").string() + ": token 250 at position 6 (document 1) is outside the vocabulary of 250");
+  EXPECT_EQ(message, (folder / "a.bin").string() +
+                         ": token 250 at position 6 (document 1) is outside the vocabulary of 250; "
+                         "give --model.vocab_size=251, or prepare the corpus with the model's tokenizer");
 }
 
 }  // namespace

@@ -79,8 +79,11 @@ TEST(InputFiles, NamesKindsThatCannotBeRead) {
   };
   EXPECT_TRUE(contains(refusal("a.parquet.gz"), "a.parquet.gz: .gz around Parquet is not supported; unpack it first"));
   EXPECT_TRUE(contains(refusal("a.tar.XZ"), "a.tar.XZ: .xz input is not supported; unpack it first"));
+  EXPECT_TRUE(contains(refusal("a.tar.gz"), "a.tar.gz: .tar.gz input is not supported; unpack it first"));
+  EXPECT_TRUE(contains(refusal("a.zip.zst"), "a.zip.zst: .zip.zst input is not supported; unpack it first"));
+  EXPECT_TRUE(contains(refusal("a.tgz"), "a.tgz: .tgz input is not supported; unpack it first"));
   // If such files are found in a folder, the reader reports and skips them.
-  EXPECT_EQ(files_of(folder, {folder / "in"}).size(), 2u);
+  EXPECT_EQ(files_of(folder, {folder / "in"}).size(), 5u);
 }
 
 TEST(InputFiles, WhatIsACorpusAlreadyNeedsNoPreparation) {

@@ -29,6 +29,8 @@ TEST_F(Advise, ATinyModelIsFasterInBf16) {
         "precision.skip = [\"model.layers.*.mlp.down_proj\"]", "advice: bf16, because", "\n[precision]\nrecipe = \"bf16\"\n"}) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
   }
+  EXPECT_TRUE(says(result.out, "The head is counted in BF16 (precision.head)."));
+  EXPECT_TRUE(says(advise("--precision.head=recipe").out, "The head is counted in the recipe (precision.head)."));
   EXPECT_EQ(result.out.find("measured"), std::string::npos) << "nothing measures on a CPU";
 }
 
@@ -155,7 +157,7 @@ TEST_F(Advise, RefusesInOneLine) {
   EXPECT_TRUE(refused(advise("--precision.recipe=fp8_delaid"), 2, "fp8_delaid", "did you mean fp8_delayed?"));
   EXPECT_TRUE(refused(advise("--precision.skip='*.nothing'"), 2, "*.nothing", "matches no linear layer"));
   EXPECT_TRUE(refused(advise("--helth out"), 2, "--helth", "did you mean --health?"));
-  EXPECT_TRUE(refused(advise("--health nowhere"), 76, "nowhere", "No such file"));
+  EXPECT_TRUE(refused(advise("--health nowhere"), 76, "nowhere: no such folder; give the folder of a run"));
   std::filesystem::create_directories(run_ / "empty");
   EXPECT_TRUE(refused(advise("--health empty"), 76, "empty/fp8_health.jsonl", "No such file"));
   write_text(run_ / "none.jsonl", "");

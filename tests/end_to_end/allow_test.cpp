@@ -53,8 +53,11 @@ TEST_F(Allow, WithoutTheNameAChangeIsRefused) {
            {"--run.seed=7", "run.seed is 42 there and 7 here", "seed"},
            {"--training.seq_len=64", "training.seq_len is 32 there and 64 here", "seq_len"},
            {"--training.global_batch_size=8", "training.global_batch_size is 4 there and 8 here", "batch"},
-           {"--data.source.0.weight=2", ", weight 1, 90% of it there and corpus (24 documents, ", "data"},
-           {"--data.split=0.8,0.2", ", weight 1, 90% of it there and corpus (24 documents, ", "data"},
+           {"--data.source.0.weight=2", "data.source.0.weight is 1 there and 2 here", "data"},
+           {"--data.split=0.8,0.2", "data.split is [0.9, 0.1] there and [0.8, 0.2] here", "data"},
+           {"--data.split=0.8,0.2 --data.source.0.weight=2",
+            "data.split is [0.9, 0.1] there and [0.8, 0.2] here; data.source.0.weight is 1 there and 2 here", "data"},
+           {"--data.source.0.split=train", ", weight 1, 90% of it there and corpus (24 documents, ", "data"},
            {"--model.num_attention_heads=2 --model.num_key_value_heads=1 --model.head_dim=16",
             "model.head_dim is 8 there and 16 here; model.num_attention_heads is 4 there and 2 here", "model"},
            {"--model.rms_norm_eps=0.5", "model.rms_norm_eps is 1e-06 there and 0.5 here", "model"},
@@ -98,9 +101,31 @@ TEST_F(Allow, AnotherArchitecture) {
   EXPECT_EQ(run_.run(eval + " --checkpoint.allow=model").code, 0);
   EXPECT_TRUE(
       says(go_on("--checkpoint.allow=model --model.rope_theta=77"), "  model: the weights go on in another architecture"));
-  EXPECT_TRUE(refused(go_on("--checkpoint.allow=model --model.num_hidden_layers=3"), 76,
-                      "model.num_hidden_layers is 2 there and 3 here; a run goes on with the weights that it began with, and "
-                      "only one of the models has model.layers.2.input_layernorm.weight [32]"));
+  const std::string unfit =
+      "model.num_hidden_layers is 2 there and 3 here; a run goes on with the weights that it began with, and only one of the "
+      "models has model.layers.2.input_layernorm.weight [32]. ";
+  const std::string other = "--checkpoint.allow=model --model.num_hidden_layers=3";
+  const std::string remedy = "To begin a new run, give another run.output_dir, or --resume=none --run.set_aside=true";
+  EXPECT_TRUE(refused(go_on(other), 76, unfit + remedy));
+  EXPECT_TRUE(refused(run_.run("eval run.toml --checkpoint first " + other), 76, unfit + "Evaluate it with the configuration"));
+  EXPECT_EQ(go_on(other + " --resume=none --run.set_aside=true").code, 0) << "the remedy";
+}
+
+// A dry run answers its question, and also says what the run itself would answer.
+TEST_F(Allow, ADryRunWarnsOfARefusal) {
+  const auto dry = [&](const std::string& options) { return go_on("--dry-run " + options); };
+  for (const auto& [options, why] : std::map<std::string, std::string>{
+           {"--model.num_hidden_layers=3", "only one of the models has model.layers.2.input_layernorm.weight [32]"},
+           {"--precision.recipe=bf16", "precision.recipe is \"fp8_delayed\" there and \"bf16\" here. To go on"}}) {
+    const ProgramResult result = dry(options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("memory plan"), std::string::npos) << result.out;
+    EXPECT_TRUE(says(result, "warning: without --dry-run this run would be refused: out/checkpoints: "));
+    EXPECT_TRUE(says(result, why));
+    EXPECT_EQ(dry(options + " --resume=none").err, "");
+  }
+  EXPECT_EQ(dry("--optimizer.lr=1e-3").err, "");
+  EXPECT_EQ(dry("--precision.recipe=bf16 --checkpoint.allow=recipe").err, "");
 }
 
 TEST_F(Allow, AnUnknownNameIsAnsweredWithTheNearest) {

@@ -78,6 +78,20 @@ TEST(NotFinite, StepsAreSkippedThenRolledBackThenGivenUp) {
   for (const auto& [step, line] : metrics_of(run / "bad")) EXPECT_TRUE(line["loss"].is_null()) << step;
 }
 
+TEST(NotFinite, WithoutACheckpointNothingIsUndone) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
+  spoil(run / "out/model", "model.norm.weight");
+  const ProgramResult result =
+      run.train("--model.init_from=out/model --run.output_dir=bad --training.steps=11 --checkpoint.interval=0");
+  EXPECT_EQ(lines_with(result.err,
+                       "warning: step 10: 10 steps in a row had a loss or gradient that is not finite; nothing to go "
+                       "back to: no checkpoint yet. Training continues (counts as rollback 1 of 3)")
+                .size(),
+            1u)
+      << result.err;
+}
+
 // The run is too short for a rollback and makes no update. A script must not mistake its result for a trained model.
 TEST(NotFinite, ARunThatSkippedAllStepsHasFailed) {
   const TinyRun run;
@@ -273,7 +287,7 @@ TEST_F(Spike, WithoutRollbacksTheFirstEndsTheRun) {
 TEST_F(Spike, WithoutCheckpointsTheRunWarnsAndGoesOn) {
   const ProgramResult result = train("--checkpoint.interval=0 --anomaly.max_rollbacks=0");
   ASSERT_EQ(result.code, 0) << result.err;
-  const auto warnings = lines_with(result.err, "; there is no checkpoint from before it, so training goes on");
+  const auto warnings = lines_with(result.err, "; nothing to go back to: no checkpoint from before it. Training continues");
   EXPECT_FALSE(warnings.empty()) << result.err;
   EXPECT_EQ(metrics_of(run_ / "out").size(), 90u);
   EXPECT_EQ(metrics_of(run_ / "out").at(90)["tokens_seen"], 90 * 64);

@@ -115,6 +115,14 @@ TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
   for (const char* part : {"bf16", "fp8_delayed", "fp8_block"}) EXPECT_NE(html.find(part), std::string::npos) << part;
   EXPECT_EQ(html.find("src="), std::string::npos) << "opens without a network";
   EXPECT_NE(result.out.find("report: side/report.html"), std::string::npos) << result.out;
+
+  // Commands that want one run name those that are there.
+  const std::string several =
+      "side: holds several runs: bf16, bf16-repeat, fp8_block, fp8_delayed; give one of them, such as side/fp8_delayed";
+  for (const char* command : {"status side", "generate --model side --prompt a", "eval run.toml --checkpoint side",
+                              "convert export --checkpoint side --output x", "advise run.toml --device cpu --health side",
+                              "probe --model side --tokens x --recipe fp32 --output y"})
+    EXPECT_TRUE(refused(run_.run(command), 76, several)) << command;
 }
 
 TEST_F(Compare, PrintsItsTableAsJson) {

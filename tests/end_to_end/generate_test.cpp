@@ -103,7 +103,10 @@ TEST_F(Model, ExportsTheWeightsThatTheRunLeft) {
     }
   }
   EXPECT_TRUE(differs);
-  EXPECT_TRUE(refused(run_.run("convert export --checkpoint nowhere --output x"), 76, "nowhere"));
+  for (const char* command : {"convert export --checkpoint nowhere --output x", "convert import --input nowhere --output x",
+                              "convert verify nowhere nowhere", "generate --model nowhere --prompt a",
+                              "eval run.toml --checkpoint nowhere", "probe --model nowhere --tokens x --recipe fp32 --output x"})
+    EXPECT_TRUE(refused(run_.run(command), 76, "octet: nowhere: no such folder; give a ")) << command;
 }
 
 TEST_F(Model, ExportsEveryKindOfStorage) {

@@ -49,13 +49,21 @@ TEST(Launch, RankZeroSoundsAsIfAloneTheOthersSayTheirNumber) {
 }
 
 TEST(Launch, EndsWithTheCodeOfTheRankThatFailed) {
-  const ProgramResult result = run_program("launch -n 1 -- train missing.toml");
+  const ProgramResult result = run_program("launch -n 1 -- eval missing.toml --checkpoint x");
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.out, "");
-  EXPECT_EQ(result.err, run_program("train missing.toml").err + "octet launch: rank 0 ended with code 2\n");
-  const ProgramResult several = run_program("launch -n 3 -- train missing.toml");
+  EXPECT_EQ(result.err, run_program("eval missing.toml --checkpoint x").err + "octet launch: rank 0 ended with code 2\n");
+  const ProgramResult several = run_program("launch -n 3 -- eval missing.toml --checkpoint x");
   EXPECT_EQ(several.code, 2);
   EXPECT_NE(several.err.find(" ended with code 2\n"), std::string::npos) << several.err;
+}
+
+// Mistakes of the configuration are said before ranks start, each of which would say them again.
+TEST(Launch, SaysOnceWhatEachRankWouldSay) {
+  const TinyRun run;
+  EXPECT_TRUE(refused(run.run("launch -n 3 -- train missing.toml"), 2, "octet: missing.toml: "));
+  EXPECT_TRUE(refused(run.run("launch -n 3 -- train run.toml --trainin.steps=3"), 2, "octet: --trainin.steps=3: "));
+  EXPECT_TRUE(refused(run.run("launch -n 3 -- train run.toml"), 2, " data-parallel ranks: give --training.global_batch_size="));
 }
 
 TEST(Launch, RefusesWhatItCannotRun) {

@@ -101,6 +101,8 @@ std::map<std::string, std::string> results_of(const fs::path& out) {
 
 TEST_F(Lora, WithoutAModelIsWarnedOf) {
   const ProgramResult result = run_.train("--lora.rank=2 --training.steps=1 --run.output_dir=alone");
+  EXPECT_NE(result.out.find(" frozen parameters, "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(" trained in adapters, on cpu"), std::string::npos) << result.out;
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "warning: [lora] without model.init_from: the adapters train beside random weights"));
 }

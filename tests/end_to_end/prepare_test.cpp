@@ -122,7 +122,7 @@ TEST(Prepare, SetsTheCorpusOfAnotherCommandAside) {
   const auto prepare = [&](const std::string& options) {
     const ProgramResult result = run_program("data prepare --output c " + options, folder.path());
     EXPECT_EQ(result.code, 0) << result.err;
-    return result.err.find("the corpus of this name was made by another command; it is now c-") != std::string::npos;
+    return result.err.find("kept the earlier corpus, made by another command, as c-") != std::string::npos;
   };
   EXPECT_FALSE(prepare("--input one.txt lines.jsonl"));
   EXPECT_FALSE(prepare("--input ./one.txt lines.jsonl --workers 2 --max-output 1MB"));

@@ -79,7 +79,7 @@ TEST(Report, WatchingEndsWithATermination) {
 
 TEST(Report, WatchingRefusesWhatCannotBe) {
   const TinyRun run;
-  EXPECT_TRUE(refused(run.run("report none --watch"), 76, "none: not a folder"));
+  EXPECT_TRUE(refused(run.run("report none --watch"), 76, "none: no such folder; give the folder of a run"));
   EXPECT_TRUE(refused(run.run("report . --watch --json"), 2, "report: "));
   EXPECT_TRUE(refused(run.run("report . --watch --picture a.svg"), 2, "report: "));
   EXPECT_TRUE(refused(run.run("report . --port 80"), 2, "--port requires --watch"));

@@ -433,7 +433,8 @@ TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {
   EXPECT_EQ(run_.run("launch -n 2 --restarts=1 -- train run.toml").code, 2);
   EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --trainin.steps=3"), 2,
                       "--trainin.steps=3: trainin: unknown key (did you mean training?)"));
-  EXPECT_TRUE(refused(run_.run("status nowhere"), 76, "nowhere: not a folder"));
+  EXPECT_TRUE(refused(run_.run("status nowhere"), 76, "nowhere: no such folder; give the folder of a run"));
+  EXPECT_TRUE(refused(run_.run("status run.toml"), 76, "run.toml: not a folder; give the folder of a run"));
   EXPECT_TRUE(refused(run_.run("status ."), 76, ".: no attempts/ and no run.json here; give the folder of a run"));
 }
 

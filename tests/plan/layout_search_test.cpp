@@ -145,7 +145,7 @@ TEST(LayoutSearch, SharesExpertsOutByWhatDividesThemAndTheShards) {
   EXPECT_EQ(
       why_first({all[0], *std::find_if(all.begin(), all.end(), [](const Found& f) { return f.choice.mesh.expert() > 1; })}),
       "shard 8 with weights kept, gradients whole, checkpointing none is 1.1% faster than shard 8, expert 2 with weights kept, "
-      "gradients whole, checkpointing none, most of all because exchanges that are not hidden take 125.00 us a token less");
+      "gradients whole, checkpointing none, mainly because exchanges that are not hidden take 125.00 us less per token");
 }
 
 // A model of four blocks. Stages divide weights and gradients, and what a rank gathers, which shards do not divide. A sequence
@@ -229,8 +229,8 @@ TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
   EXPECT_EQ(
       why_first(search_layouts(search(1000))),
       "shard 8 with weights kept, gradients whole, checkpointing none is 0.1% faster than replicate 2 x shard 4 with weights "
-      "kept, gradients whole, checkpointing none, most of all because exchanges that are not hidden take 10.00 us a token "
-      "less");
+      "kept, gradients whole, checkpointing none, mainly because exchanges that are not hidden take 10.00 us less per "
+      "token");
   std::vector<Found> one = search_layouts(search(1000));
   one.resize(1);
   EXPECT_EQ(why_first(one),

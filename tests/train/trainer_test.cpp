@@ -131,8 +131,10 @@ TEST_F(Run, EpochsDecideTheStepsWhenAsked) {
 }
 
 TEST_F(Run, RefusesALongerSequenceThanTheModels) {
-  EXPECT_EQ(error_of(ExitCode::config, [&] { train::Trainer({.config = config({"training.seq_len=65"}), .resume = "none"}); }),
-            "run.toml: training.seq_len = 65 is beyond the model's max_position_embeddings = 64");
+  EXPECT_EQ(
+      error_of(ExitCode::config, [&] { train::Trainer({.config = config({"training.seq_len=65"}), .resume = "none"}); }),
+      "run.toml: training.seq_len = 65 is beyond the model's max_position_embeddings = 64: lower training.seq_len, or raise "
+      "model.max_position_embeddings");
 }
 
 TEST_F(Run, RefusesMoreLayersThanTheModelHas) {

@@ -25,6 +25,7 @@ struct Advice {
   std::string run;
   std::string gpu;                   // that measured; "" when none did
   std::size_t gpu_memory_bytes = 0;  // of that one, or of an H200
+  std::string head;                  // precision.head
   plan::LinearSetting setting;
   std::vector<plan::LinearKind> kinds;
   std::vector<AdvisedRecipe> recipes;  // bf16 first

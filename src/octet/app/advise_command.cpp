@@ -14,6 +14,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/trainer.h"
 
@@ -28,6 +29,7 @@ constexpr const char* kRecipes[] = {"bf16", "fp8_delayed", "fp8_current", "fp8_r
 
 std::vector<telemetry::HealthSample> read_health(const fs::path& given, std::string& path) {
   const fs::path file = is_folder(given) ? given / "fp8_health.jsonl" : given;
+  if (!path_exists(file)) train::demand_one(given, "the folder of a run, or its fp8_health.jsonl");
   path = file.string();
   auto health = telemetry::read_jsonl<telemetry::HealthSample>(file);
   if (health.broken_lines > 0) log_warning(concat(path, ": ", health.broken_lines, " broken lines passed over"));
@@ -129,6 +131,7 @@ int run_advise(const AdviseArgs& args) {
   Advice advice{.run = config.run.name,
                 .gpu = stream ? cuda_properties().name : "",
                 .gpu_memory_bytes = stream ? cuda_properties().memory_bytes : kH200MemoryBytes,
+                .head = config.precision.head,
                 .setting = setting_of(config, options)};
   advice.kinds = plan::linear_kinds(model);
   if (!args.health.empty()) {

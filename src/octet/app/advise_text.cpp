@@ -10,10 +10,6 @@
 namespace octet::app {
 namespace {
 
-constexpr const char* kNotes =
-    "the linears alone: attention and the rest take the same time in every recipe; the head as precision.head has it\n"
-    "mxfp8 is emulated on Hopper, slower than BF16: not among the recipes\n";
-
 // Of a linear of kind `i`, as predicted or as measured.
 struct Cost {
   double products_s, casts_s, total_s, gain_pct;
@@ -79,7 +75,9 @@ std::string recipes_text(const Advice& advice) {
     }
     text += "\n";
   }
-  return text + kNotes;
+  return text + concat("Times cover linear layers only; everything else costs the same in every recipe. The head is counted in ",
+                       advice.head == "recipe" ? "the recipe" : "BF16",
+                       " (precision.head).\nmxfp8 is emulated on Hopper, slower than BF16, and so not listed.\n");
 }
 
 // Per kind the recipes that lose on it.

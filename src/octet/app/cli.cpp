@@ -207,7 +207,7 @@ void Octet::add_training() {
   CLI::App& eval = add(root_,
                        {.name = "eval",
                         .summary = "Computes the held-out loss of a checkpoint.",
-                        .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/checkpoints/step-00000300"},
+                        .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/fp8_delayed"},
                        [this] { return run_eval(eval_); });
   line_.takes_run(eval, eval_.run);
   option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint, or of a run: its newest one.", .value = "DIR", .s3 = true},
@@ -253,12 +253,13 @@ void Octet::add_training() {
           {.name = "launch",
            .summary = "Runs a command as several ranks on this machine, or on several.",
            .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8",
-           .notes = "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
-                    "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
-                    "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
-                    "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself."},
+           .notes =
+               "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
+               "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
+               "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
+               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself."},
           [this] {
-            if (launch_.supervise) launch_.run = run_of(launch_.command);
+            launch_.run = run_of(launch_.command);
             return run_launch(launch_);
           });
   option(launch,
@@ -338,7 +339,7 @@ void Octet::add_training() {
       add(root_,
           {.name = "status",
            .summary = "Says where a run is, who holds it, its newest checkpoint, and what went wrong.",
-           .example = "octet status out/quickstart",
+           .example = "octet status out/quickstart/fp8_delayed",
            .notes = "Reads the run's folder alone. Ranks are shown on the machine where `octet launch --supervise` runs."},
           [this] { return run_status(status_); });
   option(status, {.name = "DIR", .help = "Folder of the run.", .value = "DIR"}, status_.run)->required();
@@ -384,11 +385,12 @@ void Octet::add_training() {
 }
 
 void Octet::add_planning() {
-  CLI::App& advise = add(root_,
-                         {.name = "advise",
-                          .summary = "Says what each recipe gains and costs for this model, layer by layer, and which one to take.",
-                          .example = "octet advise configs/quickstart.toml --health out/quickstart"},
-                         [this] { return run_advise(advise_); });
+  CLI::App& advise =
+      add(root_,
+          {.name = "advise",
+           .summary = "Says what each recipe gains and costs for this model, layer by layer, and which one to take.",
+           .example = "octet advise configs/quickstart.toml --health out/quickstart/fp8_delayed"},
+          [this] { return run_advise(advise_); });
   line_.takes_run(advise, advise_.run);
   option(advise,
          {.name = "--health", .help = "fp8_health.jsonl of a run, or its folder. Names the layers to keep in BF16.", .value = "PATH"},

@@ -22,19 +22,20 @@ std::string why_not_replaced(const std::string& path) {
 }  // namespace
 
 void Octet::add_models() {
-  CLI::App& generate = add(root_,
-                           {.name = "generate",
-                            .summary = "Continues a text with a model, or talks with it.",
-                            .example = "octet generate --model out/quickstart/model --prompt \"The \" --max-tokens 200\n  "
-                                       "octet generate --model out/quickstart/model --chat chatml",
-                            .notes = "With --chat the model answers every line of the standard input, and remembers the conversation. "
-                                     "/quit or the end of the input ends it. With --prompt as well, it answers the prompt alone."},
-                           [this] {
-                             // The parser leaves an option without a value empty, as if it were not there.
-                             const bool chats = root_.get_subcommand("generate")->count("--chat") > 0;
-                             if (chats && generate_.chat.empty()) generate_.chat = "auto";
-                             return run_generate(generate_);
-                           });
+  CLI::App& generate =
+      add(root_,
+          {.name = "generate",
+           .summary = "Continues a text with a model, or talks with it.",
+           .example = "octet generate --model out/quickstart/fp8_delayed --prompt \"The \" --max-tokens 200\n  "
+                      "octet generate --model out/quickstart/fp8_delayed --chat chatml",
+           .notes = "With --chat the model answers every line of the standard input, and remembers the conversation. "
+                    "/quit or the end of the input ends it. With --prompt as well, it answers the prompt alone."},
+          [this] {
+            // The parser leaves an option without a value empty, as if it were not there.
+            const bool chats = root_.get_subcommand("generate")->count("--chat") > 0;
+            if (chats && generate_.chat.empty()) generate_.chat = "auto";
+            return run_generate(generate_);
+          });
   option(generate,
          {.name = "--model",
           .help = "Hugging Face directory, adapter directory of PEFT, checkpoint, or folder of a run: its newest checkpoint.",
@@ -68,7 +69,7 @@ void Octet::add_convert() {
   CLI::App& convert =
       add(root_, {.name = "convert",
                   .summary = "Converts between checkpoints and Hugging Face directories.",
-                  .example = "octet convert export --checkpoint out/quickstart/checkpoints/step-00000300 --output out/exported"});
+                  .example = "octet convert export --checkpoint out/quickstart/fp8_delayed --output out/exported"});
   const auto add_output = [this](CLI::App& command, std::filesystem::path& output, std::int64_t& max_shard_size) {
     option(command, {.name = "--output", .help = "Directory to write. It must not exist, and appears once it is complete.", .value = "DIR"},
            output)
@@ -79,8 +80,7 @@ void Octet::add_convert() {
       convert,
       {.name = "export",
        .summary = "Writes the model of a checkpoint as a Hugging Face directory.",
-       .example =
-           "octet convert export --checkpoint out/quickstart/checkpoints/step-00000300 --output out/quickstart-fp8 --dtype fp8",
+       .example = "octet convert export --checkpoint out/quickstart/fp8_delayed --output out/quickstart-fp8 --dtype fp8",
        .notes = "fp8 writes the linear layers of the blocks as E4M3 codes with 128 x 128 scales, as fp8_block trains them, for "
                 "inference "
                 "servers. Embedding, head and norms stay in BF16. Adapters are added to the weights of the model that the run "
@@ -142,12 +142,15 @@ void Octet::add_convert() {
 
 // Windows onto the numbers, for comparison with other programs.
 void Octet::add_numerics() {
-  CLI::App& probe = add(
-      root_,
-      {.name = "probe",
-       .summary = "Writes logits, loss and gradients of a model, to compare them with another program.",
-       .example = "octet probe --model out/quickstart/model --tokens tokens.safetensors --recipe fp32 --output probe.safetensors --grads"},
-      [this] { return run_probe(probe_); });
+  CLI::App& probe =
+      add(root_,
+          {.name = "probe",
+           .summary = "Writes logits, loss and gradients of a model, to compare them with another program.",
+           .example = "octet probe --model out/quickstart/fp8_delayed --tokens tokens.safetensors --recipe fp32 "
+                      "--output probe.safetensors --grads",
+           .notes = "tokens.safetensors is a file of yours. In Python, with the packages numpy and safetensors:\n"
+                    "  safetensors.numpy.save_file({\"tokens\": numpy.array([[84, 104, 101, 32]])}, \"tokens.safetensors\")"},
+          [this] { return run_probe(probe_); });
   option(probe, {.name = "--model",
           .help = "Hugging Face directory, adapter directory of PEFT, or folder of a run: its model or adapter.",
           .value = "DIR",
@@ -174,13 +177,13 @@ void Octet::add_numerics() {
       ->expected(1)
       ->take_all();
 
-  CLI::App& quantize =
-      add(root_,
-          {.name = "quantize",
-           .summary = "Writes the FP8 codes and scales of tensors, to check the numerics.",
-           .example =
-               "octet quantize --input out/quickstart/model/model.safetensors --recipe fp8_block --role weight --output codes.safetensors"},
-          [this] { return run_quantize(quantize_); });
+  CLI::App& quantize = add(
+      root_,
+      {.name = "quantize",
+       .summary = "Writes the FP8 codes and scales of tensors, to check the numerics.",
+       .example = "octet quantize --input out/quickstart/fp8_delayed/model/model.safetensors --recipe fp8_block --role weight "
+                  "--output codes.safetensors"},
+      [this] { return run_quantize(quantize_); });
   option(quantize, {.name = "--input", .help = "safetensors file with 2-D tensors in BF16, F16 or F32.", .value = "FILE"}, quantize_.input)
       ->required();
   option(quantize, {.name = "--recipe", .help = "FP8 recipe that quantises.", .value = "RECIPE"}, quantize_.recipe)->required();
@@ -223,7 +226,8 @@ void Octet::add_bench() {
   CLI::App& tokenize = add(bench,
                            {.name = "tokenize",
                             .summary = "Measures a tokenizer on one core and on all.",
-                            .example = "octet bench tokenize --tokenizer byte --input documents.jsonl"},
+                            .example = "octet bench tokenize --tokenizer byte --input documents.jsonl",
+                            .notes = "documents.jsonl is a file of yours with a line {\"text\": \"...\"} for each document."},
                            [this] { return run_bench_tokenize(tokenize_); });
   option(tokenize, {.name = "--tokenizer", .help = "byte, a model directory or a tokenizer file.", .value = "PATH"}, tokenize_.tokenizer)
       ->required();
@@ -248,7 +252,7 @@ void Octet::add_bench() {
       add(bench,
           {.name = "checkpoint",
            .summary = "Measures how long training stands still for a save, and how fast a checkpoint is copied and written.",
-           .example = "octet bench checkpoint run.toml"},
+           .example = "octet bench checkpoint configs/quickstart.toml"},
           [this] { return run_bench_checkpoint(bench_); });
   json(checkpoint, bench_.json);
   option(checkpoint, {.name = "RUN.toml", .help = "Run whose saves are measured.", .value = "FILE"}, bench_.run.path)->required();

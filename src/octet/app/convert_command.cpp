@@ -26,9 +26,11 @@ int convert(const std::filesystem::path& source, const std::filesystem::path& ou
                                     .max_shard_bytes = max_shard_size,
                                     .progress = [&](std::int64_t done, std::int64_t total) { progress(done, total); }});
   if (!converted.ragged.empty()) {
-    log_warning(concat(output.string(), ": dims of ", converted.ragged.size(), " FP8 matrices are no multiples of 128 (",
-                       converted.ragged.front(),
-                       "): programs that join or cut matrices, and transformers without a GPU, refuse or misread such"));
+    const bool one = converted.ragged.size() == 1;
+    log_warning(concat(output.string(), ": ", converted.ragged.size(), one ? " FP8 matrix has" : " FP8 matrices have",
+                       " a dimension that is not a multiple of 128 (", converted.ragged.front(), one ? "" : ", ...",
+                       "). vLLM may refuse ", one ? "it" : "them", "; transformers without a GPU decodes ", one ? "it" : "them",
+                       " wrongly"));
   }
   if (const auto& names = converted.not_finite; !names.empty()) {
     log_warning(concat(output.string(), ": ", names.size(), names.size() == 1 ? " tensor has" : " tensors have",
@@ -44,7 +46,9 @@ int convert(const std::filesystem::path& source, const std::filesystem::path& ou
 }  // namespace
 
 int run_convert_import(const ConvertImportArgs& args) {
-  return convert(fetched_folder(args.input), args.output, args.dtype, args.max_shard_size);
+  const std::filesystem::path input = fetched_folder(args.input);
+  train::demand_one(input, "a model directory");
+  return convert(input, args.output, args.dtype, args.max_shard_size);
 }
 
 int run_convert_export(const ConvertExportArgs& args) {

@@ -121,7 +121,11 @@ int run_launch(const LaunchArgs& args) {
 
   demand(!args.supervise || args.command.front() == "train", ExitCode::config,
          "`octet launch --supervise` keeps `octet train` going, not `octet ", args.command.front(), "`");
-  if (args.supervise && args.run.path.empty()) return 0;  // `train --help`
+  if (args.command.front() == "train") {
+    if (args.run.path.empty()) return 0;  // `train --help`
+    // Each rank would say the same. A supervisor starts them even so, because it records how an attempt ended.
+    if (!args.supervise) train::check_config(train::load_config(args.run.path, args.run.overrides), args.ranks);
+  }
   std::signal(SIGPIPE, SIG_IGN);
   Console console;
   const auto output = [&](int rank, StandardStream stream, std::string_view line) { console.line(rank, stream, line); };

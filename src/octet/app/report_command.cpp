@@ -18,7 +18,8 @@ namespace {
 
 // A run's own folder, or the folders of runs that it holds, in the order of their names.
 void collect_runs(const std::filesystem::path& directory, std::vector<std::filesystem::path>& runs) {
-  demand(is_folder(directory), ExitCode::data, directory.string(), ": not a folder");
+  demand(is_folder(directory), ExitCode::data, directory.string(), path_exists(directory) ? ": not a folder" : ": no such folder",
+         "; give the folder of a run, or one that holds several");
   if (path_exists(directory / "metrics.jsonl")) {
     runs.push_back(directory);
     return;

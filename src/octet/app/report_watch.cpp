@@ -104,7 +104,9 @@ class Page {
 
 int watch_runs(const ReportArgs& args) {
   for (const fs::path& directory : args.directories) {
-    demand(is_folder(directory), ExitCode::data, directory.string(), ": not a folder");
+    demand(is_folder(directory), ExitCode::data, directory.string(),
+           path_exists(directory) ? ": not a folder" : ": no such folder",
+           "; give the folder of a run, or one that holds several");
   }
   Page page(args);
   const auto script = content("text/javascript; charset=utf-8", report::kWatchScript);

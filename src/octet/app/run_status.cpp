@@ -10,6 +10,7 @@
 #include "octet/checkpoint/run_lock.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/train/restore.h"
 
 namespace octet::app {
 namespace {
@@ -144,7 +145,9 @@ std::optional<NewestSnapshot> newest_snapshot(const Pages& pages) {
 }
 
 RunStatus status_of(const fs::path& folder) {
-  demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder");
+  constexpr const char* kWanted = "the folder of a run";
+  train::demand_one(folder, kWanted);
+  demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder; give ", kWanted);
   RunStatus status{.attempts = telemetry::Attempts(folder).read()};
   read_checkpoints(folder, status);
   read_remote(folder, status);
@@ -156,7 +159,7 @@ RunStatus status_of(const fs::path& folder) {
   }
   read_metrics(folder, attempt_ended, status);
   demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
-         ": no attempts/ and no run.json here; give the folder of a run");
+         ": no attempts/ and no run.json here; give ", kWanted);
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
   status.state = state_of(status, folder, lock);

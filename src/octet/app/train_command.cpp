@@ -21,6 +21,7 @@
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/base_model.h"
+#include "octet/train/continuation.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
@@ -53,14 +54,16 @@ std::string mesh_text(const parallel::Mesh& mesh, const train::Config& config) {
   return text;
 }
 
-// " and 8.2 K of adapters, which alone are trained,", or "" without adapters.
-std::string text_of_adapters(models::Decoder& model) {
+// "886 K parameters", or with adapters "886 K frozen parameters, 109 K trained in adapters,".
+std::string text_of_parameters(models::Decoder& model, double parameters) {
   double trained = 0;
   for (const nn::Linear* linear : model.linears()) {
     if (const nn::Adapter* adapter = linear->adapter())
       trained += static_cast<double>(adapter->a().cut.global().elements() + adapter->b().cut.global().elements());
   }
-  return trained == 0 ? "" : concat(" and ", telemetry::format_compact(trained), " of adapters, which alone are trained,");
+  const std::string count = telemetry::format_compact(parameters);
+  return trained == 0 ? count + " parameters"
+                      : concat(count, " frozen parameters, ", telemetry::format_compact(trained), " trained in adapters,");
 }
 
 // What the plan says beneath its table.
@@ -106,15 +109,17 @@ int run_train(const TrainArgs& args) {
   }
   {
     models::Decoder model(options.model, options.recipe, {}, {}, {}, 0, options.adapters);
-    fmt::print("{}: {} parameters{} on {}, recipe {}\n", config.run.name,
-               telemetry::format_compact(static_cast<double>(options.model.parameters())), text_of_adapters(model),
-               name_of(device), options.recipe.name);
+    fmt::print("{}: {} on {}, recipe {}\n", config.run.name,
+               text_of_parameters(model, static_cast<double>(options.model.parameters())), name_of(device), options.recipe.name);
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
     const bool is_copy = config.copies.contains(config.model.init_from);  // of config.json alone
     if (!is_copy) train::check_init_from(config);
     print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
+    std::fflush(stdout);
+    if (const std::string why = train::why_not_continued(config); !why.empty())
+      log_warning("without --dry-run this run would be refused: " + why);
     return 0;
   }
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);

@@ -11,6 +11,7 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/restore.h"
 #include "octet/train/verify.h"
 
 namespace octet::app {
@@ -58,11 +59,13 @@ void print_table(const char* title, std::vector<TensorDifference> differences) {
 
 int run_convert_verify(const ConvertVerifyArgs& args) {
   use_threads({});
+  const std::filesystem::path a = fetched_folder(args.a), b = fetched_folder(args.b);
+  for (const std::filesystem::path& path : {a, b}) train::demand_one(path, "a model directory");
   Verification result;
   {
     ByteProgress progress("comparing");
-    result = train::verify_models({.a = fetched_folder(args.a),
-                                   .b = fetched_folder(args.b),
+    result = train::verify_models({.a = a,
+                                   .b = b,
                                    .tolerance = args.tolerance,
                                    .outputs = !args.weights_only,
                                    .tokens = args.tokens,

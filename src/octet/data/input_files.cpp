@@ -82,9 +82,11 @@ std::string unreadable_kind(const fs::path& path) {
   const std::string extension = lower_extension(path);
   const bool packed_parquet = extension != ".parquet" && lower_extension(unpacked_name(path)) == ".parquet";
   if (packed_parquet) return concat(extension, " around Parquet is not supported; unpack it first");
-  constexpr std::array<std::string_view, 7> kPacked = {".xz", ".bz2", ".zip", ".7z", ".tar", ".tgz", ".arrow"};
-  const bool packed = std::find(kPacked.begin(), kPacked.end(), extension) != kPacked.end();
-  return packed ? concat(extension, " input is not supported; unpack it first") : "";
+  constexpr std::string_view kPacked[] = {".xz",  ".bz2",  ".zip", ".7z",   ".rar",  ".tar",
+                                          ".tgz", ".tbz2", ".txz", ".tzst", ".arrow"};
+  const std::string inner = lower_extension(unpacked_name(path));
+  const bool packed = std::find(std::begin(kPacked), std::end(kPacked), inner) != std::end(kPacked);
+  return packed ? concat(inner, inner == extension ? "" : extension, " input is not supported; unpack it first") : "";
 }
 
 InputFiles::InputFiles(std::vector<fs::path> inputs, const CorpusPaths& output)

@@ -51,8 +51,8 @@ class InputFiles {
   std::vector<std::string> output_names_;  // final names and names of part files
 };
 
-// Returns why a file with this name cannot be read, or "" if it can. Refuses archives, compression other than .gz and .zst, Arrow
-// files and compressed Parquet.
+// Returns why a file with this name cannot be read, or "" if it can. Refuses archives, packed with .gz or .zst or not,
+// compression other than these two, Arrow files and compressed Parquet.
 std::string unreadable_kind(const std::filesystem::path& path);
 
 }  // namespace octet::data

@@ -48,7 +48,7 @@ void set_corpus_aside(const CorpusPaths& corpus, const std::string& command) {
     for (std::size_t i = 0; i < files.size(); ++i) {
       if (path_exists(files[i])) rename_file(files[i], names[i]);
     }
-    log_info(concat(corpus.prefix.string(), ": the corpus of this name was made by another command; it is now ", aside.prefix.string()));
+    log_info(concat("kept the earlier corpus, made by another command, as ", aside.prefix.string()));
     return;
   }
 }

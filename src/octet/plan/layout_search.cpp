@@ -260,12 +260,12 @@ std::string why_first(const std::vector<Found>& found) {
            best.step.*part / (best.step.tokens_per_s * best.step.seconds);
   };
   const Part parts[] = {{"products and attention", saved(&Step::compute_s)},
-                        {"ops that memory bounds", saved(&Step::memory_s)},
+                        {"memory-bound ops", saved(&Step::memory_s)},
                         {"exchanges that are not hidden", saved(&Step::exposed_s)},
                         {"bubbles", saved(&Step::bubble_s)}};
   const Part& most =
       *std::max_element(std::begin(parts), std::end(parts), [](const Part& a, const Part& b) { return a.saved < b.saved; });
-  return fmt::format("{} is {:.1f}% faster than {} with {}, most of all because {} take {:.2f} us a token less", what,
+  return fmt::format("{} is {:.1f}% faster than {} with {}, mainly because {} take {:.2f} us less per token", what,
                      100 * (best.step.tokens_per_s / other->step.tokens_per_s - 1), mesh_text(other->choice.mesh),
                      keeps_text(other->choice), most.name, 1e6 * most.saved);
 }

@@ -34,18 +34,55 @@ nlohmann::json section(const nlohmann::json& config, const char* name) { return 
 
 nlohmann::json config_of(const nlohmann::json& meta) { return section(meta, "config"); }
 
-std::vector<Change> changes_of_data(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset) {
-  const auto before = training_sources(section(config_of(meta), "data"), meta.value("sources", nlohmann::json()));
-  const auto now = training_sources(nlohmann::json(to_json(config)).at("data"), sources_json(dataset));
+std::vector<Change> changes_of_keys(const nlohmann::json& meta, const Config& config) {
+  const std::vector<Difference> all = differences(Json(config_of(meta)), config);
+  const bool other = std::any_of(all.begin(), all.end(), [](const Difference& d) { return d.key == "precision.recipe"; });
+  const bool quantises = other || recipes::make_recipe(config.precision.recipe, {}).is_fp8();
   std::vector<Change> result;
+  for (const std::string_view name : kNames) {
+    for (const Difference& d : all) {
+      if (name_of_key(d.key, quantises) == name) result.push_back({name, d});
+    }
+  }
+  return result;
+}
+
+std::string text_of_split(const nlohmann::json& data) {
+  const auto [train, held_out] = data.value("split", DataConfig{}.split);
+  return concat("[", train, ", ", held_out, "]");
+}
+
+// Changes of data.split and of weights by their keys, and other changes of a source as all that it is.
+std::vector<Change> changes_of_data(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset) {
+  const nlohmann::json data_before = section(config_of(meta), "data"), data_now = nlohmann::json(to_json(config)).at("data");
+  const auto before = training_sources(data_before, meta.value("sources", nlohmann::json()));
+  const auto now = training_sources(data_now, sources_json(dataset));
+  std::vector<Change> result;
+  const std::string split_before = text_of_split(data_before), split_now = text_of_split(data_now);
+  bool split_differs = false;
   for (std::size_t i = 0; i < std::max(before.size(), now.size()); ++i) {
-    if (i < before.size() && i < now.size() && same_text(before[i], now[i])) continue;
+    if (i < before.size() && i < now.size()) {
+      TrainingSource source = before[i];
+      source.weight = now[i].weight;
+      if (split_before != split_now) source.share = now[i].share;
+      if (same_text(source, now[i])) {
+        split_differs = split_differs || before[i].share != now[i].share;
+        if (before[i].weight != now[i].weight) {
+          result.push_back({"data",
+                            {.key = concat("data.source.", now[i].number, ".weight"),
+                             .before = concat(before[i].weight),
+                             .now = concat(now[i].weight)}});
+        }
+        continue;
+      }
+    }
     const std::size_t number = i < now.size() ? now[i].number : before[i].number;
     result.push_back({"data",
                       {.key = concat("data.source.", number),
                        .before = i < before.size() ? before[i].text() : "",
                        .now = i < now.size() ? now[i].text() : ""}});
   }
+  if (split_differs) result.insert(result.begin(), {"data", {.key = "data.split", .before = split_before, .now = split_now}});
   return result;
 }
 
@@ -78,9 +115,14 @@ std::string unfit_weight(const models::DecoderConfig& before, const models::Deco
   return "";
 }
 
+constexpr const char* kBeginAnew =
+    "To begin a new run, give another run.output_dir, or --resume=none --run.set_aside=true, which moves the earlier run to "
+    "history/ in the same folder";
+
 // The architecture, whether a preset or keys describe it. Throws Error{data} if weights have other shapes, because no weight fits
-// then, whatever is allowed.
-std::vector<Change> changes_of_model(const nlohmann::json& meta, const Config& config, const std::string& checkpoint) {
+// then, whatever is allowed; `remedy` is the end of the message.
+std::vector<Change> changes_of_model(const nlohmann::json& meta, const Config& config, const std::string& checkpoint,
+                                     const char* remedy) {
   const nlohmann::json model = section(meta, "model");
   if (model.empty()) return {};
   // These limit sequences, or weigh and print what routers do. Whether there are biases of experts is another matter.
@@ -95,7 +137,7 @@ std::vector<Change> changes_of_model(const nlohmann::json& meta, const Config& c
   }
   const std::string unfit = result.empty() ? "" : unfit_weight(there, here);
   demand(unfit.empty(), ExitCode::data, checkpoint, ": ", text_of(result, "model"),
-         "; a run goes on with the weights that it began with, and only one of the models has ", unfit);
+         "; a run goes on with the weights that it began with, and only one of the models has ", unfit, ". ", remedy);
   return result;
 }
 
@@ -148,23 +190,33 @@ std::vector<data::Stretch> stretches_of(const nlohmann::json& meta) {
 
 void check_model(const checkpoint::Reader& reader, const Config& config) {
   const std::string where = reader.path().string();
-  check_allowed(changes_of_model(reader.meta(), config, where), config.checkpoint.allow, where);
+  const char* const remedy = "Evaluate it with the configuration of its own run";
+  check_allowed(changes_of_model(reader.meta(), config, where, remedy), config.checkpoint.allow, where);
   check_same_adapters(reader.meta(), config, where);
+}
+
+std::string why_not_continued(const Config& config) {
+  if (config.checkpoint.resume != "auto") return "";
+  const std::string checkpoints = (std::filesystem::path(config.run.output_dir) / "checkpoints").string();
+  try {
+    const nlohmann::json meta = checkpoint::newest_meta(checkpoints, 0);
+    if (meta.empty()) return "";
+    std::vector<Change> all = changes_of_keys(meta, config);
+    for (Change& change : changes_of_model(meta, config, checkpoints, kBeginAnew)) all.push_back(std::move(change));
+    check_same_moments(all, checkpoints);
+    check_allowed(all, config.checkpoint.allow, checkpoints);
+    check_same_adapters(meta, config, checkpoints);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset,
                                   const std::string& checkpoint) {
-  const std::vector<Difference> all = differences(Json(config_of(meta)), config);
-  const bool other = std::any_of(all.begin(), all.end(), [](const Difference& d) { return d.key == "precision.recipe"; });
-  const bool quantises = other || recipes::make_recipe(config.precision.recipe, {}).is_fp8();
-  std::vector<Change> result;
-  for (const std::string_view name : kNames) {
-    for (const Difference& d : all) {
-      if (name_of_key(d.key, quantises) == name) result.push_back({name, d});
-    }
-  }
+  std::vector<Change> result = changes_of_keys(meta, config);
   for (Change& change : changes_of_data(meta, config, dataset)) result.push_back(std::move(change));
-  for (Change& change : changes_of_model(meta, config, checkpoint)) result.push_back(std::move(change));
+  for (Change& change : changes_of_model(meta, config, checkpoint, kBeginAnew)) result.push_back(std::move(change));
   return result;
 }
 

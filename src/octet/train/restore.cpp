@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "octet/base/directory.h"
 #include "octet/base/math.h"
@@ -30,6 +31,18 @@ bool divides_sources(const Config& config) {
   const auto& sources = config.data.source;
   return config.data.split[1] > 0 &&
          std::none_of(sources.begin(), sources.end(), [](const SourceConfig& s) { return s.split == "validation"; });
+}
+
+// As model_at(), but returns nothing for a path that is neither checkpoint, model nor run.
+std::optional<fs::path> find_model_at(const fs::path& path) {
+  const fs::path checkpoints = path / "checkpoints", model = path / "model", adapter = path / "adapter";
+  if (is_checkpoint(path) || is_adapter(path) || path_exists(path / "config.json")) return path;
+  if (const auto found = checkpoint::find_checkpoints(checkpoints); !found.empty()) return found.front().path;
+  if (path_exists(model / "config.json")) return model;
+  if (is_adapter(adapter)) return adapter;
+  demand(!path_exists(path / "run.json") && !path_exists(checkpoints), ExitCode::data, path.string(),
+         ": this run has no checkpoint and no model yet");
+  return std::nullopt;
 }
 
 }  // namespace
@@ -61,14 +74,23 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
          "\" would hold out text that it was trained on; give --data.split_by=", before);
 }
 
+void demand_one(const fs::path& path, const char* wanted) {
+  demand(path_exists(path), ExitCode::data, path.string(), ": no such folder; give ", wanted);
+  if (!is_folder(path) || path_exists(path / "run.json")) return;
+  std::string runs;
+  fs::path last;
+  for (const fs::path& entry : entries_of(path)) {
+    if (!path_exists(entry / "run.json")) continue;
+    runs += (runs.empty() ? "" : ", ") + entry.filename().string();
+    last = entry;
+  }
+  demand(runs.empty(), ExitCode::data, path.string(), ": holds several runs: ", runs, "; give one of them, such as ",
+         last.string());
+}
+
 fs::path model_at(const fs::path& path) {
-  const fs::path checkpoints = path / "checkpoints", model = path / "model", adapter = path / "adapter";
-  if (is_checkpoint(path) || is_adapter(path) || path_exists(path / "config.json")) return path;
-  if (const auto found = checkpoint::find_checkpoints(checkpoints); !found.empty()) return found.front().path;
-  if (path_exists(model / "config.json")) return model;
-  if (is_adapter(adapter)) return adapter;
-  demand(!path_exists(path / "run.json") && !path_exists(checkpoints), ExitCode::data, path.string(),
-         ": this run has no checkpoint and no model yet");
+  if (const auto found = find_model_at(path)) return *found;
+  demand_one(path, "a model directory, a checkpoint or the folder of a run");
   return path;
 }
 
@@ -76,7 +98,7 @@ std::string checkpoint_to_resume(const CheckpointConfig& config) {
   const std::vector<std::string> words = {"auto", "none"};
   if (std::find(words.begin(), words.end(), config.resume) != words.end()) return config.resume;
   return retry(config.retry_s, [&] {
-    const fs::path checkpoint = model_at(config.resume);
+    const fs::path checkpoint = find_model_at(config.resume).value_or(config.resume);
     demand(is_checkpoint(checkpoint), ExitCode::data, "checkpoint.resume = ", in_quotes(config.resume), ": ", checkpoint.string(),
            " is not a checkpoint, for it has no ", checkpoint::kManifestName,
            "; give auto, none, the folder of a checkpoint, or that of a run for its newest one", did_you_mean(config.resume, words));
@@ -85,14 +107,17 @@ std::string checkpoint_to_resume(const CheckpointConfig& config) {
 }
 
 fs::path checkpoint_at(const fs::path& path, const char* option) {
-  const fs::path checkpoint = model_at(path);
+  const fs::path checkpoint = find_model_at(path).value_or(path);
+  if (checkpoint == path) demand_one(path, "a checkpoint or the folder of a run");
   demand(is_checkpoint(checkpoint), ExitCode::data, checkpoint.string(), ": not a checkpoint, for it has no ",
          checkpoint::kManifestName, "; ", option, " takes RUN/checkpoints/step-N, or RUN for its newest checkpoint");
   return checkpoint;
 }
 
 fs::path exported_model_at(const fs::path& path) {
-  if (is_adapter(path) || path_exists(path / "config.json") || !path_exists(path / "run.json")) return path;
+  if (is_adapter(path) || path_exists(path / "config.json")) return path;
+  demand_one(path, "a model directory or the folder of a run");
+  if (!path_exists(path / "run.json")) return path;
   for (const char* name : {"model", "adapter"}) {
     if (path_exists(path / name)) return path / name;
   }

@@ -15,8 +15,13 @@ namespace octet::train {
 // out. Checkpoints made before data.split_by existed held out windows.
 void check_split(const checkpoint::Reader& reader, const Config& config);
 
+// Throws Error{data} if there is nothing under this path, or if it is a folder that only holds the folders of runs, as `octet
+// compare` leaves it. `wanted` says what to give: "the folder of a run".
+void demand_one(const std::filesystem::path& path, const char* wanted);
+
 // Returns the checkpoint or model directory that `path` stands for. A run's folder stands for its newest checkpoint or, if it has
-// none, for its model or adapter. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
+// none, for its model or adapter. Any other path stands for itself. Throws as demand_one(), and Error{data} for the folder of a
+// run that has neither.
 std::filesystem::path model_at(const std::filesystem::path& path);
 // The same for a command that reads no checkpoints: a run's folder stands for its model or adapter.
 std::filesystem::path exported_model_at(const std::filesystem::path& path);

@@ -124,7 +124,8 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   options.fingerprints = config.health.sdc_every > 0;
   options.document_mask = config.data.document_mask || config.data.packing == "documents";
   demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
-         " is beyond the model's max_position_embeddings = ", options.model.max_position);
+         " is beyond the model's max_position_embeddings = ", options.model.max_position,
+         ": lower training.seq_len, or raise model.max_position_embeddings");
   const std::int64_t context = config.parallel.context, sequences = options.micro_batch_size;
   const std::int64_t tokens = sequences * options.seq_len / context, multiple = recipes::token_multiple(recipe);
   const std::int64_t least = multiple * context, longest = options.model.max_position / least * least;

@@ -303,15 +303,16 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   if (!reader && verdict == Anomaly::Verdict::spike) {
     anomaly_.begin_window();
     return log_shared_warning(
-        concat("step ", failed, ": ", reason, "; there is no checkpoint from before it, so training goes on"));
+        concat("step ", failed, ": ", reason, "; nothing to go back to: no checkpoint from before it. Training continues"));
   }
   demand(rollbacks_ < config_.anomaly.max_rollbacks, ExitCode::not_finite, "step ", failed, ": ", reason, ", and all ",
          config_.anomaly.max_rollbacks, " rollbacks of anomaly.max_rollbacks are used up");
   ++rollbacks_;
-  const std::string count = concat(" (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")");
+  const std::string count = concat("rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks);
   if (!reader) {
     anomaly_.begin_row();
-    return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint, so training goes on", count));
+    return log_shared_warning(concat("step ", failed, ": ", reason,
+                                     "; nothing to go back to: no checkpoint yet. Training continues (counts as ", count, ")"));
   }
   const std::size_t demoted_before = demoted_.size();
   const std::string remedy = demote();
@@ -331,7 +332,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   recorder_->rewind(step_);
   begin_snapshots();
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
-                            loader_->position(), count, remedy));
+                            loader_->position(), " (", count, ")", remedy));
 }
 
 std::string Trainer::demote() {
