@@ -484,7 +484,8 @@ ExitCode Trainer::train_to_end() {
   while (step_ < last && !best_->is_stale()) {
     if (lock_) lock_->check();
     const std::int64_t next = step_ + 1;
-    const bool samples = every(config_.metrics.health_freq, next) || (config_.metrics.health_freq > 0 && next == 1);
+    const bool first_or_last = next == 1 || next == steps_;
+    const bool samples = config_.metrics.health_freq > 0 && (every(config_.metrics.health_freq, next) || first_or_last);
     const bool sample = engine_options_.watch && samples;
     const bool evaluates = every(config_.evaluation.interval, next) || next == steps_;
     const bool logs = every(config_.metrics.log_freq, next) || next == 1 || sample || evaluates;
