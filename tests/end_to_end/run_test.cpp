@@ -321,7 +321,10 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
   EXPECT_EQ(info["config"]["optimizer"]["lr"], 0.25);
   EXPECT_FALSE(info["versions"]["build"].get<std::string>().empty());
   EXPECT_EQ(info["code"], 0);
+  EXPECT_EQ(info["first_started"], info["started"]);
   EXPECT_EQ(run.run("status out --code").code, 0);
+  EXPECT_TRUE(
+      run.run("status out").out.starts_with("out: ended with code 0, stopped before its last step\n  step        4 of 6,"));
   const ProgramResult beyond = run.train(options + "--until 2");
   EXPECT_NE(beyond.err.find("--until 2: the run is beyond it, at step 4 of 6 in out/checkpoints"), std::string::npos)
       << beyond.err;
@@ -329,11 +332,19 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
   Process process("train run.toml --training.steps=100000 --optimizer.lr=0.25", run.path());
   ASSERT_TRUE(process.read_to_step(5));
   EXPECT_EQ(json_of(read_file(run / "out/run.json"))["code"], -1);
+  EXPECT_EQ(json_of(read_file(run / "out/run.json"))["first_started"], info["started"]) << "the start of the first process";
+  const std::string running = run.run("status out").out;
+  EXPECT_NE(running.find(" tok/s, eta "), std::string::npos) << running;
+  EXPECT_GT(json_of(run.run("status out --json").out)["eta_s"], 0);
   process.send(SIGTERM);
   EXPECT_EQ(process.wait().code, 75);
   EXPECT_EQ(json_of(read_file(run / "out/run.json"))["code"], 75);
   EXPECT_EQ(run.run("status out --code").code, 75);
-  EXPECT_EQ(json_of(run.run("status out --json").out)["code"], 75);
+  const Json ended = json_of(run.run("status out --json").out);
+  EXPECT_EQ(ended["code"], 75);
+  EXPECT_EQ(ended["eta_s"], nullptr);
+  ASSERT_EQ(run.train("--training.steps=3 --optimizer.lr=0.25").code, 0);
+  EXPECT_NE(run.run("status out").out.find("; training.steps was 3 when it last started"), std::string::npos);
 }
 
 // What the run would refuse, --dry-run refuses, too.
