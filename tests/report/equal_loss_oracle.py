@@ -78,8 +78,8 @@ def write_run(folder, name, repeat_of, lines):
             file.write(json.dumps({"step": int(step), "loss": value, "step_time_s": float(step_time), "tokens_per_s_per_gpu": 1.0}) + "\n")
     steps, losses, step_times = (np.array(column, dtype=float) for column in zip(*lines))
     times = np.cumsum(step_times * np.diff(np.append(0, steps)))
-    if steps[0] == 1:  # it counts as long as a step of the second line
-        times += step_times[1] - step_times[0]
+    if steps[0] == 1:  # it counts at most as long as a step of the second line
+        times -= max(0, step_times[0] - step_times[1])
     return Curve(steps, losses, times)
 
 

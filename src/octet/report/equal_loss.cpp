@@ -62,7 +62,7 @@ LossCurve::LossCurve(const Run& run) {
   const std::vector<double> times = training_times(run);
   times_.push_back({0, 0});
   const bool has_first = run.metrics.size() > 1 && run.metrics[0].step == 1;
-  const double surplus_s = has_first ? run.metrics[0].step_time_s - run.metrics[1].step_time_s : 0;
+  const double surplus_s = has_first ? std::max(0.0, run.metrics[0].step_time_s - run.metrics[1].step_time_s) : 0;
   for (std::size_t i = 0; i < times.size(); ++i) {
     const telemetry::StepMetrics& line = run.metrics[i];
     if (line.step == 0) continue;
