@@ -177,7 +177,10 @@ Command CommandLine::describe(const CLI::App& command) const {
                  .summary = entry.text.summary,
                  .example = entry.text.example,
                  .notes = entry.text.notes,
-                 .takes_keys = entry.keys != nullptr};
+                 .options = {},
+                 .commands = {},
+                 .takes_keys = entry.keys != nullptr,
+                 .tail = entry.text.tail};
   for (const CLI::Option* option : command.get_options()) result.options.push_back(describe_option(*option));
   // --help comes first out of CLI11 and is read last.
   std::stable_partition(result.options.begin(), result.options.end(),
