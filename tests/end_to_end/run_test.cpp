@@ -208,6 +208,16 @@ TEST(Run, SkippedLayersAreInBf16AndSaidToBe) {
   EXPECT_EQ(fp8, 2) << result.out;
 }
 
+TEST(Run, ExpertsShareALineOfThePrecisionTable) {
+  const TinyRun run;
+  const ProgramResult result =
+      run.train("--dry-run --model.model_type=mixtral --model.num_local_experts=3 --model.num_experts_per_tok=2");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("model.layers.*.block_sparse_moe.experts.*.w2 "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("x6   X E4M3"), std::string::npos) << "three experts in each of two layers\n" << result.out;
+  EXPECT_EQ(result.out.find("experts.0"), std::string::npos) << result.out;
+}
+
 TEST(Run, ContinuesAModelDirectory) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=20").code, 0);

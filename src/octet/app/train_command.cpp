@@ -106,7 +106,7 @@ int run_train(const TrainArgs& args) {
   }
   {
     models::Decoder model(options.model, options.recipe, {}, {}, {}, 0, options.adapters);
-    fmt::print("{}: {} parameters{} on {}, recipe {}\n", config.run.name,
+    fmt::print("run {}: {} parameters{} on {}, recipe {}\n", config.run.name,
                telemetry::format_compact(static_cast<double>(options.model.parameters())), text_of_adapters(model),
                name_of(device), options.recipe.name);
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));

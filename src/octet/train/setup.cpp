@@ -227,8 +227,10 @@ std::string precision_table(models::Decoder& model) {
     }
   }
   std::string table;
+  std::size_t digits = 3;
+  for (const auto& [name, kind] : kinds) digits = std::max(digits, std::to_string(kind.layers).size());
   for (const auto& [name, kind] : kinds) {
-    table += fmt::format("  {:<{}}  {:>14}  x{:<3} {}\n", name, width, kind.shape, kind.layers, kind.precision);
+    table += fmt::format("  {:<{}}  {:>14}  x{:<{}} {}\n", name, width, kind.shape, kind.layers, digits, kind.precision);
   }
   return table;
 }
