@@ -38,6 +38,8 @@ TEST(CommandLine, AloneItExplainsItself) {
 TEST(CommandLine, HelpIsAnotherWayToAskForHelp) {
   EXPECT_EQ(run_program("help").out, run_program("--help").out);
   EXPECT_EQ(run_program("help data prepare").out, run_program("data prepare --help").out);
+  EXPECT_TRUE(refused(run_program("help trian"), 2, "unknown command `trian`", "(did you mean train?)"));
+  EXPECT_TRUE(refused(run_program("help data inspekt"), 2, "unknown command `inspekt`", "(did you mean inspect?)"));
   EXPECT_NE(run_program("help launch").out.find("Usage: octet launch -n N|auto [OPTIONS] -- COMMAND...\n"), std::string::npos);
 }
 

@@ -354,7 +354,7 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
   EXPECT_EQ(ended["code"], 75);
   EXPECT_EQ(ended["eta_s"], nullptr);
   ASSERT_EQ(run.train("--training.steps=3 --optimizer.lr=0.25").code, 0);
-  EXPECT_NE(run.run("status out").out.find("; training.steps was 3 when it last started"), std::string::npos);
+  EXPECT_NE(run.run("status out").out.find(" (training.steps is now 3)"), std::string::npos);
 }
 
 // What the run would refuse, --dry-run refuses, too.

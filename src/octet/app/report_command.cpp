@@ -113,7 +113,11 @@ void arrange(std::vector<report::Run>& runs, const std::string& baseline) {
 std::string title_of(const ReportArgs& args, const std::vector<report::Run>& runs) {
   if (!args.title.empty()) return args.title;
   if (runs.empty()) return args.directories.front().string();
-  return runs.size() == 1 ? runs.front().info.name : "Recipes compared";
+  if (runs.size() == 1) return runs.front().info.name;
+  const bool recipes = std::all_of(runs.begin(), runs.end(), [](const report::Run& run) {
+    return run.info.name == run.info.recipe || !run.info.repeat_of.empty();
+  });
+  return recipes ? "Recipes compared" : "Runs compared";
 }
 
 int run_report(const ReportArgs& args) {

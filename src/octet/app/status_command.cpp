@@ -82,7 +82,7 @@ double eta_s(const RunStatus& s) {
 std::string step_text(const RunStatus& s) {
   if (s.steps <= 0) return fmt::format("{} of ?", format_count(s.step));
   if (s.step > s.steps)
-    return fmt::format("{}; training.steps was {} when it last started", format_count(s.step), format_count(s.steps));
+    return fmt::format("{} (training.steps is now {})", format_count(s.step), format_count(s.steps));
   return fmt::format("{} of {}", format_count(s.step), format_count(s.steps));
 }
 
