@@ -40,7 +40,7 @@ TEST(CommandLine, HelpIsAnotherWayToAskForHelp) {
   EXPECT_EQ(run_program("help data prepare").out, run_program("data prepare --help").out);
   EXPECT_TRUE(refused(run_program("help trian"), 2, "unknown command `trian`", "(did you mean train?)"));
   EXPECT_TRUE(refused(run_program("help data inspekt"), 2, "unknown command `inspekt`", "(did you mean inspect?)"));
-  EXPECT_NE(run_program("help launch").out.find("Usage: octet launch -n N|auto [OPTIONS] -- COMMAND...\n"), std::string::npos);
+  EXPECT_NE(run_program("help launch").out.find("Usage: octet launch -n N|auto [OPTIONS] -- COMMAND [ARGUMENT...]\n"), std::string::npos);
 }
 
 TEST(CommandLine, EveryCommandHasHelpWithAnExample) {

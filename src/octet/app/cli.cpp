@@ -264,7 +264,7 @@ void Octet::add_training() {
                "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
                "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
                "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself.",
-           .tail = "-- COMMAND..."},
+           .tail = "-- COMMAND [ARGUMENT...]"},
           [this] {
             if (launch_.supervise) launch_.run = run_of(launch_.command);
             return run_launch(launch_);
