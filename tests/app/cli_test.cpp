@@ -35,6 +35,14 @@ TEST(CommandLine, AloneItExplainsItself) {
 }
 
 // The manual lists the commands.
+TEST(CommandLine, HelpIsAnotherWayToAskForHelp) {
+  EXPECT_EQ(run_program("help").out, run_program("--help").out);
+  EXPECT_EQ(run_program("help data prepare").out, run_program("data prepare --help").out);
+  EXPECT_TRUE(refused(run_program("help trian"), 2, "unknown command `trian`", "(did you mean train?)"));
+  EXPECT_TRUE(refused(run_program("help data inspekt"), 2, "unknown command `inspekt`", "(did you mean inspect?)"));
+  EXPECT_NE(run_program("help launch").out.find("Usage: octet launch -n N|auto [OPTIONS] -- COMMAND [ARGUMENT...]\n"), std::string::npos);
+}
+
 TEST(CommandLine, EveryCommandHasHelpWithAnExample) {
   const std::string page = run_program("manual commands").out;
   int commands = 0;
@@ -104,7 +112,7 @@ TEST(CommandLine, MissingAndWrongArguments) {
                " generate: --seed: `99999999999999999999` is too large. See `octet generate --help`.");
   expect_error("quantize --input x --recipe fp8_block --role weight --output y --scale nan", 2,
                " quantize: --scale: `nan` must be finite. See `octet quantize --help`.");
-  expect_error("data prepare --chat --input x --output y", 2, " data prepare: `--chat` needs a value: --chat=NAME");
+  expect_error("data prepare --chat --input x --output y", 2, " data prepare: `--chat` needs a value: --chat=TEMPLATE");
   expect_error("convert export --checkpoint x --output y --adapter --dtype fp8", 2,
                " convert export: --dtype excludes --adapter. See `octet convert export --help`.");
   expect_error("plan a.toml --gpus 8xH100 --picture x.png", 2, ": --picture=x.png: the name must end in .svg");

@@ -45,7 +45,8 @@ class Completion : public ::testing::Test {
   Completion() {
     fs::create_directories(folder_ / "corpora");
     std::ofstream(folder_ / "run.toml") << "";
-    std::ofstream(folder_ / "corpora" / "a.bin") << "";
+    for (const char* name : {"a.bin", "a.idx", "a.loss.idx", "a.json"}) std::ofstream(folder_ / "corpora" / name) << "";
+    std::ofstream(folder_ / "notes.txt") << "";
   }
   void write_script(const std::string& shell) {
     const ProgramResult result = run_program("completion " + shell);
@@ -84,6 +85,12 @@ const Cases& common_cases() {
       {"octet launch -n 2 -- tra", {"train"}},
       {"octet launch -n 2 -- train run.toml --training.steps", {"--training.steps="}},
       {"octet generate --prompt ", {}},
+      {"octet data prepare --chat qw", {"qwen3"}},
+      {"octet generate --model m --chat au", {"auto"}},
+      {"octet compare run.toml --recipes al", {"all"}},
+      {"octet manual conf", {"configuration"}},
+      {"octet manual configuration prec", {"precision"}},
+      {"octet manual files run", {"run.json"}},
   };
   return cases;
 }
@@ -100,6 +107,10 @@ TEST_F(Completion, Bash) {
   Cases cases;
   for (const auto& [line, offered] : common_cases()) cases[line] = after_equals(offered);
   cases["octet convert export --checkpoint corp"] = {"corpora"};  // folders only
+  cases["octet train "] = {"corpora", "run.toml"};
+  cases["octet data inspect corpora/"] = {"corpora/a"};
+  cases["octet train run.toml --data.source.0.path=corpora/"] = {"corpora/a"};
+  cases["octet compare run.toml --recipes bf16,fp32,bf"] = {};
   cases["octet train run.toml --run.output_dir=corp"] = {"corpora"};
   expect("bash", "source ./octet.completion\nCOMP_LINE=$1 COMP_POINT=${#1}\n_octet\necho \"${COMPREPLY[*]}\"\n", cases);
   // If `=` does not separate words, the whole word is replaced.

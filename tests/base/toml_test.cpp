@@ -109,6 +109,18 @@ TEST(Toml, WritesWhatItReads) {
   EXPECT_EQ(again.find("whole")->integer, std::numeric_limits<std::int64_t>::min());
 }
 
+TEST(Toml, CommentsStandInAColumn) {
+  const auto entry = [](const std::string& key, const std::string& comment, TomlNode value) {
+    return TomlEntry{.key = key, .value = std::move(value), .comment = comment};
+  };
+  TomlNode table;
+  table.kind = TomlNode::Kind::table;
+  table.entries = {entry("a", "one", TomlNode::of(true)), entry(std::string(30, 'k'), "two", TomlNode()),
+                   entry("b", "three", TomlNode())};
+  EXPECT_EQ(to_toml_document(table), "a = true" + std::string(37, ' ') + "# one\n# " + std::string(30, 'k') +
+                                         " is not set  two\n# b is not set" + std::string(31, ' ') + "three\n");
+}
+
 TEST(Toml, RealsKeepTheirBits) {
   for (const double value : {0.1, 1.0, 1e-8, 3e-4, 1e300, 5e-324, -0.0, 1.0 / 3, 123456789012345680.0}) {
     const TomlNode root = parse_toml("v = " + to_toml(TomlNode::of(value)), "a");

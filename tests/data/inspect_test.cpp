@@ -41,6 +41,7 @@ TEST(Inspect, CountsAndSamples) {
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_TRUE(contains(text, "\\x1b[31mcontrol\\n"));
   EXPECT_TRUE(contains(text, "1,025 (uint16, "));
+  EXPECT_TRUE(contains(text, "1 to 1,000 tokens, median 2 to 3\n"));
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["tokens"], 1025);
   EXPECT_EQ(json["tokenizer"], "byte");

@@ -79,6 +79,8 @@ def octet_calls(line):
 def call_errors(program, words):
     """Yields the mistakes of a call. `words` follow `octet`."""
     command, words = (), list(words)
+    if words[:1] == ["help"]:  # `octet help COMMAND`
+        words.pop(0)
     while words and program.subcommands(command):
         names = words[0].split("|")
         if PLACEHOLDER.match(words[0]) or names[0].startswith(("-", "[")):

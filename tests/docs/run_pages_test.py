@@ -53,6 +53,7 @@ class RunPages(unittest.TestCase):
         for command, said in (
             ("octet trian run.toml", "octet trian: no such command"),
             ("octet bench stepp", "octet bench stepp: no such command"),
+            ("octet help trian", "octet trian: no such command"),
             ("octet train run.toml --dryrun", "octet train --dryrun: no such option"),
             ("octet data inspect PREFIX --training.steps=3", "takes no keys"),
             ("octet train run.toml --training.stepz=3", "training.stepz: unknown key"),

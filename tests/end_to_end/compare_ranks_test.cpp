@@ -78,6 +78,8 @@ TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
     const double one = median_speed(run_ / ("out/" + recipe + "-x1"), 2), two = median_speed(run_ / ("out/" + recipe + "-x2"), 2);
     EXPECT_NEAR(rows[recipe + " x2"]["decrease_pct"].get<double>(), 100 * (one - two) / one, 1e-9);
   }
+  EXPECT_EQ(result.out.rfind("run 1 of 4: bf16 x1\nbf16 x1        step 1/20 ", 0), 0u) << result.out;
+  EXPECT_NE(result.out.find("\nrun 4 of 4: fp8_delayed x2, about "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\nranks  recipe "), std::string::npos) << "no GPUs on a CPU:\n" << result.out;
   const std::string html = read_file(run_ / "out/report.html");
   EXPECT_NE(html.find("throughput over the number of ranks"), std::string::npos);

@@ -89,6 +89,8 @@ TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
     EXPECT_EQ(rows[name]["final_loss"], metrics_of(folder).at(20)["loss"]) << name;
     EXPECT_EQ(rows[name]["eval_loss"], metrics_of(folder).at(20)["eval_loss"]) << name;
     EXPECT_NE(result.out.find(name), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("\n" + name + std::string(13 - name.size(), ' ') + "step 1/20 "), std::string::npos)
+        << "in a column";
   }
   // Each run of the comparison equals the run that `octet train` makes.
   ASSERT_EQ(run_.train("--training.steps=20 --checkpoint.interval=0 --run.output_dir=alone").code, 0);

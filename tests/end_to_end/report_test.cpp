@@ -99,6 +99,15 @@ TEST(Report, CallsRunsByTheirFoldersIfTheirNamesAreTheSame) {
   EXPECT_EQ(report["baseline"], "out/two");
 }
 
+TEST(Report, CallsRunsByTheirFoldersIfTheyWereGivenOneName) {
+  const TinyRun run;
+  for (const std::string folder : {"one", "two"})
+    ASSERT_EQ(run.train("--training.steps=4 --run.name=bf16 --precision.recipe=bf16 --run.output_dir=out/" + folder).code, 0);
+  const Json report = json_of(run.run("report out/one out/two --json").out);
+  EXPECT_EQ(report["rows"][0]["name"], "bf16") << "the first is the baseline";
+  EXPECT_EQ(report["rows"][1]["name"], "out/two");
+}
+
 // If `octet train` makes a run called NAME-repeat, it is the repeat of NAME, as in a comparison.
 TEST(Report, DrawsPicturesForBothThemes) {
   const TinyRun run;

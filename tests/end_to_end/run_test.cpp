@@ -208,6 +208,16 @@ TEST(Run, SkippedLayersAreInBf16AndSaidToBe) {
   EXPECT_EQ(fp8, 2) << result.out;
 }
 
+TEST(Run, ExpertsShareALineOfThePrecisionTable) {
+  const TinyRun run;
+  const ProgramResult result =
+      run.train("--dry-run --model.model_type=mixtral --model.num_local_experts=3 --model.num_experts_per_tok=2");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("model.layers.*.block_sparse_moe.experts.*.w2 "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("x6   X E4M3"), std::string::npos) << "three experts in each of two layers\n" << result.out;
+  EXPECT_EQ(result.out.find("experts.0"), std::string::npos) << result.out;
+}
+
 TEST(Run, ContinuesAModelDirectory) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=20").code, 0);
@@ -321,7 +331,10 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
   EXPECT_EQ(info["config"]["optimizer"]["lr"], 0.25);
   EXPECT_FALSE(info["versions"]["build"].get<std::string>().empty());
   EXPECT_EQ(info["code"], 0);
+  EXPECT_EQ(info["first_started"], info["started"]);
   EXPECT_EQ(run.run("status out --code").code, 0);
+  EXPECT_TRUE(
+      run.run("status out").out.starts_with("out: ended with code 0, stopped before its last step\n  step        4 of 6,"));
   const ProgramResult beyond = run.train(options + "--until 2");
   EXPECT_NE(beyond.err.find("--until 2: the run is beyond it, at step 4 of 6 in out/checkpoints"), std::string::npos)
       << beyond.err;
@@ -329,11 +342,19 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
   Process process("train run.toml --training.steps=100000 --optimizer.lr=0.25", run.path());
   ASSERT_TRUE(process.read_to_step(5));
   EXPECT_EQ(json_of(read_file(run / "out/run.json"))["code"], -1);
+  EXPECT_EQ(json_of(read_file(run / "out/run.json"))["first_started"], info["started"]) << "the start of the first process";
+  const std::string running = run.run("status out").out;
+  EXPECT_NE(running.find(" tok/s, eta "), std::string::npos) << running;
+  EXPECT_GT(json_of(run.run("status out --json").out)["eta_s"], 0);
   process.send(SIGTERM);
   EXPECT_EQ(process.wait().code, 75);
   EXPECT_EQ(json_of(read_file(run / "out/run.json"))["code"], 75);
   EXPECT_EQ(run.run("status out --code").code, 75);
-  EXPECT_EQ(json_of(run.run("status out --json").out)["code"], 75);
+  const Json ended = json_of(run.run("status out --json").out);
+  EXPECT_EQ(ended["code"], 75);
+  EXPECT_EQ(ended["eta_s"], nullptr);
+  ASSERT_EQ(run.train("--training.steps=3 --optimizer.lr=0.25").code, 0);
+  EXPECT_NE(run.run("status out").out.find(" (training.steps is now 3)"), std::string::npos);
 }
 
 // What the run would refuse, --dry-run refuses, too.

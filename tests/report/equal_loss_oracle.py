@@ -77,7 +77,10 @@ def write_run(folder, name, repeat_of, lines):
             value = float(loss) if np.isfinite(loss) else None
             file.write(json.dumps({"step": int(step), "loss": value, "step_time_s": float(step_time), "tokens_per_s_per_gpu": 1.0}) + "\n")
     steps, losses, step_times = (np.array(column, dtype=float) for column in zip(*lines))
-    return Curve(steps, losses, np.cumsum(step_times * np.diff(np.append(0, steps))))
+    times = np.cumsum(step_times * np.diff(np.append(0, steps)))
+    if steps[0] == 1:  # it counts at most as long as a step of the second line
+        times -= max(0, step_times[0] - step_times[1])
+    return Curve(steps, losses, times)
 
 
 def made_up(random, batch, steps, tau, above, step_time, log_freq):
@@ -85,7 +88,8 @@ def made_up(random, batch, steps, tau, above, step_time, log_freq):
     lines = []
     for step in range(log_freq, steps + 1, log_freq):
         loss = 2 + above + 4 * np.exp(-step / tau) + batch[step] + random.normal(0, 0.005)
-        lines.append((step, np.nan if random.random() < 0.02 and step < steps else loss, step_time * random.uniform(0.8, 1.2)))
+        cold = 30 if step == 1 else 1
+        lines.append((step, np.nan if random.random() < 0.02 and step < steps else loss, cold * step_time * random.uniform(0.8, 1.2)))
     return lines
 
 

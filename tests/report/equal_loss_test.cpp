@@ -93,6 +93,14 @@ TEST(EqualLoss, ResumedRunsCountTheTimeOfEachStepOnce) {
   EXPECT_NEAR(equal_loss_of(resumed, slow).time_s, 40 + 40 * 3, 1e-6);
 }
 
+TEST(EqualLoss, AColdFirstStepCountsLikeTheNext) {
+  const report::Run warm = run_of(100, 0.5, exponential(30));
+  report::Run cold = warm;
+  cold.metrics[0].step_time_s = 20;
+  EXPECT_NEAR(equal_loss_of(warm, cold).speedup, 1, 1e-12);
+  EXPECT_NEAR(equal_loss_of(warm, cold).baseline_time_s, 50, 1e-9);
+}
+
 TEST(EqualLoss, TheLastTimeThatTheLossComesDownCounts) {
   // Falls below 6 at step 400, rises above it at step 500 and falls below it again at step 700.
   const auto bump = [](double step) {
@@ -221,8 +229,8 @@ TEST(EqualLoss, IsInTableReportAndJson) {
   }
   const Comparison c = compare(runs);
   const std::string text = render_text(c), html = render_html("Runs", runs, c);
-  EXPECT_TRUE(has(text, "recipe       tok/s/gpu  faster  equal loss  noise  final loss")) << text;
-  EXPECT_TRUE(has(text, "fp8_delayed        100   +0.0%       1.99x   0.3%      6.0200")) << text;
+  EXPECT_TRUE(has(text, "run          recipe       tok/s/gpu  faster  equal loss  noise  final loss")) << text;
+  EXPECT_TRUE(has(text, "fp8_delayed  fp8_delayed        100    0.0%       1.99x   0.3%      6.0200")) << text;
   EXPECT_TRUE(has(text,
                   "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two "
                   "final smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs. lost has "

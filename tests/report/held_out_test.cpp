@@ -43,7 +43,7 @@ TEST(HeldOut, IsInTextPageAndJson) {
                   "held-out loss    chat  higher   code<  higher  late  higher\n"
                   "-----------------------------------------------------------\n"
                   "bf16           2.3333       -  4.3333       -     -       -\n"
-                  "fp8_delayed    2.3333  +0.00%  4.3767  +1.00%     -       -\n"))
+                  "fp8_delayed    2.3333   0.00%  4.3767  +1.00%     -       -\n"))
       << text;
   EXPECT_TRUE(has(html, "<h2>Held-out sets</h2>"));
   EXPECT_TRUE(has(html, "<th>chat</th><th>code&lt;</th><th>late</th>"));

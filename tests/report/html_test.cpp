@@ -130,6 +130,65 @@ TEST(Html, OddRunsDoNotBreakIt) {
   }
 }
 
+TEST(Html, SaysHowFarAnUnfinishedRunIs) {
+  report::Run run = make_run("a", "bf16", 400, 1, 100);
+  run.info.steps = 2000;
+  run.info.first_started = run.info.started = "2026-11-27T10:00:00Z";
+  EXPECT_TRUE(has(render({run}), "400 of 2,000 steps, 400 K tokens"));
+  EXPECT_FALSE(has(render({run}), "resumed"));
+  run.info.ended = "2026-11-28T10:00:00Z";
+  for (const auto& [code, how] : {std::pair(0, "stopped"), std::pair(75, "stopped"), std::pair(77, "ended with code 77")}) {
+    run.info.code = code;
+    EXPECT_TRUE(has(render({run}), std::string("400 of 2,000 steps, ") + how + ", 400 K tokens")) << code;
+  }
+  run.info.started = "2026-11-28T09:00:00Z";
+  EXPECT_TRUE(
+      has(render({run}), "<dt>first started</dt><dd>2026-11-27T10:00:00Z</dd></div><div><dt>resumed</dt><dd>2026-11-28T09"));
+  run.info.steps = 400;
+  EXPECT_TRUE(has(render({run}), ">400 steps, 400 K tokens"));
+}
+
+TEST(Html, AVerdictFromOneSampleSaysSo) {
+  report::Run run = make_run("a", "fp8_delayed", 40, 1, 100);
+  add_health(run, 2, {1});
+  EXPECT_TRUE(has(render({run}), "Verdict: none yet. There is 1 sample (step 1), too few to judge"));
+  add_health(run, 2, {40});
+  EXPECT_TRUE(has(render({run}), "Verdict: nothing to worry about."));
+}
+
+TEST(Html, NamesRunsAndTheirRecipes) {
+  const std::vector<report::Run> runs{make_run("one", "bf16", 20, 1, 100), make_run("two", "bf16", 20, 1, 100)};
+  EXPECT_TRUE(has(render(runs), "<th>run</th><th class=\"words\">recipe</th>"));
+  EXPECT_TRUE(has(render(runs), "<td class=\"words\" data-column=\"recipe\">bf16</td>"));
+  EXPECT_TRUE(has(render(six_runs()), "<tr><th>recipe</th>"));
+}
+
+TEST(Html, ShowsALossWhereThereIsNoCurve) {
+  report::Run run = make_run("a", "bf16", 40, 1, 100);
+  EXPECT_TRUE(has(render({run}), ">the last tenth<"));
+  // The last held-out loss lies below all training losses.
+  run.metrics.back().eval_loss = 0.5;
+  const std::string html = render({run});
+  EXPECT_TRUE(has(html, "<circle class=\"mark c0\" cx=\"100.00%\""));
+  std::erase_if(run.metrics, [](const auto& line) { return line.step != 10; });
+  EXPECT_FALSE(has(render({run}), ">the last tenth<"));
+  EXPECT_TRUE(has(render({run}), "<circle class=\"dot c0\""));
+  run.metrics.back().loss = run.metrics.back().grad_norm = std::nan("");
+  run.metrics.back().eval_loss.reset();
+  EXPECT_TRUE(has(render({run}), ">no finite loss</text>"));
+  EXPECT_TRUE(has(render({run}), ">no finite norm</text>"));
+}
+
+TEST(Html, StepsOnAnAxisAreWhole) {
+  for (const std::int64_t steps : {2, 5, 9, 12, 17}) {
+    const std::string html = render({make_run("a", "bf16", steps, 1, 100)});
+    for (std::size_t at = 0; (at = html.find("text-anchor=\"middle\" x=\"", at)) != std::string::npos; ++at) {
+      const std::size_t begin = html.find('>', at) + 1;
+      EXPECT_EQ(html.substr(begin, html.find('<', begin) - begin).find('.'), std::string::npos) << html.substr(begin, 20);
+    }
+  }
+}
+
 TEST(Html, ManyRunsAndManyTensors) {
   std::vector<report::Run> runs;
   for (int i = 0; i < 12; ++i) runs.push_back(make_run("run " + std::to_string(i), i % 2 ? "fp8_delayed" : "bf16", 20, 1, 100));

@@ -137,6 +137,18 @@ TEST(RenderText, TheTable) {
       "the steps and by 0.10% on held-out text.\n");
 }
 
+TEST(RenderText, RunsWithNamesOfTheirOwnHaveAColumnOfRecipes) {
+  const std::vector<report::Run> runs{make_run("low lr", "bf16", 20, 1, 100), make_run("high lr", "fp8_delayed", 20, 1, 100)};
+  const std::string text = render_text(compare(runs));
+  EXPECT_TRUE(has(text, "run      recipe       tok/s/gpu  faster  final loss")) << text;
+  EXPECT_TRUE(has(text, "\nlow lr   bf16               100       -      2.1500")) << text;
+}
+
+TEST(RenderText, WhatRoundsToZeroHasNoSign) {
+  const std::vector<report::Run> runs{make_run("bf16", "bf16", 20, 1, 100), make_run("mxfp8", "mxfp8", 20, 0.99999, 100)};
+  EXPECT_TRUE(has(render_text(compare(runs)), "2.1500   0.00%")) << render_text(compare(runs));
+}
+
 // Two runs that start from given weights, and one that does not.
 std::vector<report::Run> continued_runs() {
   std::vector<report::Run> runs = three_runs();

@@ -238,7 +238,7 @@ int run_bench_checkpoint(const BenchArgs& args) {
              telemetry::format_bytes(static_cast<std::uint64_t>(bytes)), world.size() == 1 ? "" : " of the first rank",
              args.saves);
   const auto line = [](const char* name, double seconds, const std::string& note) {
-    fmt::print("  {:<44} {:>10.2f} ms{}\n", name, 1e3 * seconds, note);
+    fmt::print("  {:<47} {:>10.2f} ms{}\n", name, 1e3 * seconds, note);
   };
   const auto rate = [&](double seconds) { return fmt::format("  {:.2f} GB/s", 1e-9 * bytes / seconds); };
   const auto of_step = [&](double seconds) { return fmt::format("  {:.2f}% of a step", 100 * seconds / step); };
@@ -260,8 +260,13 @@ int run_bench_checkpoint(const BenchArgs& args) {
   line("training stands still for a snapshot", waits, of_step(waits));
   line("a snapshot and its step take longer by", snapshot, of_step(snapshot));
   line("until the snapshot counts, beside the step", taken, fmt::format("  {:.2f} GB/s", 1e-9 * bytes_held / taken));
-  fmt::print("  of the time for snapshots every 1, 10, 100 steps {:>6.2f}% {:.2f}% {:.2f}%\n", share(1), share(10), share(100));
-  fmt::print("  steps between snapshots that cost 1% {:>18}\n", std::max(1.0, std::ceil(snapshot / (0.01 * step) - 1)));
+  for (const std::int64_t steps : {1, 10, 100}) {
+    const std::string every = steps == 1 ? "step" : telemetry::format_count(steps, "step");
+    fmt::print("  {:<47} {:>10.2f} %\n", concat("share of the time, if every ", every, steps == 1 ? " has one" : " have one"),
+               share(static_cast<double>(steps)));
+  }
+  fmt::print("  {:<47} {:>10}\n", "steps between snapshots that cost 1%",
+             telemetry::format_count(std::max(1.0, std::ceil(snapshot / (0.01 * step) - 1))));
   if (!args.json.empty()) {
     const Json result = {{"bytes", bytes},
                          {"step_seconds", step},

@@ -332,6 +332,10 @@ class KernelBench {
 }  // namespace
 
 int run_bench_kernels(const BenchArgs& args) {
+  demand(cuda_is_available(), ExitCode::config,
+         "`octet bench kernels` measures a GPU, and Octet can use none here. `octet doctor` says why; `octet bench gemm`, "
+         "`quantize` "
+         "and `attention` also measure the CPU");
   KernelBench bench;
   bench.run();
   fmt::print("memory-bound ops on {}; bytes: what must be read and written, once each\n", cuda_properties().name);

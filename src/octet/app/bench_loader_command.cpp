@@ -17,6 +17,7 @@
 #include "octet/data/corpus_writer.h"
 #include "octet/data/loader.h"
 #include "octet/data/tokenizer/byte.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::app {
 namespace {
@@ -93,12 +94,12 @@ int run_bench_loader(const BenchArgs& args) {
       {.sources = {{.path = folder.path() / "corpus"}}, .seq_len = kLength, .seed = 1, .split = {1, 0}, .vocab_size = 256});
   const double rate = drain(dataset, std::chrono::duration<double>(0), 2).first;
   const double waited = drain(dataset, std::chrono::duration<double>(kLength / kRankRate), 5).second;
-  show_bench({{.name = fmt::format("{} loaders, sequences of {}", kRanks, kLength),
+  show_bench({{.name = fmt::format("{} loaders, sequences of {}", kRanks, telemetry::format_count(kLength)),
                .seconds = kRanks * kLength / rate,
                .rate = rate,
                .unit = "tok/s",
                .ceiling = kRanks * kRankRate,
-               .against = fmt::format("{} ranks x {:.0f} tok/s", kRanks, kRankRate)}},
+               .against = fmt::format("what {} ranks at {} tok/s need", kRanks, telemetry::format_count(kRankRate))}},
              args.json);
   fmt::print("at that speed a rank waits {:.3f}% of its time\n", 100 * waited);
   return 0;

@@ -52,8 +52,8 @@ int run_bench_step(const BenchArgs& args) {
                     .ceiling = tokens / bf16,
                     .against = "the BF16 step"});
   }
-  fmt::print("a step of {} parameters, {} x {} tokens, on {}\n", options.model.parameters(), options.micro_batch_size,
-             options.seq_len, telemetry::format_count(num_threads(), "thread"));
+  fmt::print("a step of {} parameters, {} x {} tokens, on {}\n", telemetry::format_count(options.model.parameters()),
+             options.micro_batch_size, options.seq_len, telemetry::format_count(num_threads(), "thread"));
   show_bench(rows, args.json);
   return 0;
 }

@@ -43,7 +43,7 @@ Octet::Octet()
              .example = "octet data prepare --input ~/my-texts --output out/quickstart/corpus\n"
                         "  octet train configs/quickstart.toml\n"
                         "  octet generate --model out/quickstart/model --prompt \"The \"",
-             .notes = "`octet COMMAND --help` explains a command with an example."}) {
+             .notes = "`octet COMMAND --help`, or `octet help COMMAND`, explains a command with an example."}) {
   add_data();
   add_training();
   add_models();
@@ -54,6 +54,12 @@ Octet::Octet()
 }
 
 int Octet::run(int argc, const char* const* argv) {
+  if (argc > 1 && argv[1] == std::string_view("help")) {  // `octet help COMMAND` is `octet COMMAND --help`
+    std::vector<const char*> asked(argv, argv + argc);
+    asked.erase(asked.begin() + 1);
+    asked.push_back("--help");
+    return line_.run(argc, asked.data());
+  }
   argc = take_launched(argc, argv);
   return line_.run(argc, argv);
 }
@@ -126,7 +132,7 @@ void Octet::add_data() {
       {.name = "--chat",
        .help = "The inputs are conversations, written with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, or "
                "auto for the one beside the tokenizer.",
-       .value = "NAME"},
+       .value = "TEMPLATE"},
       prepare_.chat);
   option(
       prepare,
@@ -257,7 +263,8 @@ void Octet::add_training() {
                "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
                "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
                "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
-               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself."},
+               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself.",
+           .tail = "-- COMMAND [ARGUMENT...]"},
           [this] {
             launch_.run = run_of(launch_.command);
             return run_launch(launch_);

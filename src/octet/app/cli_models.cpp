@@ -48,7 +48,7 @@ void Octet::add_models() {
          {.name = "--chat",
           .help = "Talk, with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, or auto for the one beside the "
                   "tokenizer; auto if none is named.",
-          .value = "NAME"},
+          .value = "TEMPLATE"},
          generate_.chat)
       ->expected(0, 1);
   option(generate, {.name = "--system", .help = "With --chat: the system message.", .value = "TEXT"}, generate_.system);

@@ -149,7 +149,11 @@ int CommandLine::run(int argc, const char* const* argv) {
     std::fputs(concat("octet ", train::version_text(), "\n").c_str(), stdout);
     return 0;
   } catch (const CLI::Success&) {
-    std::fputs(help_of(describe(chosen())).c_str(), stdout);
+    const CLI::App& command = chosen();
+    for (const std::string& extra : command.remaining()) {
+      if (!entries_.at(&command).action && !extra.starts_with("-")) refuse_extra(command, extra);  // `octet trian --help`
+    }
+    std::fputs(help_of(describe(command)).c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = chosen();
@@ -177,7 +181,10 @@ Command CommandLine::describe(const CLI::App& command) const {
                  .summary = entry.text.summary,
                  .example = entry.text.example,
                  .notes = entry.text.notes,
-                 .takes_keys = entry.keys != nullptr};
+                 .options = {},
+                 .commands = {},
+                 .takes_keys = entry.keys != nullptr,
+                 .tail = entry.text.tail};
   for (const CLI::Option* option : command.get_options()) result.options.push_back(describe_option(*option));
   // --help comes first out of CLI11 and is read last.
   std::stable_partition(result.options.begin(), result.options.end(),

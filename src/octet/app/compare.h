@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "octet/app/commands.h"
+#include "octet/base/clock.h"
 #include "octet/report/run.h"
 #include "octet/train/config.h"
 #include "octet/train/signals.h"
@@ -17,6 +19,18 @@ std::filesystem::path output_of(const CompareArgs& args, const train::Config& co
 
 // training.steps, or the steps that training.epochs take with this batch.
 std::int64_t steps_of_comparison(const train::Config& config);
+
+// Says which of several runs begins, and about how long all that are left will take, judged by those that have ended.
+class RunCount {
+ public:
+  explicit RunCount(std::size_t runs) : runs_(runs) {}
+  // "run 2 of 3: fp8_delayed, about 1m02s to go".
+  void begin(const std::string& label);
+
+ private:
+  std::size_t runs_, begun_ = 0;
+  Clock::time_point start_ = Clock::now();
+};
 
 // Writes the report beside the runs and prints its table.
 void show_comparison(const CompareArgs& args, const train::Config& config, const std::vector<report::Run>& runs);

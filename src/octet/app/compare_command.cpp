@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
 
@@ -104,6 +105,14 @@ std::int64_t steps_of_comparison(const train::Config& config) {
   return train::steps_of(config, data::Dataset(train::dataset_options(config, train::decoder_config(config).vocab)), {});
 }
 
+void RunCount::begin(const std::string& label) {
+  const auto ended = static_cast<double>(begun_++), left = static_cast<double>(runs_) - ended;
+  const std::string to_go =
+      ended > 0 ? concat(", about ", telemetry::format_duration(seconds_since(start_) / ended * left), " to go") : "";
+  fmt::print("run {} of {}: {}{}\n", begun_, runs_, label, to_go);
+  std::fflush(stdout);
+}
+
 void show_comparison(const CompareArgs& args, const train::Config& config, const std::vector<report::Run>& runs) {
   const report::Comparison comparison = report::compare(runs, "bf16");
   const fs::path output = output_of(args, config);
@@ -146,8 +155,12 @@ int run_compare(const CompareArgs& args) {
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   std::vector<report::Run> runs;
   ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others
+  std::size_t width = 12;
+  for (const RecipeRun& plan : plans) width = std::max(width, plan.label.size());
+  RunCount count(plans.size());
   for (const RecipeRun& plan : plans) {
-    Progress progress(plan.label, plan.config.training.steps);
+    count.begin(plan.label);
+    Progress progress(plan.label, plan.config.training.steps, width);
     telemetry::own_page().reset();
     train::Trainer trainer({.config = plan.config,
                             .resume = "none",

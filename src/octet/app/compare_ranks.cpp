@@ -100,9 +100,10 @@ std::vector<std::string> command_of(const CompareArgs& args, const RanksRun& pla
   return command;
 }
 
-// Returns the exit code. Of the ranks' stdout only the lines of steps are shown, all that they say on stderr.
-int run(const CompareArgs& args, const RanksRun& plan) {
-  Progress progress(plan.label, plan.config.training.steps);
+// `width`: of the longest label. Returns the exit code. Of the ranks' stdout only the lines of steps are shown, all that they say
+// on stderr.
+int run(const CompareArgs& args, const RanksRun& plan, std::size_t width) {
+  Progress progress(plan.label, plan.config.training.steps, width);
   const LocalToken token;
   ProcessGroupOptions options =
       local_ranks({.count = plan.ranks, .all = plan.ranks, .port = free_port()}, command_of(args, plan), token.variable());
@@ -144,8 +145,12 @@ int compare_ranks(const CompareArgs& args, const train::Config& config, const tr
   const checkpoint::RunLock lock(output_of(args, config));
   std::vector<report::Run> runs;
   int result = 0;  // of the whole: a run that found no finite step is a row like the others
+  std::size_t width = 12;
+  for (const RanksRun& plan : plans) width = std::max(width, plan.label.size());
+  RunCount count(plans.size());
   for (const RanksRun& plan : plans) {
-    if (const int code = run(args, plan)) {
+    count.begin(plan.label);
+    if (const int code = run(args, plan, width)) {
       if (code != static_cast<int>(ExitCode::not_finite)) return code;
       result = code;
     }

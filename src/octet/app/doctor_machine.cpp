@@ -200,7 +200,8 @@ Fact self_test_fact(const SelfTest& test) {
   const bool passed = test.failure.empty();
   Fact fact{
       .name = "fp8_self_test", .label = "FP8", .value = {{"passed", passed}, {"checks", test.checks}, {"failure", test.failure}}};
-  fact.text = passed ? fmt::format("self-test passed, {} checks", test.checks) : "SELF-TEST FAILED: " + test.failure;
+  fact.text = passed ? fmt::format("self-test passed, {} checks", telemetry::format_count(test.checks))
+                     : "SELF-TEST FAILED: " + test.failure;
   if (!passed) {
     fact.verdict = Verdict::bad;
     fact.advice =

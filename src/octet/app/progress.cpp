@@ -85,8 +85,9 @@ void clear_line_at_crash() {
 
 }  // namespace
 
-Progress::Progress(std::string label, std::int64_t steps)
+Progress::Progress(std::string label, std::int64_t steps, std::size_t width)
     : label_(std::move(label)),
+      width_(width),
       every_(std::max<std::int64_t>(1, steps / 10)),
       terminal_(obeys_sequences(STDOUT_FILENO)),
       next_(Clock::now()) {
@@ -105,7 +106,7 @@ void Progress::line(std::string_view line) {
     if (label_.empty()) {
       fmt::print("{}\n", line);
     } else if (lines_ == 1 || lines_ % every_ == 0) {
-      fmt::print("{:<12} {}\n", label_, line);
+      fmt::print("{:<{}} {}\n", label_, width_, line);
     }
     std::fflush(stdout);
     return;
@@ -143,7 +144,7 @@ void Progress::end() {
   if (!terminal_) return;
   show_bottom_line(STDOUT_FILENO, "");
   if (label_.empty() || last_line_.empty()) return;
-  const std::string label = fmt::format("{:<12} ", label_);
+  const std::string label = fmt::format("{:<{}} ", label_, width_);
   fmt::print("{}{}\n", label, fit_console_line(last_line_, columns_of_terminal() - static_cast<int>(label.size())));
   std::fflush(stdout);
 }

@@ -16,9 +16,9 @@ namespace octet::app {
 class Progress {
  public:
   // `train` prints every line. One run of several, which has a label, prints a line every tenth of its steps, and on a terminal
-  // only the last, when it ends.
-  Progress() : Progress("", 0) {}
-  Progress(std::string label, std::int64_t steps);
+  // only the last, when it ends. Labels of `width` characters stand in a column.
+  Progress() : Progress("", 0, 0) {}
+  Progress(std::string label, std::int64_t steps, std::size_t width);
   ~Progress();  // takes the live line away
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -30,6 +30,7 @@ class Progress {
 
  private:
   std::string label_, last_line_;
+  std::size_t width_;
   std::int64_t every_, lines_ = 0;
   bool terminal_;
   Glyphs glyphs_ = Glyphs::ascii;

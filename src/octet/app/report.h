@@ -14,7 +14,8 @@ namespace octet::app {
 // The runs' own folders, in the order named; a folder that holds several stands for these, by name. Throws Error{data}.
 std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesystem::path>& directories);
 
-std::vector<report::Run> read_runs(const std::vector<std::filesystem::path>& folders);
+// Runs with the same name are called by their folders.
+std::vector<report::Run> read_runs(const ReportArgs& args, const std::vector<std::filesystem::path>& folders);
 
 // Name of the run that the others are compared with.
 std::string baseline_of(const ReportArgs& args);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <utility>
 
 #include "octet/app/picture_file.h"
@@ -62,12 +63,21 @@ void check_baseline(const std::string& baseline, const std::vector<report::Run>&
   fail(ExitCode::config, "--baseline=", baseline, ": no run has this name", near.empty() ? all : near);
 }
 
-// Calls runs that nobody has named by their folders, if there are several.
-void tell_apart(std::vector<report::Run>& runs, const std::vector<std::filesystem::path>& folders) {
-  const auto is_unnamed = [](const report::Run& run) { return run.info.name == train::RunConfig{}.name; };
-  if (std::count_if(runs.begin(), runs.end(), is_unnamed) < 2) return;
+// Calls runs by their folders if their names are the same. Tables tell runs of a recipe on several numbers of ranks apart by the
+// ranks, but not those that nobody has named. The first run with the baseline's name keeps it.
+void tell_apart(std::vector<report::Run>& runs, const std::vector<std::filesystem::path>& folders, const std::string& baseline) {
+  using Key = std::pair<std::string, std::int64_t>;
+  std::map<Key, std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (is_unnamed(runs[i])) runs[i].info.name = (folders[i] / "").lexically_normal().parent_path().string();
+    const telemetry::RunInfo& info = runs[i].info;
+    groups[{info.name, info.name == train::RunConfig{}.name ? 0 : info.processes}].push_back(i);
+  }
+  for (const auto& [key, group] : groups) {
+    if (group.size() < 2) continue;
+    for (const std::size_t i : group) {
+      if (i == group.front() && key.first == baseline) continue;
+      runs[i].info.name = (folders[i] / "").lexically_normal().parent_path().string();
+    }
   }
 }
 
@@ -79,10 +89,10 @@ std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesy
   return folders;
 }
 
-std::vector<report::Run> read_runs(const std::vector<std::filesystem::path>& folders) {
+std::vector<report::Run> read_runs(const ReportArgs& args, const std::vector<std::filesystem::path>& folders) {
   std::vector<report::Run> runs;
   for (const std::filesystem::path& folder : folders) runs.push_back(report::read_run(folder));
-  tell_apart(runs, folders);
+  tell_apart(runs, folders, baseline_of(args));
   return runs;
 }
 
@@ -104,14 +114,18 @@ void arrange(std::vector<report::Run>& runs, const std::string& baseline) {
 std::string title_of(const ReportArgs& args, const std::vector<report::Run>& runs) {
   if (!args.title.empty()) return args.title;
   if (runs.empty()) return args.directories.front().string();
-  return runs.size() == 1 ? runs.front().info.name : "Recipes compared";
+  if (runs.size() == 1) return runs.front().info.name;
+  const bool recipes = std::all_of(runs.begin(), runs.end(), [](const report::Run& run) {
+    return run.info.name == run.info.recipe || !run.info.repeat_of.empty();
+  });
+  return recipes ? "Recipes compared" : "Runs compared";
 }
 
 int run_report(const ReportArgs& args) {
   if (args.watch) return watch_runs(args);
   const std::vector<PictureFile> pictures = picture_files(args);
   const std::vector<std::filesystem::path> folders = folders_of_runs(args.directories);
-  std::vector<report::Run> runs = read_runs(folders);
+  std::vector<report::Run> runs = read_runs(args, folders);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].broken_lines > 0)
       log_warning(concat(folders[i].string(), ": ", runs[i].broken_lines, " broken lines passed over"));

@@ -86,7 +86,7 @@ class Page {
   static constexpr const char* kHtml = "text/html; charset=utf-8";
 
   std::shared_ptr<const HttpContent> draw(const std::vector<fs::path>& folders, const std::vector<Stamp>& stamps) const {
-    std::vector<report::Run> runs = read_runs(folders);
+    std::vector<report::Run> runs = read_runs(args_, folders);
     arrange(runs, baseline_of(args_));
     const auto newest =
         std::max_element(stamps.begin(), stamps.end(), [](const Stamp& a, const Stamp& b) { return a.time < b.time; });

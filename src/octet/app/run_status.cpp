@@ -9,6 +9,7 @@
 #include "octet/base/require.h"
 #include "octet/checkpoint/run_lock.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/report/run.h"
 #include "octet/telemetry/jsonl.h"
 #include "octet/train/restore.h"
 
@@ -57,8 +58,8 @@ void read_remote(const fs::path& folder, RunStatus& status) {
   status.remote_age_s = age_s(path);
 }
 
-// Sets step, steps, loss and stragglers, and the code if the run ended after `attempt_ended`, the newest end that a supervisor
-// has recorded.
+// Sets step, steps, loss, speed and stragglers, and the code if the run ended after `attempt_ended`, the newest end that a
+// supervisor has recorded.
 void read_metrics(const fs::path& folder, const std::string& attempt_ended, RunStatus& status) {
   if (path_exists(folder / "run.json")) {
     const telemetry::RunInfo info = telemetry::read_run_info(folder / "run.json");
@@ -74,6 +75,8 @@ void read_metrics(const fs::path& folder, const std::string& attempt_ended, RunS
   status.step = std::max(status.step, metrics.back().step);
   status.loss = metrics.back().loss;
   status.skipped_steps = metrics.back().skipped_steps;
+  status.tokens_per_s = metrics.back().tokens_per_s;
+  status.step_time_s = report::recent_step_time_s(metrics);
 }
 
 // The attempt whose ranks a supervisor of this machine has started, and that has not ended; or null.

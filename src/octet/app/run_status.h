@@ -9,6 +9,7 @@
 
 #include "octet/app/stall.h"
 #include "octet/telemetry/attempts.h"
+#include "octet/telemetry/metrics.h"
 #include "octet/telemetry/rank_page.h"
 #include "octet/telemetry/stragglers.h"
 
@@ -51,6 +52,8 @@ struct RunStatus {
   std::string holder;                // "process 123 on node1, since ..."; "": nobody
   std::int64_t step = 0, steps = 0;  // finished, as far as is known; of all
   std::optional<double> loss;        // of the last logged step
+  double tokens_per_s = telemetry::kUnknown;  // of all ranks, of the last logged step
+  double step_time_s = telemetry::kUnknown;   // median of the last logged steps
   std::int64_t skipped_steps = 0;    // up to the last logged step
   std::int64_t checkpoint_step = 0;
   std::optional<double> checkpoint_age_s;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 
@@ -71,13 +72,32 @@ std::string ranks_text(const std::vector<RankStatus>& ranks) {
                      format_count(longest->step), format_duration(longest->unchanged_s));
 }
 
+// Seconds to the last step of a running run, or NaN.
+double eta_s(const RunStatus& s) {
+  const bool trains = s.state == RunState::running && s.step < s.steps;
+  return trains ? s.step_time_s * static_cast<double>(s.steps - s.step) : telemetry::kUnknown;
+}
+
+// "13 of 20". A run that was started again with fewer steps may be beyond the last one.
+std::string step_text(const RunStatus& s) {
+  if (s.steps <= 0) return fmt::format("{} of ?", format_count(s.step));
+  if (s.step > s.steps) return fmt::format("{} (training.steps is now {})", format_count(s.step), format_count(s.steps));
+  return fmt::format("{} of {}", format_count(s.step), format_count(s.steps));
+}
+
 std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
   std::string text = fmt::format("{}: {}", printable(folder.string()), name_of(s.state));
-  if (s.state == RunState::ended && s.code) text += fmt::format(" with code {}", *s.code);
+  if (s.state == RunState::ended && s.code) {
+    text += fmt::format(" with code {}", *s.code);
+    // Before the last step, --until ends a run with code 0.
+    const bool asked = *s.code == static_cast<int>(ExitCode::done) || *s.code == static_cast<int>(ExitCode::preempted);
+    if (asked && s.step < s.steps) text += ", stopped before its last step";
+  }
   text += '\n';
   const auto line = [&](std::string_view name, const std::string& value) { text += fmt::format("  {:<12}{}\n", name, value); };
-  line("step", fmt::format("{} of {}{}", format_count(s.step), s.steps > 0 ? format_count(s.steps) : "?",
-                           s.loss ? fmt::format(", loss {:.3f}", *s.loss) : ""));
+  line("step", concat(step_text(s), s.loss ? fmt::format(", loss {:.3f}", *s.loss) : ""));
+  if (const double left = eta_s(s); std::isfinite(left) && std::isfinite(s.tokens_per_s))
+    line("speed", fmt::format("{} tok/s, eta {}", format_count(s.tokens_per_s), format_duration(left)));
   if (s.skipped_steps > 0) line("skipped", telemetry::text_of_skipped(s.skipped_steps, s.step));
   line("checkpoint", checkpoint_text(s.checkpoint_step, s.checkpoint_age_s));
   if (!s.remote.empty()) line("remote", fmt::format("{}, in {}", checkpoint_text(s.remote_step, s.remote_age_s), printable(s.remote)));
@@ -112,6 +132,8 @@ std::string to_json(const RunStatus& s) {
                {"steps", s.steps},
                {"skipped_steps", s.skipped_steps},
                {"loss", s.loss ? Json(*s.loss) : Json(nullptr)},
+               {"tokens_per_s", std::isfinite(eta_s(s)) ? Json(s.tokens_per_s) : Json(nullptr)},
+               {"eta_s", std::isfinite(eta_s(s)) ? Json(eta_s(s)) : Json(nullptr)},
                {"checkpoint_step", s.checkpoint_step},
                {"checkpoint_age_s", s.checkpoint_age_s ? Json(*s.checkpoint_age_s) : Json(nullptr)},
                {"remote", s.remote},

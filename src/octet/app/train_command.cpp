@@ -109,7 +109,7 @@ int run_train(const TrainArgs& args) {
   }
   {
     models::Decoder model(options.model, options.recipe, {}, {}, {}, 0, options.adapters);
-    fmt::print("{}: {} on {}, recipe {}\n", config.run.name,
+    fmt::print("run {}: {} on {}, recipe {}\n", config.run.name,
                text_of_parameters(model, static_cast<double>(options.model.parameters())), name_of(device), options.recipe.name);
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }

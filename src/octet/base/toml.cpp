@@ -195,13 +195,18 @@ bool is_section_list(const TomlNode& value) {
 }
 
 void write_table(std::string& out, const TomlNode& table, const std::string& prefix) {
-  constexpr std::size_t kCommentColumn = 34;
+  const auto is_absent = [](const TomlEntry& entry) { return entry.value.kind == Kind::absent; };
+  const auto text_of_absent = [](const TomlEntry& entry) { return "# " + key_text(entry.key) + " is not set"; };
+  std::size_t comment_column = 34;  // values may be longer
+  for (const TomlEntry& entry : table.entries) {
+    if (is_absent(entry)) comment_column = std::max(comment_column, text_of_absent(entry).size() + 2);
+  }
   for (const TomlEntry& entry : table.entries) {
     if (is_section(entry.value) || is_section_list(entry.value)) continue;
-    const bool absent = entry.value.kind == Kind::absent;
-    std::string line = absent ? "# " + key_text(entry.key) + " is not set" : key_text(entry.key) + " = " + to_toml(entry.value);
+    const bool absent = is_absent(entry);
+    std::string line = absent ? text_of_absent(entry) : key_text(entry.key) + " = " + to_toml(entry.value);
     if (!entry.comment.empty()) {
-      line.resize(std::max(line.size() + 2, kCommentColumn), ' ');
+      line.resize(std::max(line.size() + 2, comment_column), ' ');
       line += (absent ? "" : "# ") + entry.comment;
     }
     out += line + "\n";

@@ -181,8 +181,10 @@ std::string to_text(const CorpusReport& report, Marks marks) {
   } else {
     line("tokenizer", "unknown (no .json beside the corpus)");
   }
-  line("length", fmt::format("{} to {} tokens, median at least {}", format_count(report.shortest), format_count(report.longest),
-                             format_count(report.median)));
+  const std::int64_t median_to = std::min(std::max(report.median, 2 * report.median - 1), report.longest);  // of its bucket
+  line("length", fmt::format("{} to {} tokens, median {}", format_count(report.shortest), format_count(report.longest),
+                             report.median == median_to ? format_count(median_to)
+                                                        : concat(format_count(report.median), " to ", format_count(median_to))));
 
   if (report.trained_tokens) {
     const double share = report.tokens > 0 ? static_cast<double>(*report.trained_tokens) / static_cast<double>(report.tokens) : 0;

@@ -47,7 +47,11 @@ void draw_axes(std::string& out, const LineChart& chart, const Frame& frame) {
         chart.zero_line && tick == 0 ? "zero" : "grid", y);
     put(out, "<text class=\"tick\" text-anchor=\"end\" x=\"-10\" y=\"{:.1f}\">{}</text>", y + 4, tick_label(tick, y_ticks));
   }
-  const std::vector<double> x_ticks = chart.x_ticks.empty() ? frame.x.ticks(chart.width / 110) : chart.x_ticks;
+  std::vector<double> x_ticks = chart.x_ticks;
+  if (x_ticks.empty()) {
+    x_ticks = frame.x.ticks(chart.width / 110);
+    std::erase_if(x_ticks, [](double step) { return std::abs(step - std::round(step)) > 1e-6; });  // there is no step 2.5
+  }
   for (std::size_t i = 0; i < x_ticks.size(); ++i) {
     const double x = frame.x(x_ticks[i]);
     // With more than four ticks, every second text gets a class that narrow pages hide.
@@ -92,6 +96,17 @@ void draw_tips(std::string& out, const LineChart& chart, const Frame& frame) {
 // Draws everything but the tips. The left and right edges of the surrounding element are the plot's edges.
 std::string draw_plot(const LineChart& chart, const Frame& frame) {
   std::string out;
+  const auto shown = [&](const Point& point) { return frame.x.shows(point.x) && frame.y.shows(point.y); };
+  const auto is_empty = [&](const Series& series) {
+    return std::none_of(series.line.begin(), series.line.end(), shown) &&
+           std::none_of(series.raw.begin(), series.raw.end(), shown) &&
+           std::none_of(series.marks.begin(), series.marks.end(), shown);
+  };
+  if (std::all_of(chart.series.begin(), chart.series.end(), is_empty)) {
+    put(out, "<text class=\"label\" text-anchor=\"middle\" x=\"50%\" y=\"{:.1f}\">{}</text>", (frame.top + frame.bottom) / 2,
+        chart.nothing);
+    return out;
+  }
   if (chart.band > 0) {
     const double top = std::max(frame.top, frame.y(chart.band)), bottom = std::min(frame.bottom, frame.y(-chart.band));
     put(out, "<rect class=\"band\" x=\"0\" y=\"{:.1f}\" width=\"100%\" height=\"{:.1f}\"/>", top, std::max(0.0, bottom - top));
@@ -113,6 +128,12 @@ std::string draw_plot(const LineChart& chart, const Frame& frame) {
   }
   out += "</svg>";
   for (const Series& series : chart.series) {
+    // A path of one point draws nothing.
+    if (std::count_if(series.line.begin(), series.line.end(), shown) == 1) {
+      const Point point = *std::find_if(series.line.begin(), series.line.end(), shown);
+      put(out, "<circle class=\"dot {}\" cx=\"{:.2f}%\" cy=\"{:.1f}\" r=\"3\"/>", series.colour, frame.x(point.x),
+          frame.y(point.y));
+    }
     for (const Point& point : series.marks) {
       if (!frame.x.shows(point.x) || !frame.y.shows(point.y) || !(point.y >= frame.y.low() && point.y <= frame.y.high()))
         continue;

@@ -33,6 +33,7 @@ struct LineChart {
   bool zero_line = false;
   std::function<std::string(double)> x_text, y_text;  // formats a value in the tooltip
   int width = 1080, height = 360;  // the intended width; the chart stretches to others
+  const char* nothing = "no finite values";  // written in place of the axes if no series has a value to show
 };
 // Draws a chart for report.html.
 std::string draw(const LineChart& chart);

@@ -106,10 +106,12 @@ std::pair<double, double> value_range(const std::vector<Series>& series, ScaleKi
   std::vector<double> raw;
   const auto usable = [&](double y) { return std::isfinite(y) && (kind == ScaleKind::linear || y > 0); };
   for (const Series& s : series) {
-    for (const Point& point : s.line) {
-      if (!usable(point.y)) continue;
-      low = std::min(low, point.y);
-      high = std::max(high, point.y);
+    for (const std::vector<Point>* points : {&s.line, &s.marks}) {
+      for (const Point& point : *points) {
+        if (!usable(point.y)) continue;
+        low = std::min(low, point.y);
+        high = std::max(high, point.y);
+      }
     }
     for (const Point& point : s.raw) {
       if (usable(point.y)) raw.push_back(point.y);
@@ -134,7 +136,8 @@ LineChart loss_chart(const std::vector<Shown>& shown) {
                   .x_text = step_text,
                   .y_text = [](double y) { return number(y, 4); },
                   .width = 700,
-                  .height = 400};
+                  .height = 400,
+                  .nothing = "no finite loss"};
   for (const Shown& s : shown) {
     const std::vector<Point> loss = points_of(*s.run, loss_of);
     Series series{.name = s.row->label,
@@ -155,7 +158,7 @@ LineChart loss_chart(const std::vector<Shown>& shown) {
   return chart;
 }
 
-LineChart loss_close_up(const LineChart& whole) {
+std::optional<LineChart> loss_close_up(const LineChart& whole) {
   LineChart chart = whole;
   chart.description = "training loss in the last tenth of the steps";
   chart.y_label = "the last tenth";
@@ -168,7 +171,13 @@ LineChart loss_close_up(const LineChart& whole) {
     std::erase_if(series.marks, early);
     if (series.style == "thick") series.style = "";
   }
-  std::tie(chart.y_low, chart.y_high) = value_range(chart.series, chart.y_kind);
+  const auto is_curve = [](const Series& series) {
+    return std::count_if(series.line.begin(), series.line.end(), [](const Point& p) { return std::isfinite(p.y); }) >= 2;
+  };
+  if (std::none_of(chart.series.begin(), chart.series.end(), is_curve)) return std::nullopt;
+  std::vector<Series> lines = chart.series;  // held-out losses may be far away
+  for (Series& series : lines) series.marks.clear();
+  std::tie(chart.y_low, chart.y_high) = value_range(lines, chart.y_kind);
   const double margin = 0.06 * (chart.y_high - chart.y_low);
   chart.y_low -= margin;
   chart.y_high += margin;

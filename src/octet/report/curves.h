@@ -28,12 +28,13 @@ std::vector<Point> smooth_line(const std::vector<Point>& points, double share = 
 double last_step(const std::vector<Shown>& shown);
 // "step 1,200", of a value on the axis.
 std::string step_text(double step);
-// The range of a chart: all of the lines, and the raw values without the wildest.
+// The range of a chart: all of the lines and marks, and the raw values without the wildest.
 std::pair<double, double> value_range(const std::vector<Series>& series, ScaleKind kind);
 
 LineChart loss_chart(const std::vector<Shown>& shown);
-// The last tenth of the same curves, where the recipes differ by less than the width of a line.
-LineChart loss_close_up(const LineChart& whole);
+// The last tenth of the same curves, where the recipes differ by less than the width of a line. Nothing if no curve has two
+// points there.
+std::optional<LineChart> loss_close_up(const LineChart& whole);
 // 100 * (loss / baseline's loss - 1) at the steps that both have; nothing where no run is compared.
 std::optional<LineChart> gap_chart(const std::vector<Shown>& shown, const Comparison& comparison);
 

@@ -61,10 +61,12 @@ double deviation(const LossCurve& slower, const LossCurve& faster, double step) 
 LossCurve::LossCurve(const Run& run) {
   const std::vector<double> times = training_times(run);
   times_.push_back({0, 0});
+  const bool has_first = run.metrics.size() > 1 && run.metrics[0].step == 1;
+  const double surplus_s = has_first ? std::max(0.0, run.metrics[0].step_time_s - run.metrics[1].step_time_s) : 0;
   for (std::size_t i = 0; i < times.size(); ++i) {
     const telemetry::StepMetrics& line = run.metrics[i];
     if (line.step == 0) continue;
-    times_.push_back({static_cast<double>(line.step), times[i]});
+    times_.push_back({static_cast<double>(line.step), times[i] - surplus_s});
     if (std::isfinite(line.loss)) losses_.push_back({static_cast<double>(line.step), line.loss});
   }
   if (losses_.empty() || !(losses_.back().x > 0.9 * times_.back().x)) {

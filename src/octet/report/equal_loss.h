@@ -1,10 +1,11 @@
 // Time to equal loss: how many times less training time a run needs than its baseline to reach the same loss. Tokens/s says how
 // fast a recipe computes; this number also counts what the recipe loses in each step.
 //
-// A line of metrics.jsonl has a step x, a loss l, and a time t: the sum of the step times up to it. S(x) is the smoothed loss:
-// the value at x of the straight line that fits the losses l_i best when line i has the weight exp(-(x_i - x)^2 / (2 h^2)). h is
-// a fortieth of the run's steps, but at least twice the distance of two lines; lines farther away than 5 h have no weight. S is
-// linear in the losses: S(x) = sum of w_i(x) l_i.
+// A line of metrics.jsonl has a step x, a loss l, and a time t: the sum of the step times up to it. The first step also loads
+// kernels and touches memory for the first time, which says nothing of the recipe; it counts at most as long as a step of the
+// second line. S(x) is the smoothed loss: the value at x of the straight line that fits the losses l_i best when line i has the
+// weight exp(-(x_i - x)^2 / (2 h^2)). h is a fortieth of the run's steps, but at least twice the distance of two lines; lines
+// farther away than 5 h have no weight. S is linear in the losses: S(x) = sum of w_i(x) l_i.
 //
 //   L        the larger of the two last smoothed losses. The run that ends with it is the slower one, and both runs reach it.
 //   X(L)     the step at which S comes down to L for the last time, interpolated between two lines

@@ -44,14 +44,14 @@ struct Look {
   // Lower bounds of the shades 1 to 8, from harmless to bad. If empty, each strip has a logarithmic range of its own.
   std::vector<double> bounds;
   const char* unit;
+  const char* bounds_unit;
 };
 const Look& look(HealthMetric metric) {
-  static const Look kAmax{"largest magnitude", {}, ""};
-  static const Look kScale{"scale", {}, ""};
-  static const Look kSaturated{"saturated", {1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 5}, "%"};
-  static const Look kFlushed{"flushed to zero", {1e-2, 0.1, 0.3, 1, 3, 10, 25, 50}, "%"};
-  // Rounding alone gives about 31 dB in E4M3 and about 25 dB in E5M2.
-  static const Look kSqnr{"signal to noise", {30, 28, 26, 24, 22, 19, 16, 12}, " dB"};
+  static const Look kAmax{"largest magnitude", {}, "", ""};
+  static const Look kScale{"scale", {}, "", ""};
+  static const Look kSaturated{"saturated", {1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 5}, "%", "%"};
+  static const Look kFlushed{"flushed to zero", {1e-2, 0.1, 0.3, 1, 3, 10, 25, 50}, "%", "%"};
+  static const Look kSqnr{"signal to noise", {1, 2, 3, 4, 6, 9, 12, 18}, " dB", " dB below"};  // below allowed_db()
   switch (metric) {
     case HealthMetric::amax: return kAmax;
     case HealthMetric::scale: return kScale;
@@ -63,9 +63,13 @@ const Look& look(HealthMetric metric) {
 }
 
 int shade(const Look& look, double value) {
-  const bool falling = look.bounds.front() > look.bounds.back();
-  return static_cast<int>(
-      std::count_if(look.bounds.begin(), look.bounds.end(), [&](double bound) { return falling ? value < bound : value >= bound; }));
+  return static_cast<int>(std::count_if(look.bounds.begin(), look.bounds.end(), [&](double bound) { return value >= bound; }));
+}
+
+// The signal-to-noise ratio that rounding alone gives in the format that these values are closest to.
+double allowed_db(const std::vector<double>& values) {
+  constexpr double kE4m3 = 31.5, kE5m2 = 25.5;
+  return quantile(values, 0.5) < (kE4m3 + kE5m2) / 2 ? kE5m2 : kE4m3;
 }
 
 HealthRow parse_row(const std::string& name) {
@@ -106,6 +110,34 @@ void shorten_labels(std::vector<HealthRow>& rows) {
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i].label = std::move(labels[i]);
 }
 
+// Sorts by layer. The experts of a layer follow the first of them, by number: an expert that had no tokens at first is not the
+// last.
+void sort_rows(std::vector<HealthRow>& rows) {
+  struct Key {
+    std::int64_t layer;
+    std::size_t kind;  // the index of the first row of the same experts
+    std::int64_t expert;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<std::string, std::size_t> kinds;
+  std::vector<std::pair<Key, HealthRow>> keyed;
+  for (HealthRow& row : rows) {
+    constexpr std::string_view kExperts = ".experts.";
+    std::string kind = row.name;
+    std::int64_t expert = 0;
+    if (const std::size_t at = kind.find(kExperts); at != std::string::npos) {
+      const std::size_t number = at + kExperts.size();
+      const char* const end = std::from_chars(kind.data() + number, kind.data() + kind.size(), expert).ptr;
+      kind.erase(number, static_cast<std::size_t>(end - kind.data()) - number);
+    }
+    const std::int64_t layer = row.layer < 0 ? std::numeric_limits<std::int64_t>::max() : row.layer;
+    const std::size_t first = kinds.emplace(kind, keyed.size()).first->second;
+    keyed.emplace_back(Key{layer, first, expert}, std::move(row));
+  }
+  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = std::move(keyed[i].second);
+}
+
 std::string power_of_two(double value) {
   static constexpr std::array<const char*, 10> kDigits{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
   std::string text = "2";
@@ -129,7 +161,7 @@ constexpr double kPlane = 1000, kGutter = 116, kStripGap = 2, kFirstRow = 48, kL
 Geometry lay_out(const HealthSheet& sheet) {
   Geometry g;
   const auto rows = static_cast<double>(sheet.rows.size());
-  g.row_height = rows <= 45 ? 13 : rows <= 80 ? 10 : std::max(3.0, std::floor(800 / rows));
+  g.row_height = rows <= 45 ? 13 : rows <= 80 ? 11 : std::max(3.0, std::floor(800 / rows));
   double top = kFirstRow;
   for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
     if (row > 0 && sheet.rows[row].layer != sheet.rows[row - 1].layer) top += g.row_height >= 8 ? 5 : 1;
@@ -141,7 +173,8 @@ Geometry lay_out(const HealthSheet& sheet) {
 }
 
 void draw_labels(std::string& out, const HealthSheet& sheet, const Geometry& g) {
-  const bool names = g.row_height >= 10;
+  const bool names = g.row_height >= 11;
+  const char* const small = g.row_height >= 13 ? "tick" : "fine";  // 12.5 and 11 pixels high
   double last_number = -100;
   for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
     const HealthRow& r = sheet.rows[row];
@@ -152,8 +185,12 @@ void draw_labels(std::string& out, const HealthSheet& sheet, const Geometry& g) 
       last_number = baseline;
     }
     // The gutter has room for 15 characters. The strip's tip shows the whole name.
-    const std::string label = r.label.size() > 15 ? r.label.substr(0, 7) + "…" + r.label.substr(r.label.size() - 7) : r.label;
-    if (names) put(out, "<text class=\"tick\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kGutter - 12, baseline, escape(label));
+    std::string label = r.label;
+    if (label.size() > 15 && label.ends_with(".fused")) label.resize(label.size() - 6);
+    if (label.size() > 15) label = label.substr(0, 7) + "…" + label.substr(label.size() - 7);
+    if (names)
+      put(out, "<text class=\"{}\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", small, kGutter - 12, baseline,
+          escape(label));
   }
 }
 
@@ -168,8 +205,9 @@ void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, H
     low = std::min(low, value);
     high = std::max(high, value);
   }
+  const double allowed = metric == HealthMetric::sqnr ? allowed_db(values) : 0;
   const auto shade_of = [&](double value) {
-    if (!style.bounds.empty()) return shade(style, value);
+    if (!style.bounds.empty()) return shade(style, metric == HealthMetric::sqnr ? allowed - value : value);
     if (value <= 0 || !(high > low)) return value > 0 ? kShades / 2 : 0;
     return static_cast<int>(std::lround(std::log(value / low) / std::log(high / low) * (kShades - 1)));
   };
@@ -231,7 +269,7 @@ void draw_legend(std::string& out, const Look& look, const Geometry& g) {
     put(out, "<text class=\"fine\" text-anchor=\"middle\" x=\"{:.2f}%\" y=\"{:.1f}\">{:g}{}</text>", (bound + 1) * width, g.bottom + 23,
         look.bounds[static_cast<std::size_t>(bound)], unit);
   };
-  for (const int bound : {0, 2, 4, 6}) label(bound, bound == 6 ? look.unit : "");
+  for (const int bound : {0, 2, 4, 6}) label(bound, bound == 6 ? look.bounds_unit : "");
 }
 }  // namespace
 
@@ -266,8 +304,7 @@ HealthSheet health_sheet(const Run& run) {
   sheet.first_step = steps.front();
   sheet.last_step = steps.back();
   shorten_labels(sheet.rows);
-  const auto key = [](const HealthRow& row) { return row.layer < 0 ? std::numeric_limits<std::int64_t>::max() : row.layer; };
-  std::stable_sort(sheet.rows.begin(), sheet.rows.end(), [&](const HealthRow& a, const HealthRow& b) { return key(a) < key(b); });
+  sort_rows(sheet.rows);
   for (std::size_t row = 0; row < sheet.rows.size(); ++row) row_of[sheet.rows[row].name] = row;
 
   std::unordered_map<std::string, std::size_t> operand_of;

@@ -25,8 +25,8 @@ struct HealthRow {
 inline constexpr std::size_t kMaxHealthColumns = 56;
 
 // The health samples of a run by operand, row and column. A column is one sampled step. If there are more than kMaxHealthColumns
-// steps, a column covers a range of them and shows the range's worst value. Rows are sorted by layer; rows of one layer keep the
-// order of the file.
+// steps, a column covers a range of them and shows the range's worst value. Rows are sorted by layer, and experts by number;
+// otherwise rows of one layer keep the order of the file.
 struct HealthSheet {
   std::vector<HealthRow> rows;
   std::vector<std::string> operands;   // those of "x", "w", "g" and "" that occur; "" is a name without one of these endings

@@ -52,6 +52,16 @@ std::string legend(const std::vector<Shown>& shown, const std::string& more) {
   return out + more + "</ul>";
 }
 
+// "2,000 steps", or "400 of 2,000 steps, stopped" of a run that has not made all of its steps.
+std::string steps_text(std::int64_t steps, const RunInfo& info) {
+  if (steps >= info.steps) return format_count(steps, "step");
+  const bool asked = info.code == static_cast<int>(ExitCode::done) || info.code == static_cast<int>(ExitCode::preempted);
+  return fmt::format("{} of {}{}", format_count(steps), format_count(info.steps, "step"),
+                     info.ended.empty() ? ""
+                     : asked            ? ", stopped"
+                                        : fmt::format(", ended with code {}", info.code));
+}
+
 // Returns the sentences under the title, which tell the reader the most important results.
 std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) {
   std::string out = escape(warning_sentences(comparison));
@@ -91,7 +101,7 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
   if (fastest && !on_gpu(shown)) out += "On a CPU, FP8 is emulated: what this run shows is the loss, not the speed of a GPU.";
   if (out.empty() && shown.size() == 1) {
     const Summary& s = shown.front().row->summary;
-    put(out, "{}, {} tokens, in {}.", format_count(s.steps, "step"), format_compact(static_cast<double>(s.tokens)),
+    put(out, "{}, {} tokens, in {}.", steps_text(s.steps, shown.front().run->info), format_compact(static_cast<double>(s.tokens)),
         format_duration(s.train_time_s));
   }
   return out;
@@ -117,7 +127,9 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   // Recipes are held to a gap below half a percent, so a smaller gap is no warning.
   const double noise = std::max(band, 0.5);
   const bool initial = has_initial_losses(comparison);
-  std::string out = "<section><table class=\"cards\"><thead><tr><th>recipe</th>";
+  const bool named = has_own_names(comparison);
+  std::string out = fmt::format("<section><table class=\"cards\"><thead><tr>{}",
+                                named ? "<th>run</th><th class=\"words\">recipe</th>" : "<th>recipe</th>");
   const bool equal = has_equal_losses(comparison);
   put(out, "<th>{}{}</th>{}<th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
       compared ? "<br>% faster" : "", equal ? "<th>speed-up at<br>equal loss</th>" : "",
@@ -132,6 +144,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
     const Row& row = *s.row;
     const Summary& sum = row.summary;
     put(out, "<tr{}><td class=\"name\">{}{}</td>", row.is_repeat ? " class=\"repeat\"" : "", swatch(s), escape(row.label));
+    if (named) out += cell("recipe", escape(sum.recipe), "words");
     out += compared_cell(per_process(shown), count_or_dash(sum.tokens_per_s_per_process), row.is_repeat ? kUnknown : row.faster_pct, 1, 1, on_gpu(shown) ? 1 : INFINITY);
     if (equal) out += speedup_cell(row.equal_loss);
     out += compared_cell("final loss", number(sum.final_loss, 4), row.final_loss_pct, 2, -1, noise);
@@ -170,9 +183,13 @@ std::string loss_section(const std::vector<Shown>& shown) {
   const LineChart chart = loss_chart(shown);
   const bool evaluated = std::any_of(chart.series.begin(), chart.series.end(), [](const Series& s) { return !s.marks.empty(); });
   const std::string more = evaluated ? "<li><span class=\"ring\"></span>held-out</li>" : "";
-  return fmt::format("<section><h2>Loss</h2><p class=\"hint\">Smoothed over a hundredth of the run; the faint line is every logged step.</p>{}"
-                     "<div class=\"zoom\"><figure>{}</figure><figure>{}</figure></div></section>",
-                     legend(shown, more), draw(chart), draw(loss_close_up(chart)));
+  const std::optional<LineChart> close_up = loss_close_up(chart);
+  const std::string whole = fmt::format("<figure>{}</figure>", draw(chart));
+  return fmt::format(
+      "<section><h2>Loss</h2><p class=\"hint\">Smoothed over a hundredth of the run; the faint line is every logged "
+      "step.</p>{}{}</section>",
+      legend(shown, more),
+      close_up ? fmt::format("<div class=\"zoom\">{}<figure>{}</figure></div>", whole, draw(*close_up)) : whole);
 }
 
 std::string gap_section(const std::vector<Shown>& shown, const Comparison& comparison) {
@@ -188,9 +205,19 @@ std::string gap_section(const std::vector<Shown>& shown, const Comparison& compa
 
 std::string speed_section(const std::vector<Shown>& shown) {
   BarChart bars{.description = "throughput by recipe", .bars = {}};
-  LineChart norms{.description = "gradient norm over the steps", .series = {}, .x_label = "step", .y_label = "logarithmic",
-                  .y_kind = ScaleKind::logarithmic, .y_low = 0, .y_high = 0, .x_high = last_step(shown), .x_text = step_text,
-                  .y_text = [](double y) { return format_significant(y, 3); }, .width = 520, .height = 300};
+  LineChart norms{.description = "gradient norm over the steps",
+                  .series = {},
+                  .x_label = "step",
+                  .y_label = "logarithmic",
+                  .y_kind = ScaleKind::logarithmic,
+                  .y_low = 0,
+                  .y_high = 0,
+                  .x_high = last_step(shown),
+                  .x_text = step_text,
+                  .y_text = [](double y) { return format_significant(y, 3); },
+                  .width = 520,
+                  .height = 300,
+                  .nothing = "no finite norm"};
   for (const Shown& s : shown) {
     if (s.row->is_repeat) continue;
     const double speed = s.row->summary.tokens_per_s_per_process;
@@ -246,15 +273,20 @@ std::string norms_text(const Run& run) {
 }
 
 // What the samples say about the run, in a sentence for each finding.
-std::string verdict_text(const Run& run) {
+std::string verdict_text(const Run& run, const HealthSheet& sheet) {
   const std::vector<telemetry::HealthFinding> findings = telemetry::find_unhealthy(run.health, run.attention);
-  if (findings.empty()) return "<p>Verdict: nothing to worry about.</p>";
+  const std::string once =
+      sheet.first_step == sheet.last_step ? fmt::format("1 sample (step {})", format_count(sheet.last_step)) : "";
+  if (findings.empty()) {
+    return once.empty() ? "<p>Verdict: nothing to worry about.</p>"
+                        : fmt::format("<p>Verdict: none yet. There is {}, too few to judge; it is within all limits.</p>", once);
+  }
   std::string items;
   for (const telemetry::HealthFinding& f : findings) {
     put(items, "<li><b>{}</b> {}: {}</li>", f.concern == telemetry::Concern::danger ? "danger" : "watch", escape(f.layer),
         escape(telemetry::sentence_of(f)));
   }
-  return fmt::format("<p>Verdict:</p><ul>{}</ul>", items);
+  return fmt::format("<p>Verdict{}:</p><ul>{}</ul>", once.empty() ? "" : " from " + once, items);
 }
 
 std::string health_section(const std::vector<Shown>& shown) {
@@ -268,15 +300,19 @@ std::string health_section(const std::vector<Shown>& shown) {
     put(sheets, "<details open><summary>{}{}<span>{}; each strip runs from step {} to {}</span></summary>", swatch(s), name,
         format_count(static_cast<std::int64_t>(sheet.rows.size()), "linear layer"), format_count(sheet.first_step),
         format_count(sheet.last_step));
-    put(sheets, "{}<figure>{}</figure>{}</details>", verdict_text(*s.run), draw(sheet, "FP8 health of " + s.row->label),
+    put(sheets, "{}<figure>{}</figure>{}</details>", verdict_text(*s.run, sheet), draw(sheet, "FP8 health of " + s.row->label),
         attention_text(*s.run) + norms_text(*s.run));
   }
   if (rows.empty()) return "";
-  return fmt::format("<section><h2>FP8 health</h2><p class=\"hint\">What the casts did to inputs, weights and output gradients of every linear layer. "
-                     "Blue strips have a range of their own, written below; the warm ones share theirs, and the warmer the worse.</p>"
-                     "<table class=\"cards\"><thead><tr><th>at worst</th><th>signal to noise</th><th>saturated</th><th>flushed to zero</th></tr>"
-                     "</thead><tbody>{}</tbody></table>{}</section>",
-                     rows, sheets);
+  return fmt::format(
+      "<section><h2>FP8 health</h2><p class=\"hint\">What the casts did to inputs, weights and output gradients of every linear "
+      "layer. "
+      "Blue strips have a range of their own, written below; the warm ones share theirs, and the warmer the worse. The "
+      "signal-to-noise "
+      "ratio is coloured by how far it lies below what the format allows: 31.5 dB in E4M3, 25.5 dB in E5M2.</p>"
+      "<table class=\"cards\"><thead><tr><th>at worst</th><th>signal to noise</th><th>saturated</th><th>flushed to zero</th></tr>"
+      "</thead><tbody>{}</tbody></table>{}</section>",
+      rows, sheets);
 }
 
 std::string experts_section(const std::vector<Shown>& shown) {
@@ -339,8 +375,11 @@ std::string facts_section(const std::vector<Shown>& shown) {
   for (const Shown& s : shown) {
     std::size_t index = 0;
     telemetry::visit_fields(s.run->info, [&](const telemetry::FieldName& name, const auto& value) {
-      if (facts.size() <= index) facts.push_back({fact_name(name.json), {}});
-      facts[index++].values.push_back(name.json == std::string_view("seed") ? std::to_string(s.run->info.seed) : fact_text(value));
+      const std::string_view json = name.json;
+      const RunInfo& info = s.run->info;
+      if (facts.size() <= index) facts.push_back({json == "started" ? "resumed" : fact_name(json), {}});
+      const bool is_again = json == "started" && info.started == info.first_started;  // never resumed
+      facts[index++].values.push_back(json == "seed" ? std::to_string(info.seed) : is_again ? "" : fact_text(value));
     });
   }
   std::string shared, head, body;

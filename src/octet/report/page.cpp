@@ -20,7 +20,7 @@ std::string percent(double value, int decimals) {
   if (!std::isfinite(value)) return "";
   const std::string digits = fmt::format("{:.{}f}", std::abs(value), decimals);
   const bool zero = digits.find_first_not_of("0.") == std::string::npos;
-  return (zero ? "±" : value < 0 ? "−" : "+") + digits + "%";
+  return (zero ? "" : value < 0 ? "−" : "+") + digits + "%";
 }
 
 std::string cell(std::string_view column, std::string_view content, const char* css_class) {

@@ -23,7 +23,7 @@ std::string number(double value, int decimals);
 std::string count_or_dash(double value);
 std::string gib_or_dash(double gib);
 std::string share_or_dash(double pct);  // "5.0%"
-// Formats a difference: "+0.12%", "−0.12%". "±0.00%" if it rounds to zero, "" if it is not finite.
+// Formats a difference: "+0.12%", "−0.12%". "0.00%" if it rounds to zero, "" if it is not finite.
 std::string percent(double value, int decimals);
 
 // A cell of a table. On a phone each row is shown as a card, and `column` is shown above the value.

@@ -51,7 +51,7 @@ struct Column {
 };
 const std::vector<Column>& columns_of(bool compared, bool gpu) {
   static const Column kSpeed{{"tokens/s", "per GPU"}, 74}, kCpuSpeed{{"tokens/s", "per process"}, 78},
-      kFaster{{"%", "faster"}, 66}, kLoss{{"final", "loss"}, 60}, kHigher{{"%", "higher"}, 66};
+      kFaster{{"%", "faster"}, 66}, kLoss{{"last", "tenth"}, 60}, kHigher{{"%", "higher"}, 66};
   static const std::vector<Column> kAlone{kSpeed, kLoss}, kCpuAlone{kCpuSpeed, kLoss}, kAll{kSpeed, kFaster, kLoss, kHigher},
       kCpuAll{kCpuSpeed, kFaster, kLoss, kHigher};
   return compared ? (gpu ? kAll : kCpuAll) : (gpu ? kAlone : kCpuAlone);
@@ -66,7 +66,7 @@ double table_width(const std::vector<Shown>& shown, const std::vector<Column>& c
 }
 
 void draw_table(std::string& out, const std::vector<Shown>& shown, const std::vector<Column>& columns, double left, double right,
-                Theme theme) {
+                bool names_are_recipes, Theme theme) {
   const std::string rule = colour_of(theme, "rule"), soft = colour_of(theme, "soft");
   const auto row_text = [&](double x, double y, const std::string& text, const std::string& colour) {
     put(out, "<text class=\"cell\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", x, y,
@@ -74,7 +74,7 @@ void draw_table(std::string& out, const std::vector<Shown>& shown, const std::ve
   };
   const double pitch = row_height(shown);
   double y = kChartsTop + 28;
-  put(out, "<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">recipe</text>", left, y);
+  put(out, "<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", left, y, names_are_recipes ? "recipe" : "run");
   double x = right;
   for (auto column = columns.rbegin(); column != columns.rend(); ++column) {
     for (const int line : {0, 1})
@@ -167,9 +167,9 @@ std::string render_picture(std::string_view title, std::span<const Run> runs, co
     below.height = kGapHeight;
     out += draw_at(below, kMargin, kChartsTop + kLossHeight);
   }
-  draw_table(out, shown, columns, left, right, theme);
+  draw_table(out, shown, columns, left, right, !has_own_names(comparison), theme);
   const bool evaluated = std::any_of(loss.series.begin(), loss.series.end(), [](const Series& s) { return !s.marks.empty(); });
-  std::string note = "Final loss: the mean over the last tenth of the steps.";
+  std::string note = "Last tenth: the mean loss over the last tenth of the steps.";
   if (evaluated) note += " Rings: held-out loss.";
   if (gap && gap->band >= 0.005)
     note += fmt::format(" Shaded: how far {} is from itself when it is trained twice, {:.2f}\u00a0%.", comparison.baseline,
@@ -177,11 +177,11 @@ std::string render_picture(std::string_view title, std::span<const Run> runs, co
   const double end =
       draw_note(out, note, left, kChartsTop + 54 + row_height(shown) * static_cast<double>(shown.size()), right - left);
   const double bottom = kChartsTop + kLossHeight + kGapHeight;
-  if (bottom - end >= kLeastCloseUp) {
-    LineChart close_up = loss_close_up(loss);
-    close_up.width = static_cast<int>(right - left) + 16;
-    close_up.height = static_cast<int>(std::min<double>(kGapHeight, bottom - end));
-    out += draw_at(close_up, left, bottom - close_up.height);
+  std::optional<LineChart> close_up = loss_close_up(loss);
+  if (close_up && bottom - end >= kLeastCloseUp) {
+    close_up->width = static_cast<int>(right - left) + 16;
+    close_up->height = static_cast<int>(std::min<double>(kGapHeight, bottom - end));
+    out += draw_at(*close_up, left, bottom - close_up->height);
   }
   return out + "</svg>\n";
 }

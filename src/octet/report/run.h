@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,5 +32,8 @@ Run read_run(const std::filesystem::path& directory);
 // Returns the seconds of training up to each line of `run.metrics`: the sum of the step times. Evaluations, checkpoints, and
 // steps that were done again after a rollback or a resume are not in it.
 std::vector<double> training_times(const Run& run);
+
+// Returns the median seconds of a step over the last 50 lines, or NaN if there are none.
+double recent_step_time_s(std::span<const telemetry::StepMetrics> lines);
 
 }  // namespace octet::report

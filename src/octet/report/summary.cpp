@@ -243,6 +243,12 @@ bool has_initial_losses(const Comparison& comparison) {
                      [](const Row& row) { return std::isfinite(row.summary.initial_eval_loss); });
 }
 
+bool has_own_names(const Comparison& comparison) {
+  return std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& row) {
+    return !row.is_repeat && !row.summary.recipe.empty() && row.summary.recipe != row.summary.name;
+  });
+}
+
 bool has_bubbles(const Comparison& comparison) {
   return std::any_of(comparison.rows.begin(), comparison.rows.end(),
                      [](const Row& row) { return std::isfinite(row.summary.bubble_pct); });
@@ -322,7 +328,10 @@ std::string text_noise(const std::optional<EqualLoss>& equal) {
 std::string render_text(const Comparison& comparison) {
   const std::string warnings = warning_sentences(comparison), below = warnings + (warnings.empty() ? "" : "\n");
   if (comparison.scales) return render_scaling(comparison) + below + render_held_out(comparison);
-  std::vector<std::vector<std::string>> lines{{"recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "faster"}};
+  const bool named = has_own_names(comparison);
+  std::vector<std::vector<std::string>> lines{named ? std::vector<std::string>{"run", "recipe"}
+                                                    : std::vector<std::string>{"recipe"}};
+  lines[0].insert(lines[0].end(), {std::string(telemetry::rate_unit(worker_of(comparison))), "faster"});
   const bool equal = has_equal_losses(comparison);
   if (equal) lines[0].insert(lines[0].end(), {"equal loss", "noise"});
   lines[0].insert(lines[0].end(), {"final loss", "higher", "last tenth", "higher", "held-out", "higher"});
@@ -330,7 +339,8 @@ std::string render_text(const Comparison& comparison) {
   if (initial) lines[0].insert(lines[0].end(), {"before step 1", "higher"});
   for (const Row& row : comparison.rows) {
     const Summary& s = row.summary;
-    lines.push_back({s.name, text_count(s.tokens_per_s_per_process), text_percent(row.faster_pct, 1)});
+    lines.push_back(named ? std::vector{s.name, s.recipe} : std::vector{s.name});
+    lines.back().insert(lines.back().end(), {text_count(s.tokens_per_s_per_process), text_percent(row.faster_pct, 1)});
     if (equal) lines.back().insert(lines.back().end(), {text_speedup(row.equal_loss), text_noise(row.equal_loss)});
     lines.back().insert(lines.back().end(),
                         {text_number(s.final_loss, 4), text_percent(row.final_loss_pct, 2), text_number(s.mean_loss, 4),
@@ -342,8 +352,8 @@ std::string render_text(const Comparison& comparison) {
   const char* const before =
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n";
   const std::string sets = render_held_out(comparison);
-  return text_table(lines) + below + (sets.empty() ? "" : "\n" + sets) + (initial ? before : "") + (equal ? equal_loss + "\n" : "") +
-         (spread.empty() ? "" : spread + "\n");
+  return text_table(lines, named ? 2 : 1) + below + (sets.empty() ? "" : "\n" + sets) + (initial ? before : "") +
+         (equal ? equal_loss + "\n" : "") + (spread.empty() ? "" : spread + "\n");
 }
 
 std::string render_json(const Comparison& comparison) {

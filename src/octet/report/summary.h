@@ -91,6 +91,8 @@ telemetry::Worker worker_of(const Comparison& comparison);
 // Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row, and "equal_loss": {EqualLoss} or null}], "spread"}.
 // Unknown numbers are null.
 std::string render_json(const Comparison& comparison);
+// Whether some run's name is not that of its recipe. Only then do tables have a column of recipes besides that of runs.
+bool has_own_names(const Comparison& comparison);
 // Whether some run has pipeline stages. Only then is the bubble shown.
 bool has_bubbles(const Comparison& comparison);
 // Whether some run has a held-out loss from before step 1. Only then are these losses shown.

@@ -11,15 +11,11 @@
 namespace octet::report {
 namespace {
 
-constexpr std::size_t kRecent = 50;  // number of logged steps whose median time gives the ETA
-
 // A browser without scripts reloads the whole page every 5 s.
 constexpr const char* kHead = "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript><script src=\"/watch.js\" defer></script>";
 
 double seconds_left(const Run& run) {
-  std::vector<double> paces;
-  for (auto line = run.metrics.rbegin(); line != run.metrics.rend() && paces.size() < kRecent; ++line) paces.push_back(line->step_time_s);
-  return quantile(paces, 0.5) * static_cast<double>(run.info.steps - run.metrics.back().step);
+  return recent_step_time_s(run.metrics) * static_cast<double>(run.info.steps - run.metrics.back().step);
 }
 
 std::string progress_of(const Run& run) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "octet/base/median.h"
@@ -17,13 +18,29 @@ namespace {
 // Collects finite values. Values that are not finite carry no information: an infinite ratio means that the tensor lost nothing.
 class Values {
  public:
-  void add(double value) {
-    if (std::isfinite(value)) values_.push_back(value);
+  // `latest`: the value belongs to the last step that the run has sampled.
+  void add(double value, bool latest = false) {
+    if (!std::isfinite(value)) return;
+    values_.push_back(value);
+    if (latest) latest_ = value;
   }
   std::size_t count() const { return values_.size(); }
   // The median of all, or of the first or last of them; the lower middle value if their number is even, and NaN if there are
   // none.
   double median() const { return lower_median(values_); }
+  // What is above (below) a limit: the median, or else the latest value.
+  struct Beyond {
+    double value;
+    bool only_latest;
+  };
+  std::optional<Beyond> above(double limit) const {
+    if (median() > limit) return Beyond{median(), false};
+    return latest_ > limit ? std::optional(Beyond{latest_, true}) : std::nullopt;
+  }
+  std::optional<Beyond> below(double limit) const {
+    if (median() < limit) return Beyond{median(), false};
+    return latest_ < limit ? std::optional(Beyond{latest_, true}) : std::nullopt;
+  }
   double median_of_first(std::size_t n) const {
     return lower_median({values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(n)});
   }
@@ -33,32 +50,35 @@ class Values {
 
  private:
   std::vector<double> values_;  // in the order of the samples
+  double latest_ = kUnknown;
 };
 
 struct TensorHealth {
   std::string layer;
   char operand;
   Values saturated, flushed, sqnr, kurtosis, amax_to_rms, alignment, edge;
-  double sqnr_db = 0;  // median of `sqnr`
 };
 
 void add_attention(std::span<const AttentionSample> samples, std::vector<HealthFinding>& findings) {
   std::vector<std::string> layers;
   std::map<std::string, Values> largest;
+  const std::int64_t last = samples.empty() ? 0 : samples.back().step;
   for (const AttentionSample& sample : samples) {
     if (!largest.contains(sample.layer)) layers.push_back(sample.layer);
-    largest[sample.layer].add(sample.lse_max);
+    largest[sample.layer].add(sample.lse_max, sample.step == last);
   }
   for (const std::string& layer : layers) {
-    const double logit = largest[layer].median();
-    if (!(logit > kLargeLogit)) continue;
-    const bool diverging = logit > kDivergingLogit;
+    const auto logit_above = largest[layer].above(kDivergingLogit);
+    const bool diverging = logit_above.has_value();
+    const auto logit = diverging ? logit_above : largest[layer].above(kLargeLogit);
+    if (!logit) continue;
     findings.push_back({.layer = layer,
                         .operand = 'a',
                         .figure = "largest log-sum-exp",
                         .unit = "",
-                        .value = logit,
+                        .value = logit->value,
                         .limit = diverging ? kDivergingLogit : kLargeLogit,
+                        .step = logit->only_latest ? last : 0,
                         .concern = diverging ? Concern::danger : Concern::watch,
                         .source = diverging ? "Wortsman et al., 2023" : "Dehghani et al., 2023"});
   }
@@ -74,13 +94,15 @@ std::string sentence_of(const HealthFinding& f) {
                                                       : "logits";
   const bool spaced = f.unit == "dB";
   const auto value = [&](double x) { return concat(format_significant(x, 3), spaced ? " " : "", f.unit); };
-  return concat(operand, ", ", f.figure, ": ", value(f.value), ", the limit is ", fmt::format("{:g}", f.limit), spaced ? " " : "",
-                f.unit, *f.source ? concat(" (", f.source, ")") : "");
+  return concat(operand, ", ", f.figure, f.step > 0 ? concat(" in step ", format_count(f.step)) : "", ": ", value(f.value),
+                ", the limit is ", fmt::format("{:g}", f.limit), spaced ? " " : "", f.unit,
+                *f.source ? concat(" (", f.source, ")") : "");
 }
 
 std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples, std::span<const AttentionSample> attention) {
   std::vector<TensorHealth> tensors;
   std::map<std::string, std::size_t> places;
+  const std::int64_t last = samples.empty() ? 0 : samples.back().step;
   for (const HealthSample& sample : samples) {
     const std::string& name = sample.tensor;
     if (name.size() < 3 || name[name.size() - 2] != '.') continue;  // in a file that another program wrote
@@ -97,53 +119,53 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
                          .edge = {}});
     }
     TensorHealth& tensor = tensors[place->second];
-    tensor.saturated.add(sample.saturated_pct);
-    tensor.flushed.add(sample.flushed_pct);
-    tensor.sqnr.add(sample.sqnr_db);
+    const bool latest = sample.step == last;
+    tensor.saturated.add(sample.saturated_pct, latest);
+    tensor.flushed.add(sample.flushed_pct, latest);
+    tensor.sqnr.add(sample.sqnr_db, latest);
     tensor.kurtosis.add(sample.kurtosis);
-    tensor.amax_to_rms.add(sample.amax_to_rms);
-    if (sample.alignment) tensor.alignment.add(*sample.alignment);
-    if (sample.edge_pct) tensor.edge.add(*sample.edge_pct);
+    tensor.amax_to_rms.add(sample.amax_to_rms, latest);
+    if (sample.alignment) tensor.alignment.add(*sample.alignment, latest);
+    if (sample.edge_pct) tensor.edge.add(*sample.edge_pct, latest);
   }
   std::map<char, Values> peers;
-  for (TensorHealth& tensor : tensors) {
-    tensor.sqnr_db = tensor.sqnr.median();
-    peers[tensor.operand].add(tensor.sqnr_db);
-  }
+  for (const TensorHealth& tensor : tensors) peers[tensor.operand].add(tensor.sqnr.median());
 
   std::vector<HealthFinding> findings;
   for (TensorHealth& tensor : tensors) {
-    const auto add = [&](const char* figure, const char* unit, double value, double limit) {
-      findings.push_back(
-          {.layer = tensor.layer, .operand = tensor.operand, .figure = figure, .unit = unit, .value = value, .limit = limit});
-    };
-    const double saturated = tensor.saturated.median(), flushed = tensor.flushed.median();
-    const double least_db = peers[tensor.operand].median() - kMaxDbBelowPeers;
-    if (saturated > kMaxSaturatedPct) add("saturated", "%", saturated, kMaxSaturatedPct);
-    if (flushed > kMaxFlushedPct) add("flushed to zero", "%", flushed, kMaxFlushedPct);
-    if (tensor.sqnr_db < least_db) add("signal to noise", "dB", tensor.sqnr_db, least_db);
-    const auto watch = [&](const char* figure, const char* unit, double value, double limit, const char* source) {
+    const auto add = [&](Concern concern, const char* figure, const char* unit, const std::optional<Values::Beyond>& beyond,
+                         double limit, const char* source) {
+      if (!beyond) return;
       findings.push_back({.layer = tensor.layer,
                           .operand = tensor.operand,
                           .figure = figure,
                           .unit = unit,
-                          .value = value,
+                          .value = beyond->value,
                           .limit = limit,
-                          .concern = Concern::watch,
+                          .step = beyond->only_latest ? last : 0,
+                          .concern = concern,
                           .source = source});
     };
-    const double aligned = tensor.alignment.median();
-    if (aligned > kAligned) watch("cosine of a channel's gate and up rows", "", aligned, kAligned, "Fishman et al., 2024");
-    const double edge = tensor.edge.median();
-    if (edge > kMaxEdgePct) watch("at the edge of their binade", "%", edge, kMaxEdgePct, "Su et al., 2025");
+    const auto danger = [&](const char* figure, const char* unit, const std::optional<Values::Beyond>& beyond, double limit) {
+      add(Concern::danger, figure, unit, beyond, limit, "");
+    };
+    const auto watch = [&](const char* figure, const char* unit, const Values& values, double limit, const char* source) {
+      add(Concern::watch, figure, unit, values.above(limit), limit, source);
+    };
+    const double least_db = peers[tensor.operand].median() - kMaxDbBelowPeers;
+    danger("saturated", "%", tensor.saturated.above(kMaxSaturatedPct), kMaxSaturatedPct);
+    danger("flushed to zero", "%", tensor.flushed.above(kMaxFlushedPct), kMaxFlushedPct);
+    danger("signal to noise", "dB", tensor.sqnr.below(least_db), least_db);
+    watch("cosine of a channel's gate and up rows", "", tensor.alignment, kAligned, "Fishman et al., 2024");
+    watch("at the edge of their binade", "%", tensor.edge, kMaxEdgePct, "Su et al., 2025");
     if (tensor.operand != 'x') continue;
-    const double massive = tensor.amax_to_rms.median();
-    if (massive > kMassive) watch("largest against root mean square", "×", massive, kMassive, "Sun et al., 2024");
+    watch("largest against root mean square", "×", tensor.amax_to_rms, kMassive, "Sun et al., 2024");
     const std::size_t quarter = tensor.kurtosis.count() / 4;
     if (tensor.kurtosis.count() < kFewestForGrowth) continue;
-    const double first = tensor.kurtosis.median_of_first(quarter), last = tensor.kurtosis.median_of_last(quarter);
-    const double growth = last / std::max(first, 3.0);
-    if (growth > kKurtosisGrowth) watch("growth of its kurtosis", "×", growth, kKurtosisGrowth, "Hernández-Cano et al., 2025");
+    const double first = tensor.kurtosis.median_of_first(quarter), last_quarter = tensor.kurtosis.median_of_last(quarter);
+    Values growth;
+    growth.add(last_quarter / std::max(first, 3.0));
+    watch("growth of its kurtosis", "×", growth, kKurtosisGrowth, "Hernández-Cano et al., 2025");
   }
   add_attention(attention, findings);
   return findings;

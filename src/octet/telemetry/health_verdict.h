@@ -12,7 +12,8 @@
 namespace octet::telemetry {
 
 // Each limit is compared with the median of a tensor's samples, so that the first steps, in which delayed scales have no history,
-// do not decide.
+// do not decide. The run's latest sample is compared as well, so that a median of healthy samples does not hide a run that has
+// just gone wrong.
 //
 // The largest healthy percentage of saturated elements. In a healthy run (quickstart), recipes with one scale for each tensor
 // saturate at most 0.006% of a tensor. Saturated elements are the largest and matter most; above this limit the scale does not
@@ -58,12 +59,13 @@ struct HealthFinding {
   char operand = 'x';  // x, w or g; a: attention; n: a norm, which `layer` names
   std::string figure;  // "flushed to zero", "saturated", "signal to noise", "largest against root mean square", ...
   std::string unit;    // "%", "dB", "×" or ""
-  double value = 0;    // median of the samples
+  double value = 0;    // median of the samples, or of the latest sample if `step` is set
   double limit = 0;    // the limit that `value` exceeds, or falls below (signal to noise)
+  std::int64_t step = 0;  // of the latest sample, if that one alone is beyond the limit and the median is not
   Concern concern = Concern::danger;
   const char* source = "";  // the paper that the limit comes from; "": see above
 };
-// "input, flushed to zero: 12.0%, the limit is 10%"; without the layer.
+// "input, flushed to zero: 12.0%, the limit is 10%", or "input, flushed to zero in step 40: ..."; without the layer.
 std::string sentence_of(const HealthFinding& finding);
 
 // Returns the findings for tensors named "LAYER.x", "LAYER.w", "LAYER.g" and "NORM.n", in the order in which they first occur,

@@ -113,6 +113,7 @@ struct RunInfo {
   double initial_eval_loss_bf16 = kUnknown;
   std::string version{};
   std::string commit{};
+  std::string first_started{};
   std::string started{};
   std::string changes{};
   std::int64_t checkpoint_step = 0;
@@ -308,7 +309,10 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "initial_eval_loss_bf16", .help = "The same in BF16, if the recipe is FP8."}, r.initial_eval_loss_bf16);
   visit(FieldName{.json = "version", .help = "Version of octet."}, r.version);
   visit(FieldName{.json = "commit", .help = "Commit that octet was built from, or unknown."}, r.commit);
-  visit(FieldName{.json = "started", .help = "Start in UTC, ISO 8601."}, r.started);
+  visit(FieldName{.json = "first_started", .help = "Start of the run in UTC, ISO 8601."}, r.first_started);
+  visit(FieldName{.json = "started",
+                  .help = "Start of the last process that trained: later than first_started if the run was resumed."},
+        r.started);
   visit(FieldName{.json = "changes",
                   .help = "What has changed while the run went on from checkpoints, as \"step 20: KEY BEFORE -> NOW; ...\"."},
         r.changes);

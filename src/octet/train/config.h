@@ -441,7 +441,10 @@ void visit_fields(C& c, auto&& visit) {
         c.log_freq);
   visit(Field{.name = "tensorboard", .help = "Writes TensorBoard events."}, c.tensorboard);
   visit(Field{.name = "health_freq",
-              .help = "Steps between samples of FP8 health; 0 takes none.", .value = "steps", .range = kNotNegative},
+              .help = "Steps between samples of FP8 health, and of the loads of experts. The first and the last step are "
+                      "sampled, too. 0 takes none.",
+              .value = "steps",
+              .range = kNotNegative},
         c.health_freq);
   visit(Field{.name = "port",
               .help = "Port of the pages /metrics (OpenMetrics, for Prometheus) and /healthz, of rank 0 or of the supervisor of each host; "

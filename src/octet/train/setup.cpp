@@ -215,8 +215,8 @@ std::string precision_table(models::Decoder& model) {
       precision = fmt::format("X {}  W {}  G {}{}", describe(recipe.x), describe(recipe.w), describe(recipe.g),
                               recipe.wgrad_bf16 ? "  wgrad BF16" : "");
     }
-    // Layers of a kind share a line, except those that `skip` leaves in another precision.
-    std::string name = models::kind_pattern(linear->name());
+    // Layers of a kind, and experts, share a line, except those that `skip` leaves in another precision.
+    std::string name = recipes::skip_pattern(models::kind_pattern(linear->name()));
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& kind) { return kind.first == name && kind.second.precision == precision; });
     if (same == kinds.end()) {
@@ -228,8 +228,10 @@ std::string precision_table(models::Decoder& model) {
     }
   }
   std::string table;
+  std::size_t digits = 3;
+  for (const auto& [name, kind] : kinds) digits = std::max(digits, std::to_string(kind.layers).size());
   for (const auto& [name, kind] : kinds) {
-    table += fmt::format("  {:<{}}  {:>14}  x{:<3} {}\n", name, width, kind.shape, kind.layers, kind.precision);
+    table += fmt::format("  {:<{}}  {:>14}  x{:<{}} {}\n", name, width, kind.shape, kind.layers, digits, kind.precision);
   }
   return table;
 }

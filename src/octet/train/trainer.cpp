@@ -277,7 +277,8 @@ bool Trainer::resume() {
     log_info(concat("  changed since then: ", d.key, ": ", in_words(d.before), " -> ", in_words(d.now), unread));
   }
   if (step_ >= steps_) {
-    log_info(concat("  nothing is left to train: the run is at step ", step_, " of ", steps_,
+    log_info(concat("  nothing is left to train: the run is at step ", telemetry::format_count(step_), " of ",
+                    telemetry::format_count(steps_),
                     ". To train longer, raise training.steps or training.epochs. To train from other weights, give another "
                     "run.output_dir, or --resume=none and --run.set_aside=true"));
   }
@@ -485,7 +486,8 @@ ExitCode Trainer::train_to_end() {
   while (step_ < last && !best_->is_stale()) {
     if (lock_) lock_->check();
     const std::int64_t next = step_ + 1;
-    const bool samples = every(config_.metrics.health_freq, next) || (config_.metrics.health_freq > 0 && next == 1);
+    const bool first_or_last = next == 1 || next == steps_;
+    const bool samples = config_.metrics.health_freq > 0 && (every(config_.metrics.health_freq, next) || first_or_last);
     const bool sample = engine_options_.watch && samples;
     const bool evaluates = every(config_.evaluation.interval, next) || next == steps_;
     const bool logs = every(config_.metrics.log_freq, next) || next == 1 || sample || evaluates;
@@ -552,7 +554,8 @@ ExitCode Trainer::train_to_end() {
     if (stop && step_ < steps_) {
       page_.enter(Phase::saving);
       save_for_good();
-      log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", checkpoints().string(), how_to_go_on()));
+      log_info(concat(stop, ": saved step ", telemetry::format_count(step_), " of ", telemetry::format_count(steps_), " in ",
+                      checkpoints().string(), how_to_go_on()));
       end_together();
       wait_for_remote();
       // The first rank that ends with this code gives the others a few seconds, so none ends while rank 0 still copies.
@@ -570,7 +573,7 @@ ExitCode Trainer::train_to_end() {
   save_for_good();
   if (pauses) {
     log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ",
-                    step_, " of ", steps_, " in ", checkpoints().string(),
+                    telemetry::format_count(step_), " of ", telemetry::format_count(steps_), " in ", checkpoints().string(),
                     "; without --until the same command goes on from there"));
     end_together();
     demand_remote();

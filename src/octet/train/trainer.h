@@ -190,6 +190,7 @@ class Trainer {
   void log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled);
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;
+  std::optional<std::string> first_start() const;  // as run.json has it, if the run goes on
   void record_checkpoint(std::int64_t step);
   void record_end(ExitCode code);  // in run.json
   // On the first rank, a clause for the message about a failed save: what a checkpoint takes, what is free, and how old the

@@ -48,6 +48,14 @@ void Trainer::judge_history() {
   old_history_ = std::move(history);
 }
 
+std::optional<std::string> Trainer::first_start() const {
+  const fs::path about = fs::path(config_.run.output_dir) / "run.json";
+  if (!kept_step_ || !path_exists(about)) return std::nullopt;
+  const telemetry::RunInfo before = retry(config_.checkpoint.retry_s, [&] { return telemetry::read_run_info(about); });
+  const std::string& first = before.first_started.empty() ? before.started : before.first_started;
+  return first.empty() ? std::nullopt : std::optional(first);
+}
+
 // All ranks have read what they need.
 void Trainer::set_old_history_aside() {
   world_.barrier("read");

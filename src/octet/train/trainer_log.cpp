@@ -137,6 +137,7 @@ telemetry::RunInfo Trainer::run_info() const {
   info.version = kVersion;
   info.commit = commit();
   info.started = utc_now();
+  info.first_started = first_start().value_or(info.started);
   info.changes = text_of_record(continuation_.record);
   info.checkpoint_step = newest_checkpoint();
   info.timeline = timeline_;

@@ -59,15 +59,31 @@ _octet() {
     files) filter=(-f) ;;
     folders) filter=(-d) ;;
     list\ *)
-      [[ $current == *,* ]] && prefix+=${current%,*}, current=${current##*,}
+      offer=" ${offer#list } "
+      if [[ $current == *,* ]]; then  # what is chosen already is not offered again
+        local -a chosen
+        IFS=, read -ra chosen <<<"all,${current%,*}"
+        for word in "${chosen[@]}"; do offer=${offer/ $word / }; done
+        prefix+=${current%,*}, current=${current##*,}
+      fi
       compopt -o nospace 2>/dev/null
-      filter=(-W "${offer#list }")
+      filter=(-W "$offer")
       ;;
+    runs | prefixes) ;;
     words\ *) filter=(-W "${offer#words }") ;;
     *) return ;;
   esac
   [[ ${filter[0]} == -W ]] || compopt -o filenames 2>/dev/null
-  mapfile -t COMPREPLY < <(compgen "${filter[@]}" -P "$prefix" -- "$current")
+  mapfile -t COMPREPLY < <(
+    case $offer in
+      runs) compgen -d -P "$prefix" -- "$current"; compgen -f -X '!*.toml' -P "$prefix" -- "$current" ;;
+      prefixes)
+        compgen -d -P "$prefix" -- "$current"
+        compgen -f -X '!*.idx' -P "$prefix" -- "$current" | sed -e '/\.loss\.idx$/d' -e 's/\.idx$//'
+        ;;
+      *) compgen "${filter[@]}" -P "$prefix" -- "$current" ;;
+    esac
+  )
   [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
   return 0
 }
@@ -80,6 +96,10 @@ std::string bash_offer(std::string_view value) {
     case Offer::nothing: return "nothing";
     case Offer::files: return "files";
     case Offer::folders: return "folders";
+    case Offer::runs:
+      return "runs";
+    case Offer::prefixes:
+      return "prefixes";
     case Offer::words: return "words " + words_text(value);
     case Offer::list: return "list " + words_text(value);
   }
@@ -97,7 +117,7 @@ std::string bash_completion(const Command& root) {
     if (!argument.empty()) argument.insert(0, "words");
     for (const CommandOption& option : command->options) {
       if (option.argument) {
-        if (argument.empty()) argument = bash_offer(option.value);
+        if (argument.empty()) argument = bash_offer(value_of(option));
         continue;
       }
       std::string pattern;

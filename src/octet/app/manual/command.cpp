@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "octet/base/fields.h"
+#include "octet/data/chat/template.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/config.h"
 
@@ -44,16 +45,28 @@ std::string options_text(const Command& command, bool arguments, const std::stri
 }  // namespace
 
 Offer offer_of(std::string_view value) {
-  if (value == "FILE" || value == "PATH" || value == "PREFIX" || value.ends_with(".toml")) return Offer::files;
+  if (value == "FILE" || value == "PATH") return Offer::files;
+  if (value == "PREFIX") return Offer::prefixes;
+  if (value.ends_with(".toml")) return Offer::runs;
   if (value == "DIR") return Offer::folders;
   if (value.ends_with(",...")) return words_of(value).empty() ? Offer::nothing : Offer::list;
   return words_of(value).empty() ? Offer::nothing : Offer::words;
 }
 
 std::vector<std::string> words_of(std::string_view value) {
+  if (value == "RECIPE,...") {  // of --recipes
+    std::vector<std::string> words = recipes::recipe_names();
+    words.emplace_back("all");
+    return words;
+  }
   if (value.ends_with(",...")) value.remove_suffix(4);
   if (value == "RECIPE") return recipes::recipe_names();
   if (value == "PRESET") return train::preset_names();
+  if (value == "TEMPLATE") {  // of --chat
+    std::vector<std::string> words = {"auto"};
+    for (const data::ChatTemplate& known : data::chat_templates()) words.emplace_back(known.name);
+    return words;
+  }
   if (value.find('|') == std::string_view::npos) return {};
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin <= value.size();) {
@@ -77,7 +90,8 @@ std::string usage_of(const Command& command) {
   for (const CommandOption& option : command.options) {
     if (!option.argument && option.required) text += " " + option.names.back() + " " + option.value + (option.repeats ? "..." : "");
   }
-  return text + (command.takes_keys ? " [OPTIONS] [--section.key=value...]" : " [OPTIONS]");
+  text += command.takes_keys ? " [OPTIONS] [--section.key=value...]" : " [OPTIONS]";
+  return text + (command.tail.empty() ? "" : " " + command.tail);
 }
 
 std::string help_of(const Command& command) {

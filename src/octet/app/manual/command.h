@@ -27,12 +27,14 @@ struct Command {
   std::vector<CommandOption> options;
   std::vector<Command> commands;
   bool takes_keys = false;  // every key of a run's file is an option: --section.key=value
+  std::string tail = "";    // what stands behind the options, for example another command
 };
 
-// What shell completion offers for a value: a placeholder means the same in every option and every key.
-enum class Offer { nothing, words, list, files, folders };
+// What shell completion offers for a value: a placeholder means the same in every option and every key. `runs` are files of runs,
+// *.toml; `prefixes` are corpora, PREFIX of PREFIX.idx.
+enum class Offer { nothing, words, list, files, folders, runs, prefixes };
 Offer offer_of(std::string_view value);
-// The words of "a|b|c", of RECIPE and of PRESET.
+// The words of "a|b|c", of RECIPE, of PRESET and of TEMPLATE.
 std::vector<std::string> words_of(std::string_view value);
 
 // "octet train RUN.toml [OPTIONS]".

@@ -45,7 +45,10 @@ std::string fish_quoted(std::string_view text) { return "'" + escaped(text, "\\'
 std::string fish_arguments(std::string_view value) {
   switch (offer_of(value)) {
     case Offer::nothing: return " -x";
-    case Offer::files: return " -r -F";
+    case Offer::files:
+    case Offer::runs:
+    case Offer::prefixes:
+      return " -r -F";
     case Offer::folders: return " -x -a '(__fish_complete_directories)'";
     case Offer::words: return " -x -a " + fish_quoted(words_text(value));
     case Offer::list: return " -x -a '(__fish_append , " + words_text(value) + ")'";
@@ -58,7 +61,8 @@ std::string fish_option(const std::string& condition, const CommandOption& optio
   if (!option.argument) {
     for (const std::string& name : option.names) text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
   }
-  if (!option.value.empty()) text += option.argument && offer_of(option.value) == Offer::files ? " -F" : fish_arguments(option.value);
+  const std::string arguments = fish_arguments(option.value);
+  if (!option.value.empty()) text += option.argument && arguments == " -r -F" ? " -F" : arguments;
   if (option.argument && offer_of(option.value) == Offer::nothing) return "";
   if (!option.argument) text += " -d " + fish_quoted(option.help);
   return text + "\n";

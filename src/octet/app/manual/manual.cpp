@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "octet/app/manual/values.h"
 #include "octet/base/directory.h"
 #include "octet/base/fields.h"
 #include "octet/base/file.h"
@@ -12,15 +13,16 @@ namespace octet::app {
 namespace {
 
 std::string completion_of(const std::string& shell, const Command& root) {
-  return shell == "bash" ? bash_completion(root) : shell == "zsh" ? zsh_completion(root) : fish_completion(root);
+  const Command commands = with_topics(root);
+  return shell == "bash" ? bash_completion(commands) : shell == "zsh" ? zsh_completion(commands) : fish_completion(commands);
 }
 
 // In the places where shells and man look below /usr/share, /usr/local/share or the data folder of a Python environment.
 std::vector<ManualFile> shared_files(const Command& root) {
   std::vector<ManualFile> files = man_pages(root);
-  files.push_back({"bash-completion/completions/octet", bash_completion(root)});
-  files.push_back({"zsh/site-functions/_octet", zsh_completion(root)});
-  files.push_back({"fish/vendor_completions.d/octet.fish", fish_completion(root)});
+  files.push_back({"bash-completion/completions/octet", completion_of("bash", root)});
+  files.push_back({"zsh/site-functions/_octet", completion_of("zsh", root)});
+  files.push_back({"fish/vendor_completions.d/octet.fish", completion_of("fish", root)});
   return files;
 }
 

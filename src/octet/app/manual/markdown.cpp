@@ -139,7 +139,41 @@ RecordFile record_file(const std::string& name, const std::string& help) {
   return {name, help, "## " + code_span(name) + "\n\n" + help + "\n\n" + markdown_table(titles, rows)};
 }
 
+std::vector<RecordFile> record_files() {
+  return {
+      record_file<telemetry::StepMetrics>("metrics.jsonl", "One JSON object in each line, for each step that is logged."),
+      record_file<telemetry::HealthSample>("fp8_health.jsonl",
+                                           "One JSON object in each line, for each quantised tensor of each sampled step, "
+                                           "and in mxfp8 for each norm."),
+      record_file<telemetry::AttentionSample>("attention_health.jsonl",
+                                              "One JSON object in each line, for each attention layer of each sampled step."),
+      record_file<telemetry::ExpertSample>(
+          "expert_loads.jsonl",
+          "One JSON object in each line, for each mixture of experts of each sampled step. Models "
+          "without experts have no such file."),
+      record_file<telemetry::StragglerRecord>("stragglers.jsonl",
+                                              "One JSON object in each line, when a rank has become slower than the others "
+                                              "(health.straggler) and when it has recovered. There is no such file before."),
+      record_file<telemetry::RunInfo>(
+          "run.json",
+          "One JSON object with the facts of the run. Written before the first step, after each checkpoint "
+          "and at the end."),
+  };
+}
+
 }  // namespace
+
+std::vector<std::string> manual_parts(const Command& root, const std::string& topic) {
+  std::vector<std::string> parts;
+  if (topic == "commands") {
+    for (const Command& command : root.commands) parts.push_back(command.name.substr(root.name.size() + 1));
+  } else if (topic == "configuration") {
+    for (const Section& section : sections()) parts.push_back(section.name);
+  } else if (topic == "files") {
+    for (const RecordFile& file : record_files()) parts.push_back(file.name);
+  }
+  return parts;
+}
 
 std::string commands_page(const Command& root, const std::string& name) {
   std::vector<Command> all;
@@ -166,25 +200,9 @@ std::string configuration_page(const std::string& section) {
 }
 
 std::string files_page(const std::string& file) {
-  const std::vector<RecordFile> files = {
-      record_file<telemetry::StepMetrics>("metrics.jsonl", "One JSON object in each line, for each step that is logged."),
-      record_file<telemetry::HealthSample>("fp8_health.jsonl",
-                                           "One JSON object in each line, for each quantised tensor of each sampled step, "
-                                           "and in mxfp8 for each norm."),
-      record_file<telemetry::AttentionSample>("attention_health.jsonl",
-                                              "One JSON object in each line, for each attention layer of each sampled step."),
-      record_file<telemetry::ExpertSample>("expert_loads.jsonl",
-                                           "One JSON object in each line, for each mixture of experts of each sampled step. Models "
-                                           "without experts have no such file."),
-      record_file<telemetry::StragglerRecord>("stragglers.jsonl",
-                                              "One JSON object in each line, when a rank has become slower than the others "
-                                              "(health.straggler) and when it has recovered. There is no such file before."),
-      record_file<telemetry::RunInfo>("run.json",
-                                      "One JSON object with the facts of the run. Written before the first step, after each checkpoint "
-                                      "and at the end."),
-  };
   std::string text;
-  for (const RecordFile& record : selected(files, file, "files", [](const RecordFile& f) { return f.name; })) text += record.text;
+  for (const RecordFile& record : selected(record_files(), file, "files", [](const RecordFile& f) { return f.name; }))
+    text += record.text;
   return text;
 }
 

@@ -1,6 +1,9 @@
 #include "octet/app/manual/values.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "octet/app/manual/manual.h"
 
 namespace octet::app {
 
@@ -14,6 +17,28 @@ std::string value_of(const KeyDescription& key) {
   std::string value;
   for (const std::string& word : cut_choices(key.field.choices)) value += (value.empty() ? "" : "|") + word;
   return value;
+}
+
+std::string value_of(const CommandOption& option) {
+  return option.argument && option.names.front().ends_with(".toml") ? option.names.front() : option.value;
+}
+
+Command with_topics(Command root) {
+  const auto manual = std::find_if(root.commands.begin(), root.commands.end(),
+                                   [&](const Command& command) { return command.name == root.name + " manual"; });
+  if (manual == root.commands.end()) return root;
+  std::vector<Command> topics;
+  for (const std::string& topic : cut_choices(kManualTopics)) {
+    std::string parts;
+    for (const std::string& part : manual_parts(root, topic)) parts += (parts.empty() ? "" : "|") + part;
+    topics.push_back(
+        {.name = manual->name + " " + topic, .summary = "", .example = "", .notes = "", .options = {}, .commands = {}});
+    if (!parts.empty())
+      topics.back().options.push_back({.names = {"NAME"}, .value = parts, .help = "", .default_value = "", .argument = true});
+  }
+  std::erase_if(manual->options, [](const CommandOption& option) { return option.argument; });
+  manual->commands = std::move(topics);
+  return root;
 }
 
 std::string words_text(std::string_view value) {

@@ -13,6 +13,10 @@ namespace octet::app {
 std::string name_in_shell(const Command& root, const Command& command);
 // What a key takes, as an option says it: "a|b", "DIR", ...
 std::string value_of(const KeyDescription& key);
+// What an option takes. An argument RUN.toml is more than any FILE.
+std::string value_of(const CommandOption& option);
+// The commands as completion sees them: each topic of `octet manual` is a command, whose argument is a part of the topic.
+Command with_topics(Command root);
 // The words of a value with spaces between.
 std::string words_text(std::string_view value);
 // `text` with a backslash before each of `characters`.

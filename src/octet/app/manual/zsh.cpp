@@ -48,7 +48,11 @@ std::string zsh_action(std::string_view value) {
   std::string text = ":" + escaped(value, ":");
   switch (offer_of(value)) {
     case Offer::nothing: return text + ": ";
-    case Offer::files: return text + ":_files";
+    case Offer::files:
+    case Offer::prefixes:
+      return text + ":_files";
+    case Offer::runs:
+      return text + ":_files -g \"*.toml\"";
     case Offer::folders: return text + ":_files -/";
     case Offer::words: return text + ":(" + words + ")";
     case Offer::list: return text + ":_sequence compadd - " + words;
@@ -61,7 +65,7 @@ std::string zsh_help(std::string_view help) { return "[" + escaped(help, "[]:\\"
 // The arguments of _arguments for one option.
 std::string zsh_specs(const CommandOption& option) {
   std::string text;
-  if (option.argument) return " " + single_quoted((option.repeats ? "*" : "") + zsh_action(option.value));
+  if (option.argument) return " " + single_quoted((option.repeats ? "*" : "") + zsh_action(value_of(option)));
   for (const std::string& name : option.names) {
     const bool is_long = name.starts_with("--");
     const std::string repeat = option.repeats ? "*" : "";
