@@ -45,9 +45,7 @@ struct EngineOptions {
   bool fingerprints = false;   // fingerprint() will be called; GEMMs on a GPU then keep the library's choice of algorithms
 
   // Floating-point operations of a training step per token, without recompute.
-  double flops_per_token() const {
-    return adapters ? model.frozen_flops_per_token(seq_len) : model.train_flops_per_token(seq_len);
-  }
+  double flops_per_token() const { return model.train_flops_per_token(seq_len, adapters ? 4 : 6); }
 };
 
 // Bytes by category: to the byte what an Engine with these options takes from its device.
