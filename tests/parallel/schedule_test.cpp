@@ -20,7 +20,7 @@ StepShape shape_of(int blocks, bool tied) {
   s.first_block = 1;
   s.blocks = blocks;
   s.head = tied ? 0 : blocks + 1;
-  s.block_kinds = {{.forward = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}},
+  s.block_parts = {{.forward = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}},
                     .backward = {{"feed", Beside::nothing}, {"attention", Beside::reduce}, {"qkv", Beside::nothing}}}};
   for (int unit = 0; unit <= (tied ? blocks : blocks + 1); ++unit) {
     const bool edge = unit == 0 || unit == blocks + 1;
@@ -184,7 +184,7 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      if (bit(4)) s.block_kinds[0].forward[1].beside = Beside::gather;
+      if (bit(4)) s.block_parts[0].forward[1].beside = Beside::gather;
       if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
       if (!s.resharded) {
         for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
@@ -315,7 +315,7 @@ StepShape shape_of_lanes(int blocks, bool tied) {
   s.lanes = 2;
   s.sharded = s.reduced = true;
   constexpr Beside kNothing = Beside::nothing;
-  s.block_kinds = {{.forward = {{"qkv"},
+  s.block_parts = {{.forward = {{"qkv"},
                                 {"attention"},
                                 {"route"},
                                 {"dispatch", kNothing, StreamId::experts},
@@ -422,10 +422,11 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      s.block_kinds.push_back(shape_of(blocks, bit(0)).block_kinds.front());  // dense
-      for (int block = 0; block < blocks; ++block) s.kind_of_block.push_back(bit(5 + block % 2));
+      const StepShape::BlockParts mixture = s.block_parts.front(), dense = shape_of(blocks, bit(0)).block_parts.front();
+      s.block_parts.clear();
+      for (int block = 0; block < blocks; ++block) s.block_parts.push_back(bit(5 + block % 2) ? dense : mixture);
       if (bit(4)) {
-        for (StepShape::BlockParts& kind : s.block_kinds) kind.forward[1].beside = Beside::gather;
+        for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = Beside::gather;
       }
       if (!s.resharded) {
         for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);

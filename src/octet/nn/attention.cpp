@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "octet/nn/norm.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {

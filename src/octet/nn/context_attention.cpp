@@ -267,7 +267,7 @@ void Attention::forward_attention(const Scope& scope, const Tensor& keys, Attent
 void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const Layout layout(scope, shape(scope), saved.qkv.rows());
   const Tensor kv = Columns(layout.shape).kv_of(saved.qkv);
-  Stream& stream = scope.params_stream ? *scope.params_stream : scope.stream;
+  Stream& stream = scope.side.params ? *scope.side.params : scope.stream;
   work.keys.tensor = layout.allocate_keys(scope.scratch, scope.dtype, 0);
   stream.wait(*scope.stream.record());  // behind whoever used this memory before
   if (scope.context.reaches(kv)) {
@@ -310,7 +310,7 @@ void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved
 
 void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const Layout layout(scope, shape(scope), saved.qkv.rows());
-  Stream& stream = scope.context_stream ? *scope.context_stream : scope.stream;
+  Stream& stream = scope.side.context ? *scope.side.context : scope.stream;
   stream.wait(*scope.stream.record());
   {
     const TraceRange range(stream, "sum gradients of keys");

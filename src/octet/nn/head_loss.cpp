@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "octet/nn/norm.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {

@@ -9,7 +9,6 @@
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/router/router.h"
 #include "octet/nn/expert_exchange.h"
-#include "octet/nn/norm.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
@@ -43,7 +42,7 @@ Scope expert_scope(const Scope& scope, comm::Group& alone) {
 
 // The scope of the exchanges between the ranks that hold experts.
 Scope exchange_scope(const Scope& scope) {
-  return scope_on(scope, scope.expert_stream ? *scope.expert_stream : scope.stream, scope.stash, scope.tensor, scope.expert);
+  return scope_on(scope, scope.side.expert ? *scope.side.expert : scope.stream, scope.stash, scope.tensor, scope.expert);
 }
 
 // The scope of the experts' linears in a round.

@@ -54,7 +54,7 @@ void multiply_as_they_arrive(const Scope& scope, const Quantizer& quantizer, Ope
   Quantizer::release(scope, x);
 }
 
-Stream& exchange_stream(const Scope& scope) { return scope.tensor_stream ? *scope.tensor_stream : scope.stream; }
+Stream& exchange_stream(const Scope& scope) { return scope.side.tensor ? *scope.side.tensor : scope.stream; }
 
 // Lets the stream of exchanges read what all ranks have computed so far.
 Stream& begin_exchange(const Scope& scope) {

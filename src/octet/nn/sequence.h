@@ -4,7 +4,7 @@
 // (parallel/tensor_cut.h) gathers X before fprop (nn/quantizer.h), and gX is a partial sum, which is scattered. One whose weight
 // is cut by columns gathers G before dgrad, and Y is a partial sum. With one rank nothing here costs anything.
 //
-// If the group reaches scope.scratch (comm/group.h), copy engines fetch what ranks exchange on scope.tensor_stream, rank by rank,
+// If the group reaches scope.scratch (comm/group.h), copy engines fetch what ranks exchange on scope.side.tensor, rank by rank,
 // and products hide it. A rank multiplies its own tokens first and those of another rank when they have arrived. Where products
 // are sent, those of its own tokens come last. Otherwise collectives exchange it all on scope.stream. Products, and sums over
 // ranks on the CPU, have the same bits either way.

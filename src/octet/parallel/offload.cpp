@@ -49,7 +49,7 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
       const std::int64_t end = std::min(p.shard_elements, begin + most);
       Piece& piece = pieces_.back();
       void* const slot = slots_.empty() ? nullptr : slots_[(pieces_.size() - 1) % kSlots].data();
-      const auto stretch = [&](const Tensor& x) { return x.reshape({p.shard_elements}).slice_rows(begin, end); };
+      const auto stretch = [&](const Tensor& x) { return x.flat().slice_rows(begin, end); };
       const auto fetch = [&](const Tensor& host) {
         const Tensor in_slot(behind(slot, used), host.dtype, host.shape);
         piece.copies.push_back({host, in_slot});

@@ -119,7 +119,7 @@ struct Parameter {
   // The elements of one of these pieces in a tensor that holds this rank's shard.
   Tensor of_shard(const Tensor& shard, const TensorPiece& piece) const {
     const std::int64_t begin = piece.local - first_element;
-    return shard.reshape({shard.elements()}).slice_rows(begin, begin + piece.elements());
+    return shard.flat().slice_rows(begin, begin + piece.elements());
   }
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
   // Whether the gradient begins in such a pass.
@@ -173,16 +173,12 @@ class ParameterStore {
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
-  std::int64_t elements() const;
 
   // Allocates everything but the slots of units.h. Values are zero until they are initialised or loaded. `groups` outlive the
   // store; without them there is one rank.
-  void materialise(Device& device, const Storage& storage) { materialise(device, storage, nullptr, {}); }
-  void materialise(Device& device, const Storage& storage, const Groups& groups, const Layout& layout) {
-    materialise(device, storage, &groups, layout);
-  }
+  void materialise(Device& device, const Storage& storage, const Groups* groups = nullptr, const Layout& layout = {});
   const Storage& storage() const { return storage_; }
-  // The most shards of any dense parameter.
+  // Returns the largest number of shards that any dense parameter has.
   int shard_count() const { return groups_ ? groups_->shards->size() : 1; }
   // The memory of the shards that are gathered again and again over Groups::all_shards()[i] (Weights::resharded), for
   // comm::Group::share; empty otherwise.
@@ -219,7 +215,6 @@ class ParameterStore {
   static constexpr std::size_t kGroups = 2;
   std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->apart ? 1 : 0; }
 
-  void materialise(Device& device, const Storage& storage, const Groups* groups, const Layout& layout);
   // Says which shard of p this rank has, and how large shards are.
   void place(Parameter& p) const;
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
@@ -246,9 +241,6 @@ class ParameterStore {
   std::optional<WeightCast> cast_;
   kernels::TensorList zeroed_;  // by zero_gradients
 };
-
-// Returns the shard of a rank, [p.shard_elements], in the memory of the whole, [ranks x p.stride].
-Tensor shard_of(const Parameter& p, const Tensor& padded, int rank);
 
 // Rows [begin, end) of a global parameter, or elements of a vector.
 struct RowRun {

@@ -44,7 +44,7 @@ Slots::Slots(const StepShape& shape)
       offloaded(at(shape.state_slots), 0) {}
 
 const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
-  const BlockParts& parts = block_kinds[kind_of_block.empty() ? 0 : at(kind_of_block[at(block)])];
+  const BlockParts& parts = block_parts[block_parts.size() == 1 ? 0 : at(block)];
   return kind == Kind::backward ? parts.backward : parts.forward;
 }
 
@@ -133,10 +133,8 @@ void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
 
 void ScheduleBuilder::take(Message message) {
   const auto m = static_cast<std::size_t>(message);
-  tasks_.push_back({.kind = Kind::receive,
-                    .stream = message == Message::activations ? StreamId::receive_activations : StreamId::receive_gradients,
-                    .index = static_cast<int>(m),
-                    .leaves_event = true});
+  tasks_.push_back(
+      {.kind = Kind::receive, .stream = receive_stream(message), .index = static_cast<int>(m), .leaves_event = true});
   if (std::exchange(slots_.taken[m], true)) tasks_.back().waits[0] = {Kind::take, static_cast<int>(m)};
   add(Kind::take, static_cast<int>(m));
   tasks_.back().waits[0] = {Kind::receive, static_cast<int>(m)};
@@ -149,7 +147,7 @@ void ScheduleBuilder::send(Message message) {
   if (std::exchange(slots_.sent[m], true)) tasks_.back().waits[0] = {Kind::send, static_cast<int>(m)};
   tasks_.back().leaves_event = true;
   tasks_.push_back({.kind = Kind::send,
-                    .stream = message == Message::activations ? StreamId::send_activations : StreamId::send_gradients,
+                    .stream = send_stream(message),
                     .index = static_cast<int>(m),
                     .waits = {{{Kind::give, static_cast<int>(m)}}},
                     .leaves_event = true});
@@ -312,7 +310,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
     return step.unit + 1 < needs.size() ? needs[step.unit] : Need{s.embedding, Use::gradients};
   };
   // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
-  const std::vector<Part>& parts = s.block_kinds.front().forward;
+  const std::vector<Part>& parts = s.block_parts.front().forward;
   const bool beside =
       pass.forward && std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.beside == Beside::gather; });
   const Message message = pass.forward ? Message::activations : Message::gradients;
@@ -334,7 +332,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
     }
     if (!step.closes || !last_lane) return;
     b.close(need(step));
-    if (newest > step.unit) b.gather(next(newest));  // whose slot has just become free
+    if (newest > step.unit) b.gather(next(newest));  // its slot has just become free
   };
   std::size_t begin = 0;
   for (const std::size_t end : turns_of(s, steps)) {
@@ -376,7 +374,7 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
 
 std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   StepShape forward = s;
-  for (StepShape::BlockParts& parts : forward.block_kinds) {
+  for (StepShape::BlockParts& parts : forward.block_parts) {
     for (Part& part : parts.forward) part.beside = Beside::nothing;
   }
   ScheduleBuilder b(forward, slots, false);
@@ -411,12 +409,6 @@ std::vector<Task> build_update(const StepShape& s, Slots& slots) {
     b.update(units);
     b.cast(units);
   }
-  return b.finish();
-}
-
-std::vector<Task> build_refresh(const StepShape& s, Slots& slots) {
-  ScheduleBuilder b(s, slots, false);
-  b.cast({0, s.units()});
   return b.finish();
 }
 

@@ -31,7 +31,6 @@ class Pieces {
 
 // A shard, or a whole, with its padding.
 Tensor padded(const Tensor& x, std::int64_t elements) { return {x.data, x.dtype, {elements}}; }
-Tensor flat(const Tensor& x) { return x.reshape({x.elements()}); }
 
 // Calls exchange(item, group) for each of `items`, which are ordered by group, in one batch for each group.
 template <class Item, class GroupOf, class Exchange>
@@ -187,7 +186,7 @@ std::vector<Stream*> Units::waiting_streams() const {
 
 void Units::exchange_of_stages(const std::function<void()>& exchange) {
   if (groups_.stages->size() == 1) return;
-  wait_for_params();  // what was enqueued before is a wait of its own
+  wait_for_params();  // waits for earlier exchanges first, so that the next wait counts only other stages
   const StageWaits of_compute(compute_), of_params(*params_stream_);
   exchange();
   wait_for_params();
@@ -261,7 +260,9 @@ void Units::refresh(Arena& scratch) {
   if (&stream != &compute_) stream.wait(*compute_.record());
   store_.refresh_values(stream);
   for (Unit& unit : units_) unit.has_rowwise = unit.has_columnwise = false;
-  run(scratch, build_refresh(shape_, slots_));
+  ScheduleBuilder list(shape_, slots_, false);
+  list.cast(store_.all_units());
+  run(scratch, list.finish());
   if (offload_) fetch_stream_->wait(*compute_.record());  // masters and moments may have been loaded just now
 }
 
@@ -380,7 +381,7 @@ void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
     const bool in_place = sharded && fresh && p->grad_shard.dtype == layout_.reduce;
     const std::int64_t first = p->shards->rank() * p->stride;
     all.push_back({p, whole, in_place ? padded(p->grad_shard, p->stride) : whole.slice_rows(first, first + p->stride)});
-    if (casts) kernels::cast(*params_stream_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
+    if (casts) kernels::cast(*params_stream_, {.x = p->grad.flat(), .y = whole.slice_rows(0, p->elements())});
   }
   const auto group_of = [](const Crossing& c) { return c.p->shards; };
   in_batches(*params_stream_, all, group_of, [&](const Crossing& c, comm::Group& group) {
@@ -404,7 +405,7 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
   std::vector<Crossing> all;
   Pieces pieces(cast_.data());
   for (const Parameter* p : unit(index).trained) {
-    const Tensor part = flat(p->grad_shard);
+    const Tensor part = p->grad_shard.flat();
     const bool casts = part.dtype != layout_.reduce;
     all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->shard_elements) : part});
     if (casts) kernels::cast(*params_stream_, {.x = part, .y = all.back().x});

@@ -75,15 +75,14 @@ class Units {
 
   // Returns the stream on which ranks exchange beside the computation: the computation's own if there is one rank.
   Stream& params_stream() { return *params_stream_; }
-  // Returns the stream for exchanges of the context axis, which must not wait for gradients. Where streams run in the order of
-  // the program it is the params stream.
-  Stream& context_stream() { return own_context_stream_ ? *own_context_stream_ : *params_stream_; }
-  // Returns the stream for tokens of the tensor axis, which are fetched beside products, or null where streams run in the order
-  // of the program.
-  Stream* tensor_stream() { return tensor_stream_.get(); }
-  // Returns the stream for rows of experts, or null if they are exchanged on the computation's stream: nothing computes beside
-  // them.
-  Stream* expert_stream() { return expert_stream_.get(); }
+  // Returns all streams for exchanges. Where streams run in the order of the program, keys travel on the params stream and tokens
+  // of the tensor axis on the computation's.
+  SideStreams side_streams() {
+    return {.params = params_stream_,
+            .context = own_context_stream_ ? own_context_stream_.get() : params_stream_,
+            .tensor = tensor_stream_.get(),
+            .expert = expert_stream_.get()};
+  }
 
  private:
   // The parameters of a unit that this rank holds.

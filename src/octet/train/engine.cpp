@@ -532,7 +532,7 @@ std::vector<double> Engine::of_all_ranks(double value) {
 void Engine::close() {
   for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().params_stream());
   groups_.context->unshare(model_->units().params_stream());
-  Stream* const tensor_stream = model_->units().tensor_stream();
+  Stream* const tensor_stream = model_->units().side_streams().tensor;
   groups_.tensor->unshare(tensor_stream ? *tensor_stream : model_->units().params_stream());
 }
 
