@@ -15,8 +15,8 @@
 
 namespace octet::nn {
 
-// D model, H query heads, G key/value heads, K head dim. On the t ranks of the tensor axis H and G are this rank's heads, which
-// see all T tokens; h, y, residual and their gradients are its share of the tokens, [T / t, D].
+// D model, K head dim; H query heads and G key/value heads of this rank, which see all T tokens. h, y, residual and their
+// gradients are shares of the tokens, [T / t, D] (nn/sequence.h).
 struct AttentionSaved {
   Operand qkv_in;
   Tensor qkv;        // [T, (H + 2G) K], normed and rotated; in FP8 absent after forward_qkv
@@ -106,7 +106,6 @@ class Attention {
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
   kernels::Rope rope(const Scope& scope, const Tensor& x) const;
-  void rotate_back(const Scope& scope, const Tensor& gqkv, const kernels::QuantizeEpilogue& codes) const;
   kernels::HeadNorm head_norm() const;
   // FP8, in attention_fp8.cpp.
   Quantizer quantizer(const char* operand, Role role, std::int64_t cols, const Recipe& recipe, recipes::ScaleState& scales) const;

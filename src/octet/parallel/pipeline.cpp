@@ -10,7 +10,8 @@ namespace octet::parallel {
 BlockRange blocks_of(int blocks, Stages stages, int chunk) {
   const int chunks = stages.count * stages.chunks, each = blocks / chunks, rest = blocks % chunks;
   require(chunk >= 0 && chunk < chunks, "chunk ", chunk, " of ", chunks);
-  // The order in which chunks get a block more: 1, 2, ..., chunks - 2, then the last one. The first one would come after it.
+  // Chunks get a block more in this order: 1, 2, ..., chunks - 2, then the last one. The first one never does, because `rest` is
+  // smaller than the number of chunks.
   const auto begin = [&](int c) { return c * each + std::clamp(c - 1, 0, rest); };
   return {begin(chunk), chunk + 1 < chunks ? begin(chunk + 1) : blocks};
 }
@@ -84,7 +85,8 @@ InFlight in_flight(const std::vector<Visit>& visits) {
   InFlight most;
   int passes = 0;
   std::map<int, int> left;  // of each micro-batch under way: visits until it is done
-  const int visits_each = static_cast<int>(std::count_if(visits.begin(), visits.end(), [](Visit v) { return v.micro_batch == 0; }));
+  const auto of_first = [](Visit visit) { return visit.micro_batch == 0; };
+  const int visits_each = static_cast<int>(std::count_if(visits.begin(), visits.end(), of_first));
   for (const Visit& visit : visits) {
     passes += visit.backward ? -1 : 1;
     const auto at = left.emplace(visit.micro_batch, visits_each).first;

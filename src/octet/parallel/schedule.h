@@ -11,8 +11,8 @@
 // the other's rows are on their way to the experts or back. A lane's tasks run one after another, on whatever streams, so its
 // memory needs no other waits.
 //
-// The optimizer's step is a list, too. With offload, the states that it updates (moments and master weights) lie in host memory.
-// Pieces of them are fetched into slots on the device, updated there, and copied back, beside the computation.
+// The optimizer's step is a list, too. With offload it fetches pieces of the states from host memory and copies them back
+// (offload.h).
 //
 // The build functions are pure functions of the shape of the model and of what the slots hold at the start. All ranks of a stage
 // build the same list, so all issue their exchanges in the same order. executor.h runs the list, task by task.

@@ -2,7 +2,7 @@
 // run on the params stream beside the computation:
 //   weights    all-gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce-scatter over shard x context, then, after a step's last micro-batch, all-reduce over replicate
-// An expert's group are the ranks of shard x context that hold it (experts.h); if that is one rank, its weights are always there.
+// If one rank alone of shard x context holds an expert, its weights are always there.
 // What several ranks of the tensor axis hold alike (norms) is small: its gradient is summed over them once a step. The exchanges
 // come in the order of the calls, which is the same on all ranks. One rank exchanges nothing.
 #pragma once

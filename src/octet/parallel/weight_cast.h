@@ -1,7 +1,7 @@
 // Makes the FP8 codes of weights from their primaries. On several ranks each rank finds the amaxes of its shards, an exchange
 // makes them those of the whole weights, and each rank casts its shards. The number of launches does not depend on the number of
-// weights, in any recipe. Only transposes take a launch for each weight: behind a gather (units.h), or here if a tensor axis alone
-// divides the weights.
+// weights, in any recipe. Only transposes take a launch for each weight: behind a gather (units.h), or here if a tensor axis
+// alone divides the weights.
 #pragma once
 
 #include <cstdint>
