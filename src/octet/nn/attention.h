@@ -3,6 +3,7 @@
 // (context_attention.cpp). Forward and backward come in parts, so that exchanges of other layers can be placed between them.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -114,7 +115,9 @@ class Attention {
   void backward_from_codes(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   void backward_in_fp8(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   void calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
-  Tensor statistics(const Scope& scope, const AttentionSaved& saved) const;
+  template <class Op>
+  Op with_shape(const Scope& scope, const AttentionSaved& saved, Op op) const;
+  std::array<Tensor, 3> split(const Tensor& qkv) const;
   Operand output_input(const Scope& scope, const AttentionSaved& saved) const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   bool casts_operands() const { return precision_ != AttentionPrecision::bf16; }
