@@ -214,6 +214,13 @@ void ParameterStore::fill(Stream& stream, Arena& scratch, Parameter& p, const st
   if (lacks_values) p.value_shard = {};
 }
 
+void ParameterStore::refresh(Stream& stream, Arena& scratch) {
+  refresh_values(stream);
+  for (const Parameter& p : parameters_) {
+    if (p.held && p.spec.quant && !p.spec.frozen) cast_->run(stream, scratch, p);
+  }
+}
+
 void ParameterStore::refresh_values(Stream& stream) {
   for (Parameter& p : parameters_) {
     if (p.master && p.value_shard) kernels::cast(stream, {.x = p.master, .y = p.value_shard});

@@ -195,10 +195,7 @@ class ParameterStore {
   // Make the shards of values and codes from the primaries, but the codes of frozen weights. After a primary or a weight's scale
   // has changed, they are stale until this runs. The optimizer makes values itself. All ranks cast the codes of the same units
   // together, with each weight's present scale.
-  void refresh(Stream& stream, Arena& scratch) {
-    refresh_values(stream);
-    cast_->run(stream, scratch);
-  }
+  void refresh(Stream& stream, Arena& scratch);
   void refresh_values(Stream& stream);
   // Makes the lists of refresh_codes() for these units, when the scale slots of their weights are known.
   void prepare_codes(Device& device, UnitRange units) { cast_->prepare(device, units); }
