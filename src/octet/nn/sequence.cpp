@@ -2,15 +2,13 @@
 
 #include <utility>
 
+#include "octet/base/math.h"
 #include "octet/kernels/elementwise/elementwise.h"
 
 namespace octet::nn {
 namespace {
 
-// Tokens [begin, end).
-struct Rows {
-  std::int64_t begin, end;
-};
+using Rows = IndexRange<std::int64_t>;  // of tokens
 
 // The share of the rank that is so far behind this one.
 Rows share_at(const Scope& scope, std::int64_t tokens, int distance) {
@@ -162,7 +160,7 @@ void PartialSum::finish(const Scope& scope) {
     if (residual_) kernels::add(scope.stream, {.x = residual_, .y = y_});
     return;
   }
-  kernels::SumParts sum{.parts = {}, .residual = residual_, .y = y_};
+  kernels::SumParts sum{.residual = residual_, .y = y_};
   for (int rank = 0; rank < ranks; ++rank) {
     const int distance = (rank - scope.tensor.rank() + ranks) % ranks;
     sum.parts.push_back(distance == 0 ? own_share(scope, d)

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "octet/base/math.h"
 #include "octet/parallel/mesh.h"
 #include "octet/tensor/dtype.h"
 
@@ -13,12 +14,7 @@ class Stream;
 
 namespace octet::parallel {
 
-// Units [begin, end): parameters that are gathered and reduced together (schedule.h).
-struct UnitRange {
-  int begin = 0, end = 0;
-  bool contains(int unit) const { return begin <= unit && unit < end; }
-  bool operator==(const UnitRange&) const = default;
-};
+using UnitRange = IndexRange<int>;  // units: parameters that are gathered and reduced together (schedule.h)
 
 // How much ranks of shard x context keep of the weights that they do not update.
 enum class Weights : std::uint8_t {

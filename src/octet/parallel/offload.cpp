@@ -42,7 +42,7 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
     require(room >= alignment + bytes, "slots of ", room, " bytes for optimizer states");
     for (std::int64_t begin = 0; begin < p.shard_elements;) {
       if (pieces_.empty() || pieces_.back().unit != p.unit || room - used < alignment + bytes) {
-        pieces_.push_back({.unit = p.unit, .states = {}, .copies = {}});
+        pieces_.push_back({.unit = p.unit});
         used = 0;
       }
       const std::int64_t most = static_cast<std::int64_t>((room - used - alignment) / bytes) * kShardMultiple;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "octet/base/math.h"
 #include "octet/base/rng.h"
 #include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/elementwise/elementwise.h"

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "octet/base/math.h"
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/kernels/fill/fill.h"
@@ -239,10 +240,7 @@ class ParameterStore {
   kernels::TensorList zeroed_;  // by zero_gradients
 };
 
-// Rows [begin, end) of a global parameter, or elements of a vector.
-struct RowRun {
-  std::int64_t begin = 0, end = 0;
-};
+using RowRun = IndexRange<std::int64_t>;  // rows of a global parameter, or elements of a vector
 // A tensor of a Hugging Face model directory, and the runs of rows of a global parameter that it consists of, from top to bottom.
 struct NameEntry {
   std::string external;

@@ -10,8 +10,8 @@ namespace octet::parallel {
 BlockRange blocks_of(int blocks, Stages stages, int chunk) {
   const int chunks = stages.count * stages.chunks, each = blocks / chunks, rest = blocks % chunks;
   require(chunk >= 0 && chunk < chunks, "chunk ", chunk, " of ", chunks);
-  // Chunks get a block more in this order: 1, 2, ..., chunks - 2, then the last one. The first one never does, because `rest` is
-  // smaller than the number of chunks.
+  // Chunks get a block more in this order: 1, 2, ..., chunks - 2, then the last one. The first one never does, because `rest`
+  // is smaller than the number of chunks.
   const auto begin = [&](int c) { return c * each + std::clamp(c - 1, 0, rest); };
   return {begin(chunk), chunk + 1 < chunks ? begin(chunk + 1) : blocks};
 }

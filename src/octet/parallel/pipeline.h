@@ -9,15 +9,12 @@
 
 #include <vector>
 
+#include "octet/base/math.h"
 #include "octet/parallel/mesh.h"
 
 namespace octet::parallel {
 
-// Blocks [begin, end).
-struct BlockRange {
-  int begin = 0, end = 0;
-  int count() const { return end - begin; }
-};
+using BlockRange = IndexRange<int>;
 
 // Returns the blocks of chunk number `chunk` of the model. Chunks have equally many; what does not divide goes to chunks in the
 // middle first, because the embedding is the work of the first one and the head that of the last one.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "octet/base/require.h"
 
@@ -13,34 +14,25 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Marks a flight that is free.
 constexpr Visit kNoVisit{.backward = false, .micro_batch = -1, .chunk = -1};
 
-int slots_in(const std::vector<int>& slot_of_unit) {
-  return slot_of_unit.empty() ? 0 : 1 + *std::max_element(slot_of_unit.begin(), slot_of_unit.end());
-}
-
 }  // namespace
 
-std::vector<int> slots_of_units(const StepShape& shape, int units, bool in_turn) {
-  std::vector<int> slots;
-  int turn = 0;
-  for (int unit = 0; unit < units; ++unit) {
-    const bool edge = unit == shape.embedding || unit == shape.head;
-    slots.push_back(!in_turn ? unit : edge ? 2 : turn++ % 2);
-  }
-  return slots;
+int StepShape::slot(int unit, bool in_turn) const {
+  if (!in_turn) return unit;
+  return unit == embedding || unit == head ? kUnitSlots - 1 : (unit - first_block) % 2;
 }
 
 UnitRange first_units(const StepShape& s) {
   if (!s.reduced) return {0, s.units()};
   const int begin = s.stage == 0 ? s.embedding : s.first_block + blocks_of(s.blocks, s.stages, s.stage).begin;
-  const auto slot = [&](int unit) { return s.weight_slot.begin() + unit; };
+  std::set<int> used;
   int end = begin;
-  while (end < std::min(begin + kUnitSlots, s.units()) && std::find(slot(begin), slot(end), *slot(end)) == slot(end)) ++end;
+  while (end < std::min(begin + kUnitSlots, s.units()) && used.insert(s.weight_slot(end)).second) ++end;
   return {begin, end};
 }
 
 Slots::Slots(const StepShape& shape)
-    : weights(at(slots_in(shape.weight_slot))),
-      gradient_user(at(slots_in(shape.gradient_slot)), -1),
+    : weights(at(shape.resharded ? kUnitSlots : shape.units())),
+      gradient_user(at(shape.sharded_gradients ? kUnitSlots : shape.units()), -1),
       offloaded(at(shape.state_slots), 0) {}
 
 const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
@@ -50,7 +42,7 @@ const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
 
 void ScheduleBuilder::gather(Need need, bool here) {
   if (!s_.sharded || need.unit < 0 || need.use == Use::gradients) return;
-  Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
+  Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
   const bool there = slot.unit == need.unit, one_copy = !s_.two_copies[at(need.unit)];
   const bool rowwise = (one_copy || reads_forward(need.use)) && !(there && slot.rowwise);
   const bool columnwise = (one_copy || reads_backward(need.use)) && !(there && slot.columnwise);
@@ -74,14 +66,14 @@ void ScheduleBuilder::open(Need need) {
   Task task{.kind = Kind::open, .index = need.unit, .use = need.use};
   if (need.use != Use::gradients) {
     gather(need);
-    Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
+    Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
     require(slot.unit == need.unit, "unit ", need.unit, " cannot be used beside unit ", slot.unit);
     slot.open = true;
     task.waits[0] = {Kind::gather, need.unit};
   }
   if (writes_gradients(need.use) && s_.sharded_gradients) {
-    const int slot = s_.gradient_slot[at(need.unit)];
-    if (slots_.pending >= 0 && s_.gradient_slot[at(slots_.pending)] == slot) reduce_pending();
+    const int slot = s_.gradient_slot(need.unit);
+    if (slots_.pending >= 0 && s_.gradient_slot(slots_.pending) == slot) reduce_pending();
     task.waits[1] = {Kind::reduce, slots_.gradient_user[at(slot)]};
   }
   tasks_.push_back(task);
@@ -93,7 +85,7 @@ void ScheduleBuilder::close(Need need) {
   tasks_.push_back({.kind = Kind::close, .index = need.unit, .use = need.use, .leaves_event = s_.reduced});
   if (reduces) slots_.pending = need.unit;
   if (!s_.sharded || need.use == Use::gradients) return;
-  Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
+  Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
   slot.open = false;
   if (s_.resharded) slot.closed = need.unit;
 }
@@ -111,7 +103,7 @@ void ScheduleBuilder::reduce_pending(bool here) {
                     .here = here,
                     .waits = {{{Kind::close, here ? -1 : unit}}},
                     .leaves_event = true});
-  if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot[at(unit)])] = unit;
+  if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot(unit))] = unit;
 }
 
 void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {

@@ -30,9 +30,8 @@
 
 namespace octet::parallel {
 
-// Each kind of message has a stream in each direction. States are fetched on one stream and copied back
-// on another, because a link between host and device carries both directions at once. Rows of experts have a stream if there are
-// lanes.
+// Each kind of message has a stream in each direction. States are fetched on one stream and copied back on another, because a
+// link between host and device carries both directions at once. Rows of experts have a stream if there are lanes.
 enum class StreamId : std::uint8_t {
   compute,
   params,
@@ -154,9 +153,7 @@ struct StepShape {
   bool recomputes(int block) const { return block < recomputed_blocks; }
   // The parts of a task of a block.
   const std::vector<Part>& parts_of(Kind kind, int block) const;
-  // The slots of each unit's weights and gradients, which units use one at a time; and whether its rowwise and columnwise codes
-  // are gathered separately (row and MX tiles).
-  std::vector<int> weight_slot, gradient_slot;
+  // Of each unit: whether its rowwise and columnwise codes are gathered separately (row and MX tiles).
   std::vector<char> two_copies;
   // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The
   // gradients of the others are complete first.
@@ -165,13 +162,16 @@ struct StepShape {
   // them.
   std::vector<int> pieces;
   int state_slots = 0;
-  int units() const { return static_cast<int>(weight_slot.size()); }
+  int units() const { return static_cast<int>(two_copies.size()); }
+  // The slots of a unit's weights and gradients.
+  int weight_slot(int unit) const { return slot(unit, resharded); }
+  int gradient_slot(int unit) const { return slot(unit, sharded_gradients); }
+  // Units that are used one at a time lie in one of kUnitSlots slots in turn, so that the next one can be gathered meanwhile:
+  // blocks take turns in two slots, and the units at the edges of the model use the third. Otherwise each has a slot of its own.
+  int slot(int unit, bool in_turn) const;
 };
-
-// Units that are used one at a time, while the next one is gathered, lie in one of these slots: blocks take turns in two, and the
-// units at the edges of the model use the third. Returns the slot of each of `units` units, or one of its own if they stay.
 inline constexpr int kUnitSlots = 3;
-std::vector<int> slots_of_units(const StepShape& shape, int units, bool in_turn);
+
 // Returns the units that this stage uses first and that can be gathered beside each other: for example the embedding and two
 // blocks. Their forward pass hides what is cast and gathered next. One rank hides nothing, so these are all units.
 UnitRange first_units(const StepShape& shape);

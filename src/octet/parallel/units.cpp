@@ -90,16 +90,13 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     executor_.add(StreamId::fetch, *fetch_stream_);
     executor_.add(StreamId::offload, *offload_stream_);
   }
-  const int count = store.unit_count();
-  shape.weight_slot = slots_of_units(shape, count, shape.resharded);
-  shape.gradient_slot = slots_of_units(shape, count, storage.training && shape.sharded_gradients);
   shape.first = first_units(shape);
   slots_ = Slots(shape);
   constexpr Copy kWeights[] = {Copy::values, Copy::rowwise, Copy::row_order}, kGradients[] = {Copy::gradient};
-  if (shape.resharded) weight_slots_ = make_slots(shape.weight_slot, kWeights, MemoryCategory::weights);
+  if (shape.resharded) weight_slots_ = make_slots(&StepShape::weight_slot, kWeights, MemoryCategory::weights);
   if (!storage.training) return;
   if (shape.sharded_gradients) {
-    gradient_slots_ = make_slots(shape.gradient_slot, kGradients, MemoryCategory::gradients);
+    gradient_slots_ = make_slots(&StepShape::gradient_slot, kGradients, MemoryCategory::gradients);
     for (Unit& unit : units_) {
       std::vector<Tensor> zeroed;
       for (const Parameter* p : unit.cut_and_trained) {
@@ -113,11 +110,10 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
 }
 
 // The units are placed twice, because the size of a slot, that of its largest unit, is known afterwards.
-std::vector<Buffer> Units::make_slots(const std::vector<int>& slot_of_unit, std::span<const Copy> copies,
-                                      MemoryCategory category) {
+std::vector<Buffer> Units::make_slots(int (StepShape::*slot)(int) const, std::span<const Copy> copies, MemoryCategory category) {
   std::vector<std::size_t> bytes(kUnitSlots);
   std::vector<Buffer> slots;
-  const auto slot_of = [&](std::size_t unit) { return static_cast<std::size_t>(slot_of_unit[unit]); };
+  const auto slot_of = [&](std::size_t unit) { return static_cast<std::size_t>((shape_.*slot)(static_cast<int>(unit))); };
   for (std::size_t i = 0; i < units_.size(); ++i) bytes[slot_of(i)] = std::max(bytes[slot_of(i)], place(i, copies, nullptr));
   for (const std::size_t size : bytes) slots.push_back(compute_.device().allocate(size, category));
   for (std::size_t i = 0; i < units_.size(); ++i) place(i, copies, slots[slot_of(i)].data());
@@ -277,7 +273,7 @@ void Units::prepare_casts() {
 }
 
 UpdateWork Units::update_work() const {
-  UpdateWork work{.units = update_ranges(shape_), .pieces = {}};
+  UpdateWork work{.units = update_ranges(shape_)};
   for (const UnitRange units : work.units) {
     if (!offload_) work.pieces.push_back(store_.states(units));
   }

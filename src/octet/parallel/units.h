@@ -2,9 +2,9 @@
 // run on the params stream beside the computation:
 //   weights    all-gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce-scatter over shard x context, then, after a step's last micro-batch, all-reduce over replicate
-// If one rank alone of shard x context holds an expert, its weights are always there.
-// What several ranks of the tensor axis hold alike (norms) is small: its gradient is summed over them once a step. The exchanges
-// come in the order of the calls, which is the same on all ranks. One rank exchanges nothing.
+// If one rank alone of shard x context holds an expert, its weights are always there. What several ranks of the tensor axis hold
+// alike (norms) is small: its gradient is summed over them once a step. The exchanges come in the order of the calls, which is
+// the same on all ranks. One rank exchanges nothing.
 #pragma once
 
 #include <cstdint>
@@ -93,7 +93,7 @@ class Units {
     bool has_rowwise = false, has_columnwise = false;  // frozen weights have been gathered, and stay if weights are kept
   };
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
-  std::vector<Buffer> make_slots(const std::vector<int>& slot_of_unit, std::span<const Copy> copies, MemoryCategory category);
+  std::vector<Buffer> make_slots(int (StepShape::*slot)(int) const, std::span<const Copy> copies, MemoryCategory category);
   // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
   std::size_t bytes_of_casts() const;

@@ -257,7 +257,9 @@ void Decoder::run(const Task& task) {
   const MicroBatch& first = *micro_batches_.front();
   switch (task.kind) {
     case Kind::close:
-      if (first.batch.fingerprint && writes_gradients(task.use)) first.batch.fingerprint->gradients(first.scope.stream, task.index);
+      if (Fingerprint* const fingerprint = first.batch.fingerprint; fingerprint && writes_gradients(task.use)) {
+        fingerprint->gradients(first.scope.stream, task.index);
+      }
       return;
     case Kind::gather:
     case Kind::open:
@@ -421,10 +423,9 @@ void Decoder::backward(Flight& flight, const Task& task) {
 }
 
 // The gradient that leaves a chunk has values only, which the embedding or another stage reads.
-nn::Operand Decoder::gradient_of(Flight& flight, int block) {
-  if (block < flight.blocks.begin || block >= flight.blocks.end) return {.values = flight.g};
-  return blocks_[static_cast<std::size_t>(block)].output_gradient(flight.scope, flight.g,
-                                                                  flight.g_codes.rowwise ? &flight.g_codes : nullptr);
+nn::Operand Decoder::gradient_of(Flight& flight, int number) {
+  if (!flight.blocks.contains(number)) return {.values = flight.g};
+  return block(number).output_gradient(flight.scope, flight.g, flight.g_codes.rowwise ? &flight.g_codes : nullptr);
 }
 
 void Decoder::head(Flight& flight) {

@@ -122,7 +122,7 @@ class Decoder {
   void begin_backward(Flight& flight);
   void begin_block_backward(Flight& flight, int block);
   // Returns the gradient of a block's output, for its producer.
-  nn::Operand gradient_of(Flight& flight, int block);
+  nn::Operand gradient_of(Flight& flight, int number);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
 
   DecoderConfig config_;
