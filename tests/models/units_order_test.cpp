@@ -175,7 +175,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
     store.begin_unit();
     store.add({.name = name, .shape = {64, 64}, .quant = {}});
   }
-  store.materialise(device, {}, groups, layout);
+  store.materialise(device, {}, &groups, layout);
   parallel::StepShape shape;
   shape.head = 1;
   parallel::Units units(*stream, store, groups, layout, shape);

@@ -86,7 +86,7 @@ TEST_F(Tokens, ALinearThatIsCutComputesWhatTheWholeOneDoes) {
       parallel::ParameterStore store(parallel::TensorPlace{rank, kRanks});
       recipes::ScaleState scales(recipe);
       const Linear linear({.parts = {"a"}, .out = kOut, .in = kIn, .cut = {.along = along}, .bias = true}, recipe, store, scales);
-      store.materialise(*at.device, {.compute = DType::f32}, at.groups, {});
+      store.materialise(*at.device, {.compute = DType::f32}, &at.groups, {});
       store.zero_gradients(*at.stream);
       const std::int64_t share = kTokens / kRanks, out = rows ? kOut / kRanks : kOut, in = rows ? kIn : kIn / kRanks;
       // Where the tokens, outputs and inputs of this rank begin.
@@ -152,7 +152,7 @@ TEST_F(Tokens, HeadAndLossAddUpInChunks) {
       parallel::ParameterStore store(parallel::TensorPlace{rank, ranks});
       recipes::ScaleState scales(recipe);
       HeadLoss head({.vocab = kVocab, .dim = kDim, .init_std = 0.5}, recipe, store, scales);
-      store.materialise(*at.device, {.compute = DType::f32}, at.groups, {});
+      store.materialise(*at.device, {.compute = DType::f32}, &at.groups, {});
       head.head().bind();
       store.initialise(*at.stream, 3);
       store.zero_gradients(*at.stream);

@@ -34,7 +34,7 @@ struct Rank {
     add("bias", {1536}, {.along = Cut::rows, .part_rows = {512, 1024}});
     add("norm", {100}, {});
     add("odd", {10, 33}, {});
-    store.materialise(*device, {.moments = DType::f8_e4m3}, groups, {.mesh = mesh});
+    store.materialise(*device, {.moments = DType::f8_e4m3}, &groups, {.mesh = mesh});
     store.initialise(*stream, 1);
     optimizer = std::make_unique<Optimizer>(*device, store, OptimizerOptions{.max_grad_norm = 0, .seed = 3});
   }
@@ -109,7 +109,7 @@ TEST(Fp8Moments, RefuseGroupsOfTwoRanks) {
     ParameterStore store({1, 2});
     store.add({.name = "w", .shape = shape, .cut = {.along = along}});
     try {
-      store.materialise(*device, {.moments = DType::f8_e4m3}, groups, {.mesh = mesh});
+      store.materialise(*device, {.moments = DType::f8_e4m3}, &groups, {.mesh = mesh});
       ADD_FAILURE() << "not refused: " << shape;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("optimizer.state_dtype = \"fp8\" with a tensor axis of 2 ranks: of w"),

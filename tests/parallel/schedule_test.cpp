@@ -13,22 +13,26 @@
 namespace octet::parallel {
 namespace {
 
-// Units: the embedding (0), `blocks` blocks, the head. Blocks take turns in two slots, the edges use a third.
+// Units: the embedding (0), `blocks` blocks, the head.
 StepShape shape_of(int blocks, bool tied) {
   StepShape s;
   s.embedding = 0;
   s.first_block = 1;
   s.blocks = blocks;
   s.head = tied ? 0 : blocks + 1;
-  s.block_kinds = {{.forward = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}},
+  s.block_parts = {{.forward = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}},
                     .backward = {{"feed", Beside::nothing}, {"attention", Beside::reduce}, {"qkv", Beside::nothing}}}};
-  for (int unit = 0; unit <= (tied ? blocks : blocks + 1); ++unit) {
-    const bool edge = unit == 0 || unit == blocks + 1;
-    s.weight_slot.push_back(edge ? 2 : (unit + 1) % 2);
-    s.gradient_slot.push_back(s.weight_slot.back());
-    s.two_copies.push_back(0);
-  }
+  s.two_copies.assign(static_cast<std::size_t>(tied ? blocks + 1 : blocks + 2), 0);
   return s;
+}
+
+TEST(Schedule, NeighboursLieInDifferentSlots) {
+  StepShape s = shape_of(4, false);
+  s.resharded = true;
+  std::vector<int> slots;
+  for (int unit = 0; unit < s.units(); ++unit) slots.push_back(s.weight_slot(unit));
+  EXPECT_EQ(slots, (std::vector<int>{2, 0, 1, 0, 1, 2}));
+  EXPECT_EQ(s.gradient_slot(4), 4) << "kept";
 }
 
 // Forward and backward of a micro-batch, the last one of its step or not.
@@ -130,10 +134,14 @@ class Hazards {
         if (reads_backward(task.use)) expect_gathered(i, &Task::columnwise);
       }
       if (task.kind == Kind::gather && s_.resharded) {
-        expect_after(i, [&](const Task& t) { return t.kind == Kind::close && other_in(s_.weight_slot, t.index, task.index); });
+        expect_after(i, [&](const Task& t) {
+          return t.kind == Kind::close && t.index != task.index && same_weights(t.index, task.index);
+        });
       }
       if (task.kind == Kind::open && writes_gradients(task.use) && s_.sharded_gradients) {
-        expect_after(i, [&](const Task& t) { return t.kind == Kind::reduce && same(s_.gradient_slot, t.index, task.index); });
+        expect_after(i, [&](const Task& t) {
+          return t.kind == Kind::reduce && s_.gradient_slot(t.index) == s_.gradient_slot(task.index);
+        });
       }
       if (task.kind == Kind::reduce) {
         expect_after(i, [&](const Task& t) { return t.kind == Kind::close && t.index == task.index; });
@@ -142,10 +150,7 @@ class Hazards {
   }
 
  private:
-  static bool same(const std::vector<int>& slots, int a, int b) {
-    return slots[static_cast<std::size_t>(a)] == slots[static_cast<std::size_t>(b)];
-  }
-  static bool other_in(const std::vector<int>& slots, int a, int b) { return a != b && same(slots, a, b); }
+  bool same_weights(int a, int b) const { return s_.weight_slot(a) == s_.weight_slot(b); }
   // The last task before i of which this holds has ended when i begins.
   template <class Holds>
   void expect_after(std::size_t i, const Holds& holds) const {
@@ -159,7 +164,7 @@ class Hazards {
   void expect_gathered(std::size_t i, bool Task::*copy) const {
     for (std::size_t before = i; before-- > 0;) {
       const Task& task = tasks_[before];
-      if (task.kind != Kind::gather || !same(s_.weight_slot, task.index, tasks_[i].index)) continue;
+      if (task.kind != Kind::gather || !same_weights(task.index, tasks_[i].index)) continue;
       ASSERT_EQ(task.index, tasks_[i].index) << i << " opens a unit whose slot holds another";
       if (!(task.*copy)) continue;
       EXPECT_TRUE(ended_[i].contains(before)) << i << " need not wait for " << before;
@@ -184,16 +189,13 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      if (bit(4)) s.block_kinds[0].forward[1].beside = Beside::gather;
+      if (bit(4)) s.block_parts[0].forward[1].beside = Beside::gather;
       if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
-      if (!s.resharded) {
-        for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
-      }
       SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
       Slots slots(s);
       std::vector<Task> tasks;
       const auto append = [&](const std::vector<Task>& more) { tasks.insert(tasks.end(), more.begin(), more.end()); };
-      std::vector<int> reduced(s.weight_slot.size(), 0), first(reduced), last(reduced);
+      std::vector<int> reduced(s.two_copies.size(), 0), first(reduced), last(reduced);
       for (int micro = 0; micro < 3; ++micro) append(build_micro_batch(s, slots, micro == 2));
       for (const Task& task : tasks) {
         if (task.kind != Kind::reduce) continue;
@@ -315,7 +317,7 @@ StepShape shape_of_lanes(int blocks, bool tied) {
   s.lanes = 2;
   s.sharded = s.reduced = true;
   constexpr Beside kNothing = Beside::nothing;
-  s.block_kinds = {{.forward = {{"qkv"},
+  s.block_parts = {{.forward = {{"qkv"},
                                 {"attention"},
                                 {"route"},
                                 {"dispatch", kNothing, StreamId::experts},
@@ -422,13 +424,11 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      s.block_kinds.push_back(shape_of(blocks, bit(0)).block_kinds.front());  // dense
-      for (int block = 0; block < blocks; ++block) s.kind_of_block.push_back(bit(5 + block % 2));
+      const StepShape::BlockParts mixture = s.block_parts.front(), dense = shape_of(blocks, bit(0)).block_parts.front();
+      s.block_parts.clear();
+      for (int block = 0; block < blocks; ++block) s.block_parts.push_back(bit(5 + block % 2) ? dense : mixture);
       if (bit(4)) {
-        for (StepShape::BlockParts& kind : s.block_kinds) kind.forward[1].beside = Beside::gather;
-      }
-      if (!s.resharded) {
-        for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
+        for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = Beside::gather;
       }
       SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
       Slots slots(s);
@@ -438,17 +438,17 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       const std::vector<std::set<std::size_t>> ended = ended_before(tasks);
       std::array<int, 2> last = {-1, -1};  // of each lane
       std::set<int> open;
-      std::vector<int> reduced(s.weight_slot.size(), 0);
+      std::vector<int> reduced(s.two_copies.size(), 0);
       for (std::size_t i = 0; i < tasks.size(); ++i) {
         const Task& task = tasks[i];
         if (task.kind == Kind::reduce) ++reduced[static_cast<std::size_t>(task.index)];
         if (task.kind == Kind::open && task.use != Use::gradients) {
           for (const int other : open) {
             if (other == task.index) continue;
-            const auto a = static_cast<std::size_t>(other), b = static_cast<std::size_t>(task.index);
-            EXPECT_TRUE(!s.resharded || s.weight_slot[a] != s.weight_slot[b]) << "weights of " << a << " and " << b;
+            const int a = other, b = task.index;
+            EXPECT_TRUE(!s.resharded || s.weight_slot(a) != s.weight_slot(b)) << "weights of " << a << " and " << b;
             const bool writes = s.sharded_gradients && writes_gradients(task.use);
-            EXPECT_TRUE(!writes || s.gradient_slot[a] != s.gradient_slot[b]) << "gradients of " << a << " and " << b;
+            EXPECT_TRUE(!writes || s.gradient_slot(a) != s.gradient_slot(b)) << "gradients of " << a << " and " << b;
           }
         }
         if (task.kind == Kind::open) open.insert(task.index);

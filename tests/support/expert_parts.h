@@ -12,8 +12,8 @@
 #include "octet/base/rng.h"
 #include "octet/nn/linear.h"
 #include "octet/optim/optimizer.h"
+#include "octet/parallel/assembler.h"
 #include "octet/parallel/units.h"
-#include "octet/parallel/whole.h"
 #include "octet/recipes/registry.h"
 #include "support/mesh_ranks.h"
 #include "support/wholes.h"
@@ -72,7 +72,7 @@ class ExpertParts {
     }
     store_.begin_unit();
     linear("head", 32, 48, Cut::none);
-    store_.materialise(device, options.storage, groups, options.layout);
+    store_.materialise(device, options.storage, &groups, options.layout);
     shape_.head = store_.unit_count() - 1;
     units_ = std::make_unique<parallel::Units>(*stream_, store_, groups, options.layout, shape_);
     scales_.materialise(*stream_);

@@ -47,9 +47,9 @@ TEST_F(MeshTest, RouterLossesAreThoseOfOneRank) {
   const auto run = [&](const Layout& layout, const auto& see) {
     on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups& groups) {
       take(engine, {});
-      const train::Engine::RouterLosses of_step = engine.router_losses_of_step();
+      const train::Engine::RouterLosses of_step = engine.router_losses(train::Engine::Routed::step);
       evaluate_a_row(engine);
-      see(of_step, engine.router_losses_of_evaluation(), groups);
+      see(of_step, engine.router_losses(train::Engine::Routed::evaluation), groups);
     });
   };
   run(kAlone, [&](const auto& of_step, const auto& evaluated, const parallel::Groups&) {

@@ -208,9 +208,9 @@ TEST_P(OnMesh, ExportsAndImportsWholeModels) {
   const PartsOptions options{.layout = {.mesh = GetParam()}};
   on_parts(options, [&](ExpertParts& parts) {
     parts.initialise();
-    parallel::Wholes wholes(parts.stream(), parts.store(), parts.units(), parts.groups(), parts.rank() == 0);
+    parallel::Assembler assembler(parts.stream(), parts.store(), parts.units(), parts.groups(), parts.rank() == 0);
     const auto whole = [&](const parallel::Parameter& p) {
-      const Tensor result = wholes.of(p, parts.scratch());
+      const Tensor result = assembler.whole(p, parts.scratch());
       EXPECT_EQ(static_cast<bool>(result), parts.rank() == 0);
       return result;
     };

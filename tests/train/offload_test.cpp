@@ -90,7 +90,7 @@ TEST_F(OffloadTest, PutsAllStatesIntoHostMemory) {
   train::EngineOptions options = offloaded(context_options("fp8_delayed"));
   std::int64_t elements = 0, rounding = 0;
   on_engines(options, kAlone, [&](train::Engine& engine, const parallel::Groups&) {
-    elements = engine.model().parameters().elements();
+    elements = engine.options().model.parameters();
     rounding = 3 * 256 * static_cast<std::int64_t>(engine.model().parameters().parameters().size());
     EXPECT_EQ(engine.device().memory().peak[static_cast<std::size_t>(MemoryCategory::master_weights)], 0u);
     // Three slots are as large as the largest piece, which holds at least 512 elements of the embedding: 6144 bytes.

@@ -7,14 +7,7 @@
 #include "octet/base/file.h"
 #include "octet/base/names.h"
 #include "octet/base/visible.h"
-#include "octet/models/decoder/names.h"
-#include "octet/models/gpt_neo/gpt_neo.h"
-#include "octet/models/gpt_neox/gpt_neox.h"
-#include "octet/models/llama/llama.h"
-#include "octet/models/mistral/mistral.h"
-#include "octet/models/mixtral/mixtral.h"
-#include "octet/models/qwen2/qwen2.h"
-#include "octet/models/qwen3/qwen3.h"
+#include "octet/models/families.h"
 
 namespace octet::models {
 
@@ -56,7 +49,10 @@ DecoderConfig parse_config(const nlohmann::json& config, const std::string& sour
   demand(config.is_object(), ExitCode::data, source, ": not a JSON object");
   const auto type = config.find("model_type");
   demand(type != config.end() && type->is_string(), ExitCode::data, source, ": no model_type");
-  DecoderConfig result = family_of(type->get<std::string>(), source).parse(config, source);
+  const Family& family = family_of(type->get<std::string>(), source);
+  DecoderConfig result = family.parse(JsonReader(config, source));
+  result.family = family.model_type;
+  check(result, source);
   const std::vector<std::int64_t> bos = token_ids(config, "bos_token_id", source);
   demand(bos.size() < 2, ExitCode::data, source, ": bos_token_id is several");
   if (!bos.empty()) result.bos = bos.front();
@@ -72,7 +68,7 @@ DecoderConfig read_config(const std::filesystem::path& directory) {
 nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype) {
   Json object = family_of(config.family, "config").write(config);
   object["torch_dtype"] = dtype == DType::f32 ? "float32" : "bfloat16";
-  // Said even where they are not known: in place of a key that is not there others take ids of Llama 2.
+  // Writes null for unknown ids: if the key is absent, other programs assume Llama 2's ids.
   object["bos_token_id"] = config.bos ? Json(*config.bos) : Json();
   object["eos_token_id"] = config.eos.empty() ? Json() : config.eos.size() == 1 ? Json(config.eos.front()) : Json(config.eos);
   return object;

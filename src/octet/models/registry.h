@@ -6,16 +6,18 @@
 #include <vector>
 
 #include "octet/base/json.h"
+#include "octet/models/decoder/config_json.h"
 #include "octet/models/decoder/decoder.h"
+#include "octet/models/decoder/names.h"
 
 namespace octet::models {
 
 // A family: how its config.json is read and written, and its tensor names.
 struct Family {
   std::string model_type;
-  DecoderConfig (*parse)(const nlohmann::json& config, const std::string& source);
+  DecoderConfig (*parse)(const JsonReader& read);  // leaves the family, the ids of tokens and all checks to parse_config()
   nlohmann::ordered_json (*write)(const DecoderConfig& config);
-  parallel::NameTable (*names)(Decoder& model);
+  parallel::NameTable (*names)(Decoder& model) = parameter_names;
   DecoderModules modules = {};
   std::vector<std::string> ignorable = {};  // globs of tensors in old checkpoints that follow from the config
 };
@@ -23,7 +25,8 @@ struct Family {
 // Throws Error{data} naming `source` and the known families.
 const Family& family_of(const std::string& model_type, const std::string& source);
 
-// Reads config.json's contents; `source` is its path, for messages. Throws Error{data} for what is missing or not supported, by name.
+// Reads config.json's contents; `source` is its path, for messages. Throws Error{data} for what is missing or not supported, by
+// name.
 DecoderConfig parse_config(const nlohmann::json& config, const std::string& source);
 // Reads DIR/config.json.
 DecoderConfig read_config(const std::filesystem::path& directory);

@@ -14,15 +14,16 @@ namespace {
 
 // The numbers of rows of a linear's modules, of the whole weight.
 std::vector<std::int64_t> rows_of_parts(const Adapter::Options& o) {
-  return o.part_count > 1 ? o.cut.part_rows : std::vector<std::int64_t>{o.weight->cut.global()[0]};
+  return o.part_count > 1 ? o.weight->spec.cut.part_rows : std::vector<std::int64_t>{o.weight->cut.global()[0]};
 }
 
 CutRule cut_of_b(const Adapter::Options& o) {
-  if (o.cut.along != Cut::rows) return {};
-  CutRule cut = o.cut;
+  const CutRule& of_weight = o.weight->spec.cut;
+  if (of_weight.along != Cut::rows) return {};
+  CutRule cut = of_weight;
   if (o.part_count == 1) return cut;
   cut.part_rows.clear();
-  for (const std::size_t part : o.parts) cut.part_rows.push_back(o.cut.part_rows[part]);
+  for (const std::size_t part : o.parts) cut.part_rows.push_back(of_weight.part_rows[part]);
   return cut;
 }
 
@@ -38,7 +39,7 @@ Adapter::Adapter(const Options& o, parallel::ParameterStore& store)
     : options_(o),
       a_(&store.add({.name = o.linear + ".lora_A.weight",
                      .shape = {static_cast<std::int64_t>(o.parts.size()) * o.rank, o.weight->cut.global()[1]},
-                     .cut = {.along = o.cut.along == Cut::columns ? Cut::columns : Cut::none},
+                     .cut = {.along = o.weight->spec.cut.along == Cut::columns ? Cut::columns : Cut::none},
                      .expert = o.weight->spec.expert,
                      .init_std = 1.0 / std::sqrt(3.0 * static_cast<double>(o.weight->cut.global()[1])),
                      .grad_from_product = true})),
@@ -48,12 +49,13 @@ Adapter::Adapter(const Options& o, parallel::ParameterStore& store)
                      .expert = o.weight->spec.expert,
                      .init_std = 0.0,
                      .grad_from_product = true})) {
-  if (o.cut.along == Cut::columns) first_feature_ = store.place().rank * a_->cut.local()[1];
+  const CutRule& of_weight = o.weight->spec.cut;
+  if (of_weight.along == Cut::columns) first_feature_ = store.place().rank * a_->cut.local()[1];
   const std::vector<std::int64_t> all = rows_of_parts(o);
   Part next;
   std::size_t adapted = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    CutRule cut = o.cut;
+    CutRule cut = of_weight;
     if (o.part_count > 1) cut.part_rows.clear();
     if (cut.along == Cut::columns) cut = {};
     next.count = parallel::TensorCut({all[i], o.rank}, cut, store.place()).local()[0];
@@ -95,7 +97,7 @@ void AdapterProducts::multiply(const Scope& scope, const AlongRows& op) const {
         {.a = {.values = op.x}, .b = op.matrix(first()), .c = op.adds ? op.d : Tensor{}, .d = op.d, .factor = factor});
   }
   kernels::GroupedGemmM product{
-      .groups = *scope.groups, .a = {.values = op.x}, .b = {}, .d = op.d, .accumulate = op.adds, .factor = factor};
+      .groups = *scope.groups, .a = {.values = op.x}, .d = op.d, .accumulate = op.adds, .factor = factor};
   for (const Adapter* adapter : adapters_) product.b.push_back(op.matrix(*adapter));
   kernels::grouped_gemm(scope.stream, scope.scratch, product);
 }
@@ -107,7 +109,7 @@ void AdapterProducts::multiply(const Scope& scope, const Tensor& left, const Ten
     const Tensor d = gradient_of(first());
     return kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = adds ? d : Tensor{}, .d = d});
   }
-  kernels::GroupedGemmK product{.groups = *scope.groups, .a = a, .b = b, .d = {}, .accumulate = adds};
+  kernels::GroupedGemmK product{.groups = *scope.groups, .a = a, .b = b, .accumulate = adds};
   for (const Adapter* adapter : adapters_) product.d.push_back(gradient_of(*adapter));
   kernels::grouped_gemm(scope.stream, scope.scratch, product);
 }
@@ -187,16 +189,16 @@ void AdapterProducts::dgrad(const Scope& scope, const Tensor& reduced, const Ten
   kernels::dropout(scope.stream, op);
 }
 
-void AdapterProducts::wgrad(const Scope& scope, const Wgrad& op) const {
+void AdapterProducts::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
   const bool adds_to_a = !first().a().grad_begins(scope.begins), adds_to_b = !first().b().grad_begins(scope.begins);
   {
     const ArenaScope temporaries(scope.scratch);
     multiply(
-        scope, op.reduced_g, masked(scope, op.x), [](const Adapter& adapter) { return adapter.a().grad; }, adds_to_a);
+        scope, g.low_rank, masked(scope, x.values), [](const Adapter& adapter) { return adapter.a().grad; }, adds_to_a);
   }
   for (const Adapter::Part& part : first().parts()) {
     multiply(
-        scope, columns_of_module(part, op.g), columns_of(part, op.reduced_x),
+        scope, columns_of_module(part, g.values), columns_of(part, x.low_rank),
         [&](const Adapter& adapter) { return rows_of(part, adapter.b().grad); }, adds_to_b);
   }
 }

@@ -26,6 +26,7 @@
 #include "octet/base/rng.h"
 #include "octet/kernels/dropout/dropout.h"
 #include "octet/kernels/gemm/gemm.h"
+#include "octet/nn/quantizer.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
 
@@ -42,7 +43,6 @@ class Adapter {
   struct Options {
     std::string linear;                           // its name
     const parallel::Parameter* weight = nullptr;  // [out, in]
-    parallel::CutRule cut = {};                   // of the weight
     std::size_t part_count = 1;                   // modules that are fused in the linear
     std::vector<std::size_t> parts;               // the numbers of the adapted ones, ascending
     std::int64_t rank = 0;
@@ -95,12 +95,9 @@ class AdapterProducts {
   Tensor reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const;
   // gx += reduced A, times the mask of x.
   void dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const;
-  // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them.
-  struct Wgrad {
-    Tensor g, reduced_g;  // [T, out], and what reduce_gradient() made of it
-    Tensor x, reduced_x;  // [T, in], and what reduce() made of it
-  };
-  void wgrad(const Scope& scope, const Wgrad& op) const;
+  // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them. `low_rank` of G and X is what
+  // reduce_gradient() and reduce() have made of their values.
+  void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
  private:
   const Adapter& first() const { return *adapters_.front(); }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "octet/nn/norm.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
@@ -125,24 +124,19 @@ void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& 
   output_.wgrad(scope, work.gy, o);
 }
 
-void Attention::rotate_back(const Scope& scope, const Tensor& gqkv, const kernels::QuantizeEpilogue& codes) const {
-  kernels::Rope back = rope(scope, gqkv);
-  back.direction = kernels::Rope::Direction::backward;
-  back.codes = codes;
-  kernels::rope(scope.stream, scope.scratch, back);
-}
-
 void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const {
   if (work.key_gradients.ready) {
     take_key_gradients(scope, work);
     scope.scratch.release_to(work.before_key_gradients);
   }
-  if (options_.rotary && !options_.head_norm) {
-    const Operand g = qkv_.g().gradient(scope, work.gqkv);
-    rotate_back(scope, work.gqkv, g.epilogue);
-    return linear_backward(scope, qkv_, g, saved.qkv_in, gh);
+  // The last op before the linear makes its codes, if it can.
+  const Operand g = options_.rotary && !options_.head_norm ? qkv_.g().gradient(scope, work.gqkv) : Operand{.values = work.gqkv};
+  if (options_.rotary) {
+    kernels::Rope back = rope(scope, work.gqkv);
+    back.direction = kernels::Rope::Direction::backward;
+    back.codes = g.epilogue;
+    kernels::rope(scope.stream, scope.scratch, back);
   }
-  if (options_.rotary) rotate_back(scope, work.gqkv, {});
   if (options_.head_norm) {
     kernels::head_norm_backward(scope.stream, scope.scratch,
                                 {.norm = head_norm(),
@@ -152,7 +146,7 @@ void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, At
                                  .gq_weight = q_norm_->grad,
                                  .gk_weight = k_norm_->grad});
   }
-  linear_backward(scope, qkv_, {.values = work.gqkv}, saved.qkv_in, gh);
+  linear_backward(scope, qkv_, g, saved.qkv_in, gh);
 }
 
 }  // namespace octet::nn

@@ -3,6 +3,7 @@
 // (context_attention.cpp). Forward and backward come in parts, so that exchanges of other layers can be placed between them.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,8 +16,8 @@
 
 namespace octet::nn {
 
-// D model, H query heads, G key/value heads, K head dim. On the t ranks of the tensor axis H and G are this rank's heads, which
-// see all T tokens; h, y, residual and their gradients are its share of the tokens, [T / t, D].
+// D model, K head dim; H query heads and G key/value heads of this rank, which see all T tokens. h, y, residual and their
+// gradients are shares of the tokens, [T / t, D] (nn/sequence.h).
 struct AttentionSaved {
   Operand qkv_in;
   Tensor qkv;        // [T, (H + 2G) K], normed and rotated; in FP8 absent after forward_qkv
@@ -81,7 +82,7 @@ class Attention {
   void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;
 
   // The parts of backward, in this order; those marked * only with a context axis.
-  // * Fetches K and V of the other ranks beside what follows, on scope.params_stream. Comes before any rank overwrites its qkv.
+  // * Fetches K and V of the other ranks beside what follows, on scope.side.params. Comes before any rank overwrites its qkv.
   // If the group reaches qkv's memory, qkv has the same place on all ranks.
   void gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // dgrad of the output linear. gy comes from output().g().gradient().
@@ -89,7 +90,7 @@ class Attention {
   // Attention itself: what needs no keys of other ranks, then * the rest.
   void backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   void backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
-  // * Sums the gradients of keys over the ranks beside what follows, on scope.context_stream.
+  // * Sums the gradients of keys over the ranks beside what follows, on scope.side.context.
   void sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // wgrad of the output linear. May run anywhere between backward_output and backward_qkv: it hides what ranks exchange.
   void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
@@ -106,7 +107,6 @@ class Attention {
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
   kernels::Rope rope(const Scope& scope, const Tensor& x) const;
-  void rotate_back(const Scope& scope, const Tensor& gqkv, const kernels::QuantizeEpilogue& codes) const;
   kernels::HeadNorm head_norm() const;
   // FP8, in attention_fp8.cpp.
   Quantizer quantizer(const char* operand, Role role, std::int64_t cols, const Recipe& recipe, recipes::ScaleState& scales) const;
@@ -115,7 +115,9 @@ class Attention {
   void backward_from_codes(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   void backward_in_fp8(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   void calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
-  Tensor statistics(const Scope& scope, const AttentionSaved& saved) const;
+  template <class Op>
+  Op with_shape(const Scope& scope, const AttentionSaved& saved, Op op) const;
+  std::array<Tensor, 3> split(const Tensor& qkv) const;
   Operand output_input(const Scope& scope, const AttentionSaved& saved) const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   bool casts_operands() const { return precision_ != AttentionPrecision::bf16; }

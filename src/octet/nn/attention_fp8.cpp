@@ -13,11 +13,9 @@ namespace octet::nn {
 namespace {
 
 Quantized allocate_codes(Arena& arena, Fp8Format format, std::int64_t rows, std::int64_t cols) {
-  Quantized q;
-  q.format = format;
-  q.rowwise = allocate(arena, dtype_of(format), {rows, cols});
-  q.rowwise_scale_inv = allocate(arena, DType::f32, {1});
-  return q;
+  return {.format = format,
+          .rowwise = allocate(arena, dtype_of(format), {rows, cols}),
+          .rowwise_scale_inv = allocate(arena, DType::f32, {1})};
 }
 
 Tensor decode(const Scope& scope, const Quantized& q) {
@@ -43,98 +41,88 @@ Quantizer Attention::quantizer(const char* operand, Role role, std::int64_t cols
   return {options, recipe, scales};
 }
 
-Tensor Attention::statistics(const Scope& scope, const AttentionSaved& saved) const {
-  return saved.lse.reshape({shape(scope).batch * heads_, saved.lse.cols() / shape(scope).batch});
+// Adds to the arguments of a kernel what all kernels are told.
+template <class Op>
+Op Attention::with_shape(const Scope& scope, const AttentionSaved& saved, Op op) const {
+  op.shape = shape(scope);
+  op.first_keys = scope.first_keys;
+  op.documents = scope.documents;
+  op.lse = saved.lse.reshape({op.shape.batch * heads_, saved.lse.cols() / op.shape.batch});
+  return op;
+}
+
+// Q, K and V, or their gradients.
+std::array<Tensor, 3> Attention::split(const Tensor& qkv) const {
+  const std::int64_t k = q_cols(), v = k + kv_cols();
+  return {qkv.slice_cols(0, k), qkv.slice_cols(k, v), qkv.slice_cols(v, v + kv_cols())};
 }
 
 void Attention::cast_operands(const Scope& scope, AttentionSaved& saved) const {
-  const std::int64_t rows = saved.qkv.rows(), k = q_cols(), v = k + kv_cols();
+  const auto [q, k, v] = split(saved.qkv);
   const ArenaScope temporaries(scope.scratch);
   Arena& kept = is_fp8(scope) ? scope.stash.get() : scope.scratch;
-  const auto keep = [&](const Quantizer& quantizer, std::int64_t begin) {
-    const std::int64_t cols = quantizer.options().cols;
-    const Operand x{.values = saved.qkv.slice_cols(begin, begin + cols),
-                    .codes = allocate_codes(kept, Fp8Format::e4m3, rows, cols)};
+  const auto keep = [&](const Quantizer& quantizer, const Tensor& values) {
+    const Operand x{.values = values, .codes = allocate_codes(kept, Fp8Format::e4m3, values.rows(), values.cols())};
     return quantizer.complete(scope, x, Reads::fprop).codes;
   };
-  saved.q_codes = keep(q_, 0);
+  saved.q_codes = keep(q_, q);
   saved.k_codes = keep(k_, k);
   saved.v_codes = keep(v_, v);
   if (!is_fp8(scope)) return;
   saved.qkv = {};
-  saved.o_codes = allocate_codes(scope.stash, Fp8Format::e4m3, rows, q_cols());
+  saved.o_codes = allocate_codes(scope.stash, Fp8Format::e4m3, q.rows(), q.cols());
 }
 
 void Attention::attend_on_codes(const Scope& scope, const AttentionSaved& saved) const {
-  kernels::attention_forward_fp8(scope.stream, scope.scratch,
-                                 {.shape = shape(scope),
-                                  .q = saved.q_codes,
-                                  .k = saved.k_codes,
-                                  .v = saved.v_codes,
-                                  .first_keys = scope.first_keys,
-                                  .documents = scope.documents,
-                                  .o = output_.x().cast_to(scope, saved.o_codes),
-                                  .lse = statistics(scope, saved)});
+  const kernels::AttentionForwardFp8 op{
+      .q = saved.q_codes, .k = saved.k_codes, .v = saved.v_codes, .o = output_.x().cast_to(scope, saved.o_codes)};
+  kernels::attention_forward_fp8(scope.stream, scope.scratch, with_shape(scope, saved, op));
 }
 
 void Attention::backward_from_codes(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   if (casts_gradients()) return backward_in_fp8(scope, saved, work);
   const ArenaScope temporaries(scope.scratch);
-  const std::int64_t k = q_cols(), v = k + kv_cols();
-  kernels::attention_backward(scope.stream, scope.scratch,
-                              {.shape = shape(scope),
-                               .q = decode(scope, saved.q_codes),
-                               .k = decode(scope, saved.k_codes),
-                               .v = decode(scope, saved.v_codes),
-                               .first_keys = scope.first_keys,
-                               .documents = scope.documents,
-                               .o = decode(scope, saved.o_codes),
-                               .lse = statistics(scope, saved),
-                               .go = work.go,
-                               .gq = work.gqkv.slice_cols(0, k),
-                               .gk = work.gqkv.slice_cols(k, v),
-                               .gv = work.gqkv.slice_cols(v, v + kv_cols())});
+  const auto [gq, gk, gv] = split(work.gqkv);
+  const kernels::AttentionBackward op{.q = decode(scope, saved.q_codes),
+                                      .k = decode(scope, saved.k_codes),
+                                      .v = decode(scope, saved.v_codes),
+                                      .o = decode(scope, saved.o_codes),
+                                      .go = work.go,
+                                      .gq = gq,
+                                      .gk = gk,
+                                      .gv = gv};
+  kernels::attention_backward(scope.stream, scope.scratch, with_shape(scope, saved, op));
 }
 
 void Attention::backward_in_fp8(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   const ArenaScope temporaries(scope.scratch);
   const Quantized go = cast(scope, go_, work.go);
-  Quantized scores;
-  scores.format = go.format;
   const auto codes = [&](const Quantizer& gradient) {
     return allocate_codes(scope.scratch, go.format, work.go.rows(), gradient.options().cols);
   };
-  const Quantized gq = codes(gq_), gk = codes(gk_), gv = codes(gv_);
-  kernels::attention_backward_fp8(scope.stream, scope.scratch,
-                                  {.shape = shape(scope),
-                                   .q = saved.q_codes,
-                                   .k = saved.k_codes,
-                                   .v = saved.v_codes,
-                                   .o = saved.o_codes,
-                                   .go = go,
-                                   .first_keys = scope.first_keys,
-                                   .documents = scope.documents,
-                                   .lse = statistics(scope, saved),
-                                   .ds = ds_.cast_to(scope, scores),
-                                   .gq = gq_.cast_to(scope, gq),
-                                   .gk = gk_.cast_to(scope, gk),
-                                   .gv = gv_.cast_to(scope, gv)});
-  std::int64_t begin = 0;
-  for (const Quantized* gradient : {&gq, &gk, &gv}) {
-    const std::int64_t end = begin + gradient->rowwise.cols();
-    kernels::decode_codes(scope.stream, {.q = *gradient, .y = work.gqkv.slice_cols(begin, end)});
-    begin = end;
-  }
+  const std::array<Quantized, 3> g = {codes(gq_), codes(gk_), codes(gv_)};
+  const kernels::AttentionBackwardFp8 op{.q = saved.q_codes,
+                                         .k = saved.k_codes,
+                                         .v = saved.v_codes,
+                                         .o = saved.o_codes,
+                                         .go = go,
+                                         .ds = ds_.cast_to(scope, {.format = go.format}),
+                                         .gq = gq_.cast_to(scope, g[0]),
+                                         .gk = gk_.cast_to(scope, g[1]),
+                                         .gv = gv_.cast_to(scope, g[2])};
+  kernels::attention_backward_fp8(scope.stream, scope.scratch, with_shape(scope, saved, op));
+  const std::array<Tensor, 3> values = split(work.gqkv);
+  for (std::size_t i = 0; i < g.size(); ++i) kernels::decode_codes(scope.stream, {.q = g[i], .y = values[i]});
 }
 
-// Records the amaxes of all that backward_in_fp8() casts. Only attention itself sees dS, whose amax does not depend on its scale.
-// So codes of what it reads, each cast by its own amax, pass through it with scale 1. Its results overwrite codes that nobody
-// reads.
+// Records the amaxes of all that backward_in_fp8() casts. dS exists only inside the kernel, and its amax does not depend on its
+// scale. So calibration runs the kernel once: inputs cast by their own amaxes, outputs with scale 1. The outputs are discarded.
 void Attention::calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   const ArenaScope temporaries(scope.scratch);
-  const std::int64_t k = q_cols(), v = k + kv_cols(), end = v + kv_cols();
-  const Quantized gq = cast(scope, gq_, work.gqkv.slice_cols(0, k)), gk = cast(scope, gk_, work.gqkv.slice_cols(k, v)),
-                  gv = cast(scope, gv_, work.gqkv.slice_cols(v, end)), go = cast(scope, go_, work.go);
+  const auto [q, k, v] = split(saved.qkv);
+  const std::array<Tensor, 3> g = split(work.gqkv);
+  const Quantized gq = cast(scope, gq_, g[0]), gk = cast(scope, gk_, g[1]), gv = cast(scope, gv_, g[2]),
+                  go = cast(scope, go_, work.go);
 
   const Tensor one = allocate(scope.scratch, DType::f32, {1});
   kernels::fill_normal(scope.stream, {.x = one, .mean = 1, .deviation = 0});
@@ -144,22 +132,16 @@ void Attention::calibrate_gradients(const Scope& scope, const AttentionSaved& sa
     return to;
   };
   const Scope silent = without_record(scope);
-  Quantized scores;
-  scores.format = go.format;
-  kernels::attention_backward_fp8(scope.stream, scope.scratch,
-                                  {.shape = shape(scope),
-                                   .q = cast(silent, q_, saved.qkv.slice_cols(0, k)),
-                                   .k = cast(silent, k_, saved.qkv.slice_cols(k, v)),
-                                   .v = cast(silent, v_, saved.qkv.slice_cols(v, end)),
-                                   .o = cast(silent, q_, saved.o),
-                                   .go = go,
-                                   .first_keys = scope.first_keys,
-                                   .documents = scope.documents,
-                                   .lse = statistics(scope, saved),
-                                   .ds = with_scale_1(ds_.cast_to(scope, scores)),
-                                   .gq = with_scale_1(gq_.cast_to(silent, gq)),
-                                   .gk = with_scale_1(gk_.cast_to(silent, gk)),
-                                   .gv = with_scale_1(gv_.cast_to(silent, gv))});
+  const kernels::AttentionBackwardFp8 op{.q = cast(silent, q_, q),
+                                         .k = cast(silent, k_, k),
+                                         .v = cast(silent, v_, v),
+                                         .o = cast(silent, q_, saved.o),
+                                         .go = go,
+                                         .ds = with_scale_1(ds_.cast_to(scope, {.format = go.format})),
+                                         .gq = with_scale_1(gq_.cast_to(silent, gq)),
+                                         .gk = with_scale_1(gk_.cast_to(silent, gk)),
+                                         .gv = with_scale_1(gv_.cast_to(silent, gv))};
+  kernels::attention_backward_fp8(scope.stream, scope.scratch, with_shape(scope, saved, op));
 }
 
 // A watch, an adapter and a wgrad in BF16 read values. Casting these again gives the same codes: BF16 has four bits more than
@@ -169,9 +151,7 @@ Operand Attention::output_input(const Scope& scope, const AttentionSaved& saved)
   const Quantizer& x = output_.x();
   const bool reads_values = scope.watch || x.options().reads_values || x.keeps_values();
   if (reads_values) return {.values = decode(scope, saved.o_codes)};
-  Operand codes;
-  codes.codes.rowwise = saved.o_codes.rowwise;
-  return codes;
+  return {.codes = {.rowwise = saved.o_codes.rowwise}};
 }
 
 }  // namespace octet::nn

@@ -42,7 +42,7 @@ struct Call {
   std::int64_t count;   // how many stretches there are
   std::int64_t begin, end;
   std::int64_t keys_before = 0;  // keys of the sequence before the first that the call sees
-  TokenRange keys = {};          // the rows of a sequence's gathered keys that it sees; in backward without a mask not its own
+  TokenRange keys = {};  // the rows of a sequence's gathered keys that it sees; backward without a mask leaves out its own keys
   Tensor tokens(const Tensor& x) const { return x ? x.slice_rows(begin, end) : x; }
   Tensor statistics(const Tensor& lse) const {
     const std::int64_t length = (end - begin) / count;
@@ -90,13 +90,13 @@ void attend_backward(const Scope& scope, kernels::AttentionShape shape, const At
 // chunks backwards, its first half, and room for what follows it. Rank r holds the r-th chunk of either half. Before its earlier
 // range come the first r chunks of the first half. Before its later range comes all of the second half behind the chunk that it
 // holds itself, and all of the first half: one stretch. Without a mask the order of keys in it means nothing.
-struct Layout {
+struct KeyLayout {
   const comm::Group& group;
   kernels::AttentionShape shape;
   std::int64_t batch, held, seq_len, chunk;  // sequences; tokens that a rank holds of each; tokens of each; half of held
   bool ordered;                              // keeps_keys_in_order(), or there are documents
 
-  Layout(const Scope& scope, const kernels::AttentionShape& attention, std::int64_t tokens)
+  KeyLayout(const Scope& scope, const kernels::AttentionShape& attention, std::int64_t tokens)
       : group(scope.context),
         shape(attention),
         batch(shape.batch),
@@ -149,13 +149,13 @@ struct Layout {
 void copy_rows(Stream& stream, const Tensor& from, const Tensor& to) { stream.copy(to.data, from.data, from.bytes()); }
 
 // Chunks of `to`, the last one first: a second half as ranks exchange it from one in the order of the sequence, or the other way.
-void copy_backwards(Stream& stream, const Layout& layout, const Tensor& from, const Tensor& to) {
+void copy_backwards(Stream& stream, const KeyLayout& layout, const Tensor& from, const Tensor& to) {
   const int ranks = layout.group.size();
   for (int rank = 0; rank < ranks; ++rank) copy_rows(stream, layout.of_rank(from, rank), layout.of_rank(to, ranks - 1 - rank));
 }
 
 // Gathers K and V of all ranks into `keys`. If layout.ordered, copies them into the order of the sequence, too.
-void gather(const Scope& scope, Stream& stream, const Layout& layout, const Tensor& kv, const Tensor& keys) {
+void gather(const Scope& scope, Stream& stream, const KeyLayout& layout, const Tensor& kv, const Tensor& keys) {
   const TraceRange range(stream, "gather keys");
   layout.each_half(kv, keys,
                    [&](const Tensor& from, const Tensor& half) { kernels::cast(stream, {.x = from, .y = layout.own(half)}); });
@@ -173,7 +173,7 @@ void gather(const Scope& scope, Stream& stream, const Layout& layout, const Tens
 
 // Fetches the same directly from the other ranks' memory, where their forward pass has left it long ago. With layout.ordered only
 // in the order of the sequence.
-void fetch(const Scope& scope, Stream& stream, const Layout& layout, const Tensor& kv, const Tensor& keys) {
+void fetch(const Scope& scope, Stream& stream, const KeyLayout& layout, const Tensor& kv, const Tensor& keys) {
   const int ranks = layout.group.size();
   for (std::int64_t part = 0; part < 2 * layout.batch; ++part) {
     const Tensor of_sequence = layout.of_sequence(keys, part / 2);
@@ -190,7 +190,7 @@ void fetch(const Scope& scope, Stream& stream, const Layout& layout, const Tenso
 
 // Backward of one sequence's ranges on the keys of all ranks. gkv of all its keys is overwritten. If keys are in order, gq is
 // overwritten; otherwise each range sees only the keys before it, and its share is added to gq.
-void backward_of_sequence(const Scope& scope, const Layout& layout, const AttentionSaved& saved, const AttentionBackward& work,
+void backward_of_sequence(const Scope& scope, const KeyLayout& layout, const AttentionSaved& saved, const AttentionBackward& work,
                           const std::array<Call, 2>& calls, const Tensor& kv, const Tensor& gkv) {
   kernels::AttentionShape shape = layout.shape;
   if (!layout.ordered) {
@@ -237,7 +237,7 @@ bool keeps_keys_in_order(const kernels::AttentionShape& shape, std::int64_t seq_
 
 Tensor Attention::gather_keys(const Scope& scope, const AttentionSaved& saved) const {
   if (scope.context.size() == 1) return {};
-  const Layout layout(scope, shape(scope), saved.qkv.rows());
+  const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   const Tensor keys = layout.allocate_keys(scope.scratch, scope.dtype, layout.chunk);
   gather(scope, scope.stream, layout, Columns(layout.shape).kv_of(saved.qkv), keys);
   return keys;
@@ -251,7 +251,7 @@ void Attention::forward_attention(const Scope& scope, const Tensor& keys, Attent
     const Call all{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
     attend(scope, of_all, saved, all, Columns(of_all).kv_of(saved.qkv));
   } else {
-    const Layout layout(scope, of_all, saved.qkv.rows());
+    const KeyLayout layout(scope, of_all, saved.qkv.rows());
     for (std::int64_t i = 0; i < layout.batch; ++i) {
       const Tensor kv = layout.of_sequence(keys, i);
       // A causal mask wants a range's own keys behind those before it.
@@ -265,9 +265,9 @@ void Attention::forward_attention(const Scope& scope, const Tensor& keys, Attent
 }
 
 void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
-  const Layout layout(scope, shape(scope), saved.qkv.rows());
+  const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   const Tensor kv = Columns(layout.shape).kv_of(saved.qkv);
-  Stream& stream = scope.params_stream ? *scope.params_stream : scope.stream;
+  Stream& stream = scope.side.params ? *scope.side.params : scope.stream;
   work.keys.tensor = layout.allocate_keys(scope.scratch, scope.dtype, 0);
   stream.wait(*scope.stream.record());  // behind whoever used this memory before
   if (scope.context.reaches(kv)) {
@@ -285,7 +285,7 @@ void Attention::backward_attention(const Scope& scope, const AttentionSaved& sav
   if (is_fp8(scope)) return backward_from_codes(scope, saved, work);
   Call own{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
   if (scope.context.size() > 1) {
-    if (Layout(scope, of_all, saved.qkv.rows()).ordered) return;
+    if (KeyLayout(scope, of_all, saved.qkv.rows()).ordered) return;
     own.count *= 2;  // ranges
   }
   attend_backward(scope, of_all, saved, work.go, own, columns.kv_of(saved.qkv), columns.q_of(work.gqkv),
@@ -294,7 +294,7 @@ void Attention::backward_attention(const Scope& scope, const AttentionSaved& sav
 }
 
 void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
-  const Layout layout(scope, shape(scope), saved.qkv.rows());
+  const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   work.before_key_gradients = scope.scratch.used();
   scope.stream.wait_for_ranks(*work.keys.ready);
   // The rows behind a sequence's gradients are where those of the next are written afterwards.
@@ -309,8 +309,8 @@ void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved
 }
 
 void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
-  const Layout layout(scope, shape(scope), saved.qkv.rows());
-  Stream& stream = scope.context_stream ? *scope.context_stream : scope.stream;
+  const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
+  Stream& stream = scope.side.context ? *scope.side.context : scope.stream;
   stream.wait(*scope.stream.record());
   {
     const TraceRange range(stream, "sum gradients of keys");
@@ -324,7 +324,7 @@ void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& save
 
 // Waits for the sums, and takes those of this rank's own keys to gqkv.
 void Attention::take_key_gradients(const Scope& scope, AttentionBackward& work) const {
-  const Layout layout(scope, shape(scope), work.gqkv.rows());
+  const KeyLayout layout(scope, shape(scope), work.gqkv.rows());
   scope.stream.wait_for_ranks(*work.key_gradients.ready);
   const TraceRange range(scope.stream, "take summed gradients of keys");
   layout.each_half(Columns(layout.shape).kv_of(work.gqkv), work.key_gradients.tensor, [&](const Tensor& to, const Tensor& half) {

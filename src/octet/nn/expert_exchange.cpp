@@ -14,20 +14,14 @@ std::vector<std::int64_t> in_elements(std::vector<std::int64_t> rows, std::int64
   return rows;
 }
 
-void copy_rows(const Scope& scope, const Tensor& from, std::int64_t first, const Tensor& to, std::int64_t at,
-               std::int64_t count) {
-  if (count == 0) return;
-  const Tensor part = from.slice_rows(first, first + count);
-  scope.stream.copy(to.slice_rows(at, at + count).data, part.data, part.bytes());
-}
-
-// body(first row among those that leave, first row among this rank's, count) for each rank.
-template <class Body>
-void for_ranks(const ExpertRound& round, Body body) {
+// Calls copy(stretch of this rank's rows, where it lies among those that travel) for each rank that a round exchanges rows with.
+template <class Copy>
+void for_stretches(const ExpertRound& round, const Tensor& rows, const Tensor& travelling, Copy copy) {
   std::int64_t at = 0;
   for (std::size_t other = 0; other < round.sent.size(); ++other) {
-    body(at, round.first[other], round.sent[other]);
-    at += round.sent[other];
+    const std::int64_t first = round.first[other], count = round.sent[other];
+    if (count > 0) copy(rows.slice_rows(first, first + count), travelling.slice_rows(at, at + count));
+    at += count;
   }
 }
 
@@ -48,41 +42,38 @@ void scale_rows(const Scope& scope, const kernels::ExpertAmax& rows, QuantSpec s
 
 void send_to_experts(const Scope& scope, const ExchangePlan& plan, const Tensor& rows, const Tensor& received) {
   const ArenaScope temporaries(scope.scratch);
-  const ExpertRound& round = *plan.round;
+  const ExpertRound& round = plan.round;
   const std::int64_t width = rows.cols(), arrive = sum(round.received);
   const Tensor leaving = round.whole ? rows : allocate(scope.scratch, rows.dtype, rows.shape).slice_rows(0, sum(round.sent));
   const Tensor arriving = allocate(scope.scratch, rows.dtype, {plan.places.rows(), width}).slice_rows(0, arrive);
   if (!round.whole) {
-    for_ranks(round, [&](std::int64_t at, std::int64_t first, std::int64_t count) {
-      copy_rows(scope, rows, first, leaving, at, count);
-    });
+    for_stretches(round, rows, leaving,
+                  [&](const Tensor& own, const Tensor& sent) { scope.stream.copy(sent.data, own.data, own.bytes()); });
   }
   scope.expert.all_to_all(
       scope.stream, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.sent, width), .received = in_elements(round.received, width)});
   if (arrive > 0) {
-    kernels::expert_scatter(scope.stream,
-                            {.x = arriving, .rows = plan.places.slice_rows(0, arrive), .weights = {}, .y = received});
+    kernels::expert_scatter(scope.stream, {.x = arriving, .rows = plan.places.slice_rows(0, arrive), .y = received});
   }
   kernels::clear_gaps(scope.stream, {plan.groups, received});
 }
 
 void send_back(const Scope& scope, const ExchangePlan& plan, const Tensor& made, const Tensor& rows) {
   const ArenaScope temporaries(scope.scratch);
-  const ExpertRound& round = *plan.round;
+  const ExpertRound& round = plan.round;
   const std::int64_t width = rows.cols(), leave = sum(round.received);
   const Tensor leaving = allocate(scope.scratch, rows.dtype, {plan.places.rows(), width}).slice_rows(0, leave);
   const Tensor arriving = round.whole ? rows : allocate(scope.scratch, rows.dtype, rows.shape).slice_rows(0, sum(round.sent));
   if (leave > 0) {
-    kernels::expert_combine(scope.stream,
-                            {.x = made, .rows = plan.places.slice_rows(0, leave), .weights = {}, .residual = {}, .y = leaving});
+    kernels::expert_combine(scope.stream, {.x = made, .rows = plan.places.slice_rows(0, leave), .y = leaving});
   }
   scope.expert.all_to_all(
       scope.stream, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.received, width), .received = in_elements(round.sent, width)});
   if (round.whole) return;
-  for_ranks(round,
-            [&](std::int64_t at, std::int64_t first, std::int64_t count) { copy_rows(scope, arriving, at, rows, first, count); });
+  for_stretches(round, rows, arriving,
+                [&](const Tensor& own, const Tensor& back) { scope.stream.copy(own.data, back.data, back.bytes()); });
 }
 
 }  // namespace octet::nn

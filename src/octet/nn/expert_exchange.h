@@ -9,11 +9,11 @@
 
 namespace octet::nn {
 
-// What a round needs on the device.
+// A round, and what it needs on the device.
 struct ExchangePlan {
-  const ExpertRound* round = nullptr;
-  RowGroups groups;  // of the experts' rows
-  Tensor places;     // [A, 1] I32: round->places, and behind them nothing
+  ExpertRound round = {};
+  RowGroups groups = {};  // [R] rows of this rank's experts
+  Tensor places = {};     // [A, 1] I32: round.places, and behind them nothing
 };
 
 // Overwrites rows.amax [E] with each expert's scale under the current scaling `spec`, made of the largest magnitude that any rank

@@ -15,8 +15,8 @@ ExpertLinear::ExpertLinear(std::vector<std::unique_ptr<Linear>> experts, std::si
     : experts_(std::move(experts)),
       first_(first),
       count_(count),
-      x_(options_of(&Linear::x), recipe, scales, true),
-      g_(options_of(&Linear::g), recipe, scales, true) {
+      x_(options_of(&Linear::x), recipe, scales),
+      g_(options_of(&Linear::g), recipe, scales) {
   for (const auto& expert : experts_) {
     demand(expert->is_fp8() == is_fp8(), ExitCode::config, "precision.skip: keeps only one of ", expert->name(), " and ",
            own(0).name(), " in BF16, but the experts of a layer have one precision; give \"",
@@ -26,6 +26,7 @@ ExpertLinear::ExpertLinear(std::vector<std::unique_ptr<Linear>> experts, std::si
 
 Quantizer::Options ExpertLinear::options_of(const Quantizer& (Linear::*operand)() const) const {
   Quantizer::Options options = (own(0).*operand)().options();
+  options.shared = false;  // an expert sees the rows of all ranks of the tensor axis
   for (std::size_t i = 1; i < count_; ++i) {
     const Quantizer::Options& other = (own(i).*operand)().options();
     options.linears.push_back(other.linears.front());
@@ -63,27 +64,19 @@ Operand ExpertLinear::complete_gradient(const Scope& scope, const Operand& opera
   return g;
 }
 
-void ExpertLinear::watch_product(const Scope& scope, const char* which, const GroupedGemmM& op, const Quantized& a) const {
+void ExpertLinear::watch(const Scope& scope, const char* which, const std::function<Gemm(const GroupPart&)>& product) const {
+  if (!is_fp8() || !scope.watch) return;
   for (const GroupPart& part : watched_groups(scope)) {
-    if (part.count == 0) continue;
     const ArenaScope temporaries(scope.scratch);
-    Gemm alone{.a = kernels::row_operand(watched_codes(scope, a, part)), .b = op.b[part.group], .accumulation = op.accumulation};
-    if (alone.a.tile == ScaleTile::row) alone.b = own(part.group).fprop_weight(scope, alone.a.tile);
-    alone.d = {nullptr, DType::f32, {alone.a.rows(), alone.b.rows()}};
-    scope.watch->product(scope, own(part.group).name(), which, alone);
+    watch_product(scope, own(part.group).name(), which, product(part));
   }
 }
 
-void ExpertLinear::watch_product(const Scope& scope, const char* which, const Quantized& g, const Quantized& x) const {
-  for (const GroupPart& part : watched_groups(scope)) {
-    if (part.count == 0) continue;
-    const ArenaScope temporaries(scope.scratch);
-    Gemm alone{.a = kernels::transposed_operand(watched_codes(scope, g, part)),
-               .b = kernels::transposed_operand(watched_codes(scope, x, part)),
-               .accumulation = own(0).recipe().wgrad};
-    alone.d = {nullptr, DType::f32, {alone.a.rows(), alone.b.rows()}};
-    scope.watch->product(scope, own(part.group).name(), which, alone);
-  }
+kernels::Gemm ExpertLinear::product_of(const Scope& scope, const GroupPart& part, const GroupedGemmM& op,
+                                       const Quantized& a) const {
+  Gemm alone{.a = kernels::row_operand(watched_codes(scope, a, part)), .b = op.b[part.group], .accumulation = op.accumulation};
+  if (alone.a.tile == ScaleTile::row) alone.b = own(part.group).fprop_weight(scope, alone.a.tile);
+  return alone;
 }
 
 void ExpertLinear::fprop(const Scope& scope, const Operand& x, const Tensor& y) const {
@@ -97,7 +90,7 @@ void ExpertLinear::fprop(const Scope& scope, const Operand& x, const Tensor& y) 
   // A grouped product takes a weight with one scale beside rows that have a scale each.
   for (std::size_t i = 0; i < count_; ++i) op.b.push_back(own(i).fprop_weight(scope, ScaleTile::tensor));
   kernels::grouped_gemm(scope.stream, scope.scratch, op);
-  if (is_fp8() && scope.watch) watch_product(scope, "y", op, x.codes);
+  watch(scope, "y", [&](const GroupPart& part) { return product_of(scope, part, op, x.codes); });
   if (adapters_) adapters_->fprop(scope, x.low_rank, y);
 }
 
@@ -107,12 +100,12 @@ void ExpertLinear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx)
   if (is_fp8()) op.a = kernels::row_operand(g.codes);
   for (std::size_t i = 0; i < count_; ++i) op.b.push_back(own(i).dgrad_weight(scope));
   kernels::grouped_gemm(scope.stream, scope.scratch, op);
-  if (is_fp8() && scope.watch) watch_product(scope, "gx", op, g.codes);
+  watch(scope, "gx", [&](const GroupPart& part) { return product_of(scope, part, op, g.codes); });
   if (adapters_) adapters_->dgrad(scope, g.low_rank, gx);
 }
 
 void ExpertLinear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
-  if (adapters_) adapters_->wgrad(scope, {.g = g.values, .reduced_g = g.low_rank, .x = x.values, .reduced_x = x.low_rank});
+  if (adapters_) adapters_->wgrad(scope, g, x);
   if (own(0).weight().spec.frozen) return;
   const ArenaScope temporaries(scope.scratch);
   GroupedGemmK op{.groups = *scope.groups,
@@ -126,7 +119,12 @@ void ExpertLinear::wgrad(const Scope& scope, const Operand& g, const Operand& x)
   }
   for (std::size_t i = 0; i < count_; ++i) op.d.push_back(own(i).weight().grad);
   kernels::grouped_gemm(scope.stream, scope.scratch, op);
-  if (is_fp8() && scope.watch && !x_.keeps_values()) watch_product(scope, "gw", g.codes, x.codes);
+  if (x_.keeps_values()) return;
+  watch(scope, "gw", [&](const GroupPart& part) -> Gemm {
+    return {.a = kernels::transposed_operand(watched_codes(scope, g.codes, part)),
+            .b = kernels::transposed_operand(watched_codes(scope, x.codes, part)),
+            .accumulation = op.accumulation};
+  });
 }
 
 Operand linear_forward(const Scope& scope, const ExpertLinear& linear, const Operand& input, Reads reads, const Tensor& residual,

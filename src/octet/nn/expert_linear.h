@@ -3,6 +3,7 @@
 // grouped product (kernels/grouped_gemm), so that the number of launches does not depend on the number of experts.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -42,8 +43,9 @@ class ExpertLinear {
   Linear& own(std::size_t i) const { return *experts_[first_ + i]; }
   bool is_fp8() const { return own(0).is_fp8(); }
   Quantizer::Options options_of(const Quantizer& (Linear::*operand)() const) const;
-  void watch_product(const Scope& scope, const char* which, const kernels::GroupedGemmM& op, const Quantized& a) const;
-  void watch_product(const Scope& scope, const char* which, const Quantized& g, const Quantized& x) const;
+  // Shows scope.watch, if there is one, each expert's product in FP8.
+  void watch(const Scope& scope, const char* which, const std::function<kernels::Gemm(const GroupPart&)>& product) const;
+  kernels::Gemm product_of(const Scope& scope, const GroupPart& part, const kernels::GroupedGemmM& op, const Quantized& a) const;
 
   std::vector<std::unique_ptr<Linear>> experts_;
   std::size_t first_, count_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "octet/nn/norm.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
@@ -35,8 +34,7 @@ Recipe head_recipe(const Recipe& recipe) {
 }  // namespace
 
 HeadLoss::HeadLoss(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
-    : vocab_(options.vocab),
-      head_({.parts = {options.name},
+    : head_({.parts = {options.name},
              .out = options.vocab,
              .in = options.dim,
              .cut = {.along = parallel::Cut::rows},
@@ -58,14 +56,14 @@ void HeadLoss::cross_entropy(const Scope& scope, const Tensor& logits, const Ten
   kernels::cross_entropy_of_part(scope.stream, {.logits = logits,
                                                 .targets = targets,
                                                 .first = first,
-                                                .vocabulary = vocab_,
+                                                .vocabulary = head_.weight().cut.global()[0],
                                                 .statistics = all,
                                                 .loss = loss,
                                                 .gradient = gradient});
 }
 
 void HeadLoss::loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const {
-  const std::int64_t tokens = h.rows(), step = head_chunk_tokens(scope.stream.target(), vocab_);
+  const std::int64_t tokens = h.rows(), step = head_chunk_tokens(scope.stream.target(), head_.weight().cut.global()[0]);
   const Reads reads = gh ? Reads::fprop_and_wgrad : Reads::fprop;
   const auto gradient = gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none;
   for (std::int64_t begin = 0; begin < tokens; begin += step) {

@@ -1,6 +1,5 @@
-// Output head, logits = h Wᵀ, and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole. On the t
-// ranks of the tensor axis each has the logits of a part of the vocabulary for all T tokens, and a share [T / t, D] of what they
-// are made of.
+// Output head, logits = h Wᵀ, and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole. A rank of
+// the tensor axis (nn/sequence.h) has the logits of a part of the vocabulary.
 #pragma once
 
 #include <string>
@@ -39,7 +38,6 @@ class HeadLoss {
   void cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
                      kernels::CrossEntropy::Gradient gradient) const;
 
-  std::int64_t vocab_;
   Linear head_;
 };
 

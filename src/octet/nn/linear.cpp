@@ -33,7 +33,6 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
     : name_(o.parts.front() + (o.parts.size() > 1 ? ".fused" : "")),
       parts_(o.parts),
       recipe_(recipe),
-      cut_(o.cut),
       compute_(recipes::compute_of(recipe, o.parts)),
       weight_(&make_weight(name_, o, store)),
       bias_(o.bias ? &store.add({.name = name_ + ".bias",
@@ -49,9 +48,9 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::rows,
           .wgrad = wgrad_reads(),
-          .slots = {add_slot(Role::activation, o.expert, o.cut.along == parallel::Cut::rows)}},
+          .slots = {add_slot(Role::activation, o.cut.along == parallel::Cut::rows)}},
          recipe, scales),
-      weight_slot_(weight_->spec.frozen ? -1 : add_slot(Role::weight, o.expert)),
+      weight_slot_(weight_->spec.frozen ? -1 : add_slot(Role::weight)),
       g_({.linears = {name_},
           .role = Role::gradient,
           .cols = weight_->spec.shape[0],
@@ -59,7 +58,7 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
           .shared = o.cut.along == parallel::Cut::columns,
           .wgrad = wgrad_reads(),
           .reads_values = o.bias && !weight_->spec.frozen && o.cut.along != parallel::Cut::columns,
-          .slots = {add_slot(Role::gradient, o.expert, o.cut.along == parallel::Cut::columns)}},
+          .slots = {add_slot(Role::gradient, o.cut.along == parallel::Cut::columns)}},
          recipe, scales) {
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, weight_->spec.shape[0], weight_->spec.shape[1]);
@@ -69,12 +68,12 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
   weight_->spec.read_as_values = o.shared_weight != nullptr;
 }
 
-int Linear::add_slot(Role role, parallel::Expert expert, bool sent) {
+int Linear::add_slot(Role role, bool sent) {
   if (!is_fp8() || !recipe_.delayed()) return -1;
   return scales_->add(name_, role,
-                      !expert || sent ? recipes::HeldBy::all
-                      : weight_->held ? recipes::HeldBy::some
-                                      : recipes::HeldBy::elsewhere);
+                      !weight_->spec.expert || sent ? recipes::HeldBy::all
+                      : weight_->held               ? recipes::HeldBy::some
+                                                    : recipes::HeldBy::elsewhere);
 }
 
 WgradReads Linear::wgrad_reads() const {
@@ -86,7 +85,6 @@ void Linear::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, dou
                    parallel::ParameterStore& store) {
   adapter_ = std::make_unique<Adapter>(Adapter::Options{.linear = name_,
                                                         .weight = weight_,
-                                                        .cut = cut_,
                                                         .part_count = parts_.size(),
                                                         .parts = parts,
                                                         .rank = rank,
@@ -177,11 +175,7 @@ Quantized Linear::weight_columnwise(const Scope& scope) const {
 
 void Linear::run(const Scope& scope, const char* which, const Gemm& gemm) const {
   kernels::gemm(scope.stream, scope.scratch, gemm);
-  if (!is_fp8() || !scope.watch) return;
-  Gemm alone = gemm;
-  alone.c = {};
-  alone.d = {nullptr, DType::f32, {gemm.a.rows(), gemm.b.rows()}};
-  scope.watch->product(scope, name_, which, alone);
+  if (is_fp8() && scope.watch) watch_product(scope, name_, which, gemm);
 }
 
 void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const {
@@ -209,7 +203,7 @@ void Linear::dgrad(const Scope& scope, const Operand& g, const kernels::GemmOper
 }
 
 void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
-  if (adapter_) adapter_products().wgrad(scope, {.g = g.values, .reduced_g = g.low_rank, .x = x.values, .reduced_x = x.low_rank});
+  if (adapter_) adapter_products().wgrad(scope, g, x);
   if (weight_->spec.frozen) return;
   const ArenaScope temporaries(scope.scratch);
   const Tensor& gw = weight_->grad;

@@ -1,11 +1,11 @@
 // A linear layer, Y = X Wᵀ + b, in the precision that its recipe says. It is three GEMMs and a bias, and knows nothing of other
-// ranks, with which nn/sequence.h exchanges what a cut weight needs:
+// ranks, with which nn/sequence.h exchanges what a cut weight needs. G is the gradient of Y.
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
 //   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in]    nothing if W is frozen
 // An adapter (nn/adapter.h) computes beside these GEMMs.
-// In FP8 the GEMMs read codes: rowwise if they sum over columns, columnwise if they sum over tokens.
-// parallel::ParameterStore::refresh quantizes W; x() and g() say how the others come to be (nn/quantizer.h).
+// In FP8 the GEMMs read codes (tensor/quantized.h). parallel/weight_cast.h makes the codes of W; x() and g() make those of X and
+// G (nn/quantizer.h).
 #pragma once
 
 #include <memory>
@@ -85,7 +85,7 @@ class Linear {
 
  private:
   // Ranks that send the rows of an operand know its scale.
-  int add_slot(Role role, parallel::Expert expert, bool sent = false);
+  int add_slot(Role role, bool sent = false);
   WgradReads wgrad_reads() const;
   Quantized weight_columnwise(const Scope& scope) const;
   void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;
@@ -94,7 +94,6 @@ class Linear {
   std::string name_;
   std::vector<std::string> parts_;
   Recipe recipe_;
-  parallel::CutRule cut_;
   Compute compute_;
   parallel::Parameter* weight_;
   parallel::Parameter* bias_ = nullptr;

@@ -13,8 +13,7 @@
 
 namespace octet::nn {
 
-// On the t ranks of the tensor axis F is this rank's part of the layer, for all T tokens; h, y, residual and their gradients are
-// its share of the tokens, [T / t, D].
+// F is this rank's part of the layer. h, y, residual and their gradients are shares of the tokens, [T / t, D] (nn/sequence.h).
 struct MlpSaved {
   Operand up_in;
   Tensor up;  // [T, 2F] if gated, else [T, F]; backward overwrites it with its gradient

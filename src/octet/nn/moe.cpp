@@ -9,7 +9,6 @@
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/router/router.h"
 #include "octet/nn/expert_exchange.h"
-#include "octet/nn/norm.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
@@ -17,8 +16,8 @@ namespace {
 
 constexpr const char* kRouterBias = "e_score_correction_bias";  // the name that transformers gives it in DeepSeek-V3
 
-// Returns the part of a scope that experts and exchanges read, on another stream, with another stash and other groups.
-Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& tensor, comm::Group& expert) {
+// Returns the part of a scope that experts and exchanges read, on another stream, with another stash and other experts' ranks.
+Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& expert) {
   return {.stream = stream,
           .stash = stash,
           .scratch = scope.scratch,
@@ -30,26 +29,21 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& te
           .watch = scope.watch,
           .deterministic = scope.deterministic,
           .context = scope.context,
-          .tensor = tensor,
+          .tensor = scope.tensor,
           .expert = expert,
           .token_numbers = scope.token_numbers,
           .step = scope.step};
 }
 
-// Experts see whole rows of all ranks of the tensor axis, so nothing is gathered before them or scattered behind them.
-Scope expert_scope(const Scope& scope, comm::Group& alone) {
-  return scope_on(scope, scope.stream, scope.stash, alone, scope.expert);
-}
-
 // The scope of the exchanges between the ranks that hold experts.
 Scope exchange_scope(const Scope& scope) {
-  return scope_on(scope, scope.expert_stream ? *scope.expert_stream : scope.stream, scope.stash, scope.tensor, scope.expert);
+  return scope_on(scope, scope.side.expert ? *scope.side.expert : scope.stream, scope.stash, scope.expert);
 }
 
 // The scope of the experts' linears in a round.
 Scope in_groups(const Scope& scope, const ExpertRoundSaved& round) {
   Scope result = scope;
-  result.groups = &round.groups;
+  result.groups = &round.plan.groups;
   result.token_numbers = round.token_numbers;
   return result;
 }
@@ -74,8 +68,7 @@ Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore&
                                             .init_std = 0.0,
                                             .decay = false,
                                             .tracked = true})
-                              : nullptr),
-      alone_(comm::make_silent_group("one expert")) {
+                              : nullptr) {
   std::vector<std::unique_ptr<Linear>> up, down;
   for (std::int64_t e = 0; e < options.experts; ++e) {
     const MlpOptions expert{.name = concat(options.name, ".experts.", e),
@@ -122,8 +115,7 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   saved.weights = allocate(scope.stash, dtype, {tokens, k});
   saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.experts + 1});
   saved.rows = allocate(scope.stash, DType::i32, {tokens, k});
-  kernels::gemm(scope.stream, scope.scratch,
-                {.a = {.values = saved.h}, .b = {.values = router_->value}, .c = {}, .d = saved.logits});
+  kernels::gemm(scope.stream, scope.scratch, {.a = {.values = saved.h}, .b = {.values = router_->value}, .d = saved.logits});
   kernels::router_forward(scope.stream, scope.scratch,
                           {.logits = saved.logits,
                            .bias = bias_ ? bias_->value : Tensor{},
@@ -132,7 +124,7 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                            .statistics = saved.statistics,
                            .normalise = options_.normalise});
   if (scope.context.size() > 1) scope.context.all_reduce(scope.stream, scope.scratch, {.x = saved.statistics});
-  if (!scope.router_total || scope.context.rank() > 0) return;  // whose other ranks have the statistics of the same sequences
+  if (!scope.router_total || scope.context.rank() > 0) return;  // the other ranks have the statistics of the same sequences
   kernels::router_losses(scope.stream, {.statistics = saved.statistics,
                                         .seq_len = tokens / scope.batch * scope.context.size(),
                                         .total = scope.router_total,
@@ -167,12 +159,12 @@ RowGroups Moe::make_groups(const Scope& scope, std::int64_t rows, std::int64_t e
 void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
   const bool alone = scope.expert.size() == 1;
   const std::int64_t rows = saved.rows.elements();
-  if (alone) saved.rounds.push_back({.groups = make_groups(scope, rows, rows)});
-  const Tensor counts = alone ? saved.rounds.front().groups.counts : allocate(scope.scratch, DType::i32, {options_.experts});
+  if (alone) saved.rounds.push_back({.plan = {.groups = make_groups(scope, rows, rows)}});
+  const Tensor counts = alone ? saved.rounds.front().plan.groups.counts : allocate(scope.scratch, DType::i32, {options_.experts});
   kernels::expert_order(scope.stream,
                         {.experts = saved.experts, .multiple = alone ? kGroupRows : 1, .counts = counts, .rows = saved.rows});
   if (!alone) return count_rounds(scope, counts, saved);
-  kernels::group_rows(scope.stream, {saved.rounds.front().groups});
+  kernels::group_rows(scope.stream, {saved.rounds.front().plan.groups});
 }
 
 void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const {
@@ -193,24 +185,25 @@ void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved
   }
   const Tensor places = allocate(scope.stash, DType::i32, {ranks * most, 1});
   const RowGroups groups = make_groups(scope, ranks * most, saved.rows.elements());
-  for (ExpertRound& plan : rounds) saved.rounds.push_back({.plan = std::move(plan), .places = places, .groups = groups});
-  if (saved.rounds.size() == 1) announce(scope, saved.rounds.front());
+  for (ExpertRound& round : rounds)
+    saved.rounds.push_back({.plan = {.round = std::move(round), .groups = groups, .places = places}});
+  if (saved.rounds.size() == 1) announce(scope, saved.rounds.front().plan);
 }
 
-void Moe::announce(const Scope& scope, const ExpertRoundSaved& round) const {
-  const std::vector<std::int32_t>& places = round.plan.places;
-  scope.stream.copy_to_device(round.places.data, places.data(), places.size() * sizeof places.front());
-  scope.stream.copy_to_device(round.groups.counts.data, round.plan.counts.data(), round.groups.counts.bytes());
-  kernels::group_rows(scope.stream, {round.groups});
+void Moe::announce(const Scope& scope, const ExchangePlan& plan) const {
+  const std::vector<std::int32_t>& places = plan.round.places;
+  scope.stream.copy_to_device(plan.places.data, places.data(), places.size() * sizeof places.front());
+  scope.stream.copy_to_device(plan.groups.counts.data, plan.round.counts.data(), plan.groups.counts.bytes());
+  kernels::group_rows(scope.stream, {plan.groups});
 }
 
 Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                       const Tensor& x, const Tensor& weights, const Tensor& memory) const {
   const DType dtype = dtype_sent(scope, round, reader);
-  const Tensor result(memory.data, dtype, {round.groups.rows(), options_.dim});
+  const Tensor result(memory.data, dtype, {round.plan.groups.rows(), options_.dim});
   if (scope.expert.size() == 1) {
     kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
-    kernels::clear_gaps(scope.stream, {round.groups, result});
+    kernels::clear_gaps(scope.stream, {round.plan.groups, result});
     return {.values = result};
   }
   const bool codes = dtype != scope.dtype;
@@ -227,7 +220,7 @@ Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRou
                                          .y = codes ? Tensor{} : rows,
                                          .experts = saved.experts,
                                          .codes = codes ? reader.sent(scope, rows, scales) : kernels::QuantizeEpilogue{}});
-  send_to_experts(scope, round.exchange(), rows, result);
+  send_to_experts(scope, round.plan, rows, result);
   if (!codes) return {.values = result};
   Operand arrived;
   arrived.codes.rowwise = result;
@@ -240,15 +233,15 @@ void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSave
   if (!scope.token_numbers || !adapted) return;
   // A number travels as the bits of two BF16 values, which exchanges copy.
   const auto in_halves = [](const Tensor& numbers) { return Tensor(numbers.data, DType::bf16, {numbers.rows(), 2}); };
-  round.token_numbers = allocate(scope.stash, DType::i32, {round.groups.rows()});
+  round.token_numbers = allocate(scope.stash, DType::i32, {round.plan.groups.rows()});
   const kernels::ExpertScatter scatter{
-      .x = in_halves(scope.token_numbers), .rows = saved.rows, .weights = {}, .y = in_halves(round.token_numbers)};
+      .x = in_halves(scope.token_numbers), .rows = saved.rows, .y = in_halves(round.token_numbers)};
   if (scope.expert.size() == 1) return kernels::expert_scatter(scope.stream, scatter);
   const ArenaScope temporaries(scope.scratch);
   kernels::ExpertScatter to_rows = scatter;
   to_rows.y = allocate(scope.scratch, DType::bf16, {saved.rows.elements(), 2});
   kernels::expert_scatter(scope.stream, to_rows);
-  send_to_experts(scope, round.exchange(), to_rows.y, scatter.y);
+  send_to_experts(scope, round.plan, to_rows.y, scatter.y);
 }
 
 void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
@@ -269,12 +262,12 @@ void Moe::run_experts(const Scope& outer, ExpertRoundSaved& round) const {
 
 void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const ArenaScope temporaries(scope.scratch);
-  announce(scope, round);
+  announce(scope, round.plan);
   round.out = {};
   receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
   number_rows(scope, saved, round);
   run_experts(scope, round);
-  send_back(scope, round.exchange(), round.out, saved.returned);
+  send_back(scope, round.plan, round.out, saved.returned);
 }
 
 void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
@@ -284,7 +277,7 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
     count_rows(scope, saved);
   }
   work.before = scope.scratch.used();
-  const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().groups.rows();
+  const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().plan.groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
   if (needs_room_for_rounds(scope)) {
     measure_rounds(scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds(uncounted, saved, rounds); });
@@ -307,8 +300,7 @@ void Moe::run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) 
   }
 }
 
-void Moe::experts(const Scope& outer, MoeSaved& saved) const {
-  const Scope scope = expert_scope(outer, *alone_);
+void Moe::experts(const Scope& scope, MoeSaved& saved) const {
   if (saved.rounds.size() > 1) return run_rounds(scope, saved, saved.rounds);
   run_experts(scope, saved.rounds.front());
   saved.kept = saved.stash->used() - saved.kept;
@@ -317,7 +309,7 @@ void Moe::experts(const Scope& outer, MoeSaved& saved) const {
 void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
   const ExpertRoundSaved& round = saved.rounds.front();
-  if (saved.rounds.size() == 1 && scope.expert.size() > 1) send_back(scope, round.exchange(), round.out, saved.returned);
+  if (saved.rounds.size() == 1 && scope.expert.size() > 1) send_back(scope, round.plan, round.out, saved.returned);
   outer.scratch.release_to(work.before);
 }
 
@@ -352,7 +344,7 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
     run_round(recompute, saved, round);
     receive_gradients(scope, saved, work, round);
     run_experts_backward(&round == &rounds.front() ? scope : adding(scope), round);
-    send_back(scope, round.exchange(), round.out, work.rows);
+    send_back(scope, round.plan, round.out, work.rows);
   }
 }
 
@@ -368,8 +360,8 @@ std::size_t Moe::measure_rounds(const Scope& scope, const MoeSaved& saved,
   const std::unique_ptr<comm::Group> silent = comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size());
   Arena stash(scope.stream.device(), MemoryCategory::activations, 0);
   Rounds rounds = {saved.rounds.front()};
-  rounds.front().plan.whole = false;
-  run(scope_on(scope, *uncounted, stash, *alone_, *silent), rounds);
+  rounds.front().plan.round.whole = false;
+  run(scope_on(scope, *uncounted, stash, *silent), rounds);
   return stash.high_water();
 }
 
@@ -391,8 +383,7 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
   receive_gradients(scope, saved, work, round);
 }
 
-void Moe::experts_backward(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
-  const Scope scope = expert_scope(outer, *alone_);
+void Moe::experts_backward(const Scope& scope, MoeSaved& saved, const MoeWork& work) const {
   if (saved.rounds.size() > 1) return run_rounds_backward(scope, saved, saved.rounds, work);
   ExpertRoundSaved& round = saved.rounds.front();
   if (scope.checkpointing == Checkpointing::selective) {
@@ -407,7 +398,7 @@ void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) 
     return;
   }
   const ExpertRoundSaved& round = saved.rounds.front();
-  if (saved.rounds.size() == 1) send_back(exchange_scope(outer), round.exchange(), round.out, work.rows);
+  if (saved.rounds.size() == 1) send_back(exchange_scope(outer), round.plan, round.out, work.rows);
   outer.scratch.release_to(work.before);
 }
 
@@ -432,15 +423,14 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
     const ArenaScope of_tokens(scope.scratch);
     const Tensor exact = gh.dtype == glogits.dtype ? gh : allocate(scope.scratch, glogits.dtype, gh.shape);
     const Tensor weight = for_router(scope, router_->value);
-    kernels::gemm(scope.stream, scope.scratch,
-                  {.a = {.values = glogits}, .b = kernels::transposed_values(weight), .c = {}, .d = exact});
+    kernels::gemm(scope.stream, scope.scratch, {.a = {.values = glogits}, .b = kernels::transposed_values(weight), .d = exact});
     if (exact.data != gh.data) kernels::cast(scope.stream, {.x = exact, .y = gh});
   }
   if (router_->spec.frozen) return;
   const Tensor gradient = allocate(scope.scratch, glogits.dtype, router_->grad.shape);
   const Tensor h = for_router(scope, saved.h);
   kernels::gemm(scope.stream, scope.scratch,
-                {.a = kernels::transposed_values(glogits), .b = kernels::transposed_values(h), .c = {}, .d = gradient});
+                {.a = kernels::transposed_values(glogits), .b = kernels::transposed_values(h), .d = gradient});
   kernels::add(scope.stream, {.x = gradient, .y = router_->grad});
 }
 
@@ -448,7 +438,7 @@ void Moe::route_backward(const Scope& scope, const MoeSaved& saved, const MoeWor
   const ArenaScope temporaries(scope.scratch);
   PartialSum sum(scope, {}, gh);
   router_backward(scope, saved, work.gweights, sum.d);
-  kernels::expert_combine(scope.stream, {.x = work.rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});
+  kernels::expert_combine(scope.stream, {.x = work.rows, .rows = saved.rows, .residual = sum.d, .y = sum.d});
   sum.finish(scope);
 }
 

@@ -3,8 +3,7 @@
 // it chose each. Every token goes to all its experts; none is dropped. An expert is an Mlp on the rows that chose it, in the
 // precision of the recipe. The rows that fill up its tiles are zero and change nothing.
 //
-// The rows of all experts of a rank lie in one matrix, in groups (tensor/row_groups.h). It has room for all rows however they are
-// shared out, and only the device knows how many each expert has.
+// The rows of all experts of a rank lie in one matrix, in groups (tensor/row_groups.h).
 //
 // The e ranks of scope.expert hold E / e experts each and exchange rows (expert_rounds.h). Memory is planned for twice as many
 // rows as come to a rank if all experts are chosen equally often. If more come, they come in several rounds, of which nothing is
@@ -26,9 +25,7 @@ namespace octet::nn {
 
 // A round, and what its experts keep for backward.
 struct ExpertRoundSaved {
-  ExpertRound plan;  // with several ranks
-  Tensor places;     // its places on the device
-  RowGroups groups;  // [R] rows of this rank's experts
+  ExchangePlan plan;  // on one rank only its groups
   MlpSaved experts = {};
   // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is there if the experts
   // make again what they have not kept, and `gradient`, that of the results, lies in the memory of `out`, which the gradient of
@@ -36,8 +33,6 @@ struct ExpertRoundSaved {
   Operand in = {}, gradient = {};
   Tensor out = {};
   Tensor token_numbers = {};  // [R] I32, of a step in which inputs of adapters are dropped (Scope::token_numbers)
-
-  ExchangePlan exchange() const { return {&plan, groups, places}; }
 };
 
 // Everything that forward keeps for backward. This rank of the context axis has T tokens, together with the ranks of the tensor
@@ -81,7 +76,7 @@ class Moe {
   // Allocates h [tokens, D] for its producer, also in a rebuild.
   Operand input(const Scope& scope, std::int64_t tokens) const;
 
-  // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.expert_stream. If
+  // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.side.expert. If
   // rows come in several rounds, both do nothing, and the experts run the rounds in turn.
 
   // Chooses the experts of each token. Adds the router's losses of whole sequences, and the experts' loads, to
@@ -126,17 +121,17 @@ class Moe {
   void count_rows(const Scope& scope, MoeSaved& saved) const;
   void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
-  void announce(const Scope& scope, const ExpertRoundSaved& round) const;
+  void announce(const Scope& scope, const ExchangePlan& plan) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
   // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent(). Scales of codes lie in the
   // scratch, where the caller leaves them until the experts have run.
   Operand received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                    const Tensor& x, const Tensor& weights, const Tensor& memory) const;
   DType dtype_sent(const Scope& scope, const ExpertRoundSaved& round, const Quantizer& reader) const {
-    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.whole);
+    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.round.whole);
   }
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
-    return allocate(arena, dtype, {round.groups.rows(), options_.dim});
+    return allocate(arena, dtype, {round.plan.groups.rows(), options_.dim});
   }
   // The steps of a round, and all of them.
   void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
@@ -165,7 +160,6 @@ class Moe {
   parallel::Parameter* router_;
   parallel::Parameter* bias_;  // or null
   std::unique_ptr<FeedForward<ExpertLinear>> experts_;
-  std::unique_ptr<comm::Group> alone_;  // instead of the tensor axis: experts see the rows of all its ranks
 };
 
 }  // namespace octet::nn

@@ -14,9 +14,6 @@ namespace octet::nn {
 
 enum class NormKind : std::uint8_t { rms, layer };
 
-// The dtype of statistics of rows (mean, rstd, log-sum-exp, loss): FP32, or F64 if the pass computes in F64.
-constexpr DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
 class Norm {
  public:
   // Adds `name`.weight, which starts at one, and for a layer norm `name`.bias, which starts at zero.

@@ -1,7 +1,5 @@
 #include "octet/nn/quantizer.h"
 
-#include <utility>
-
 #include "octet/kernels/quantize/shard.h"
 #include "octet/nn/sequence.h"
 
@@ -28,8 +26,8 @@ Reads forward_reads(const Scope& scope) {
   return scope.checkpointing == Checkpointing::selective ? Reads::fprop : Reads::fprop_and_wgrad;
 }
 
-Quantizer::Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped)
-    : options_(options), recipe_(recipe), scales_(&scales), grouped_(grouped) {}
+Quantizer::Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales)
+    : options_(options), recipe_(recipe), scales_(&scales) {}
 
 QuantSpec Quantizer::spec(const Scope& scope) const {
   QuantSpec spec = recipe_.spec(options_.role);
@@ -58,7 +56,7 @@ kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantize
 
 kernels::QuantizeEpilogue Quantizer::cast_to(const Scope& scope, const Quantized& out) const {
   kernels::QuantizeEpilogue to = epilogue(scope, out, options_.slots);
-  if (grouped_) to.groups = *scope.groups;
+  if (grouped()) to.groups = *scope.groups;
   return to;
 }
 
@@ -75,16 +73,11 @@ void Quantizer::add_rowwise(Arena& arena, std::int64_t rows, Quantized& q, const
           : octet::allocate(arena, scale_dtype(q.tile), rowwise_scale_shape(q.tile, rows, options_.cols, group_count()));
 }
 
-// The columnwise codes come first. They may lie in scope.scratch like the rowwise ones, which are released earlier and must lie
-// above them.
+// Allocates the columnwise codes first. Both may lie in scope.scratch. The rowwise codes are released earlier, so they must lie
+// above the columnwise ones.
 Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& arrived) const {
   const QuantSpec how = spec(scope);
-  Quantized q{.format = how.format,
-              .tile = how.tile,
-              .rowwise = {},
-              .rowwise_scale_inv = {},
-              .columnwise = {},
-              .columnwise_scale_inv = {}};
+  Quantized q{.format = how.format, .tile = how.tile};
   if (reads != Reads::fprop && wgrad_reads_rowwise(scope)) {
     add_rowwise(kept(scope), rows, q);
     q.columnwise_scale_inv = q.rowwise_scale_inv;
@@ -110,8 +103,8 @@ bool Quantizer::producer_casts_share(const Scope& scope) const {
   return gathers_codes(scope) && spec(scope).source == ScaleSource::history;
 }
 
-// As a rank that gathers codes, but an expert's adapter reads values even if its weight is frozen. Calibration needs the amax of
-// each rank's rows, so it sends values.
+// Rows are sent as codes under the conditions under which ranks gather codes, except to an adapter, which reads values even if
+// the weight is frozen. Calibration needs the amax of each rank's rows, so it sends values.
 DType Quantizer::dtype_sent(const Scope& scope, bool whole) const {
   const bool known = producer_casts_share(scope) || (whole && scales_rows_sent());
   const bool codes = options_.fp8 && !options_.reads_values && gathers_codes(scope) && known;
@@ -120,11 +113,7 @@ DType Quantizer::dtype_sent(const Scope& scope, bool whole) const {
 
 kernels::QuantizeEpilogue Quantizer::sent(const Scope& scope, const Tensor& out, const Tensor& scales) const {
   const QuantSpec how = spec(scope);
-  Quantized codes;
-  codes.format = how.format;
-  codes.tile = how.tile;
-  codes.rowwise = out;
-  return with_scales(epilogue(scope, codes, options_.sent), scales);
+  return with_scales(epilogue(scope, {.format = how.format, .tile = how.tile, .rowwise = out}, options_.sent), scales);
 }
 
 Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const {
@@ -141,7 +130,7 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, 
   const bool writes_values =
       shared ? !producer_casts_share(scope) : keeps || !options_.fp8 || options_.reads_values || scope.watch != nullptr;
   Operand x{.values = values};
-  if (grouped_) x.epilogue.groups = *scope.groups;
+  if (grouped()) x.epilogue.groups = *scope.groups;
   if (writes_values && !values) {
     x.values = octet::allocate(keeps && !shared ? kept(scope) : scope.scratch, scope.dtype, {rows, options_.cols});
   }
@@ -149,8 +138,8 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads asked, 
   const std::int64_t all = shared ? scope.tensor.size() * rows : rows;
   x.codes = codes ? *codes : allocate_codes(scope, all, reads);
   if (shared && !x.codes.rowwise) add_rowwise(scope.scratch, all, x.codes);  // in which ranks gather
-  // A G whose producers make shares is that of the residual stream, so its values are written anyway. An adapter needs no more,
-  // so the producer may write codes beside them.
+  // If producers make shares of G, G is the gradient of the residual stream, whose values exist in any case. An adapter reads
+  // those, so the producer may write codes as well.
   const bool of_residual = options_.shared && options_.role == Role::gradient;
   const bool writes_codes = !writes_values || (of_residual && options_.reads_values);
   if (writes_codes) x.epilogue = cast_to(scope, shared ? own_rows(scope, x.codes) : x.codes);
@@ -169,9 +158,7 @@ Operand Quantizer::start(const Scope& scope, const Operand& operand, Reads asked
   Operand x = operand;
   const bool shared = gathers(scope);
   const auto gather_values = [&] {
-    ArrivingTokens all = fetch_tokens(scope, reads != Reads::fprop && keeps_values() ? kept(scope) : scope.scratch, x.values);
-    x.values = all.tokens;
-    x.arrival = std::move(all.arrival);
+    fetch_tokens(scope, reads != Reads::fprop && keeps_values() ? kept(scope) : scope.scratch, x);
   };
   if (!options_.fp8 || (reads == Reads::wgrad && keeps_values())) {
     if (shared) gather_values();
@@ -220,9 +207,8 @@ void Quantizer::release(const Scope& scope, Operand& x) {
 }
 
 void Quantizer::watch(const Scope& scope, const Operand& x) const {
-  if (!grouped_) return scope.watch->operand(scope, options_.linears.front(), options_.role, x.values, x.codes);
+  if (!grouped()) return scope.watch->operand(scope, options_.linears.front(), options_.role, x.values, x.codes);
   for (const GroupPart& part : watched_groups(scope)) {
-    if (part.count == 0) continue;
     const ArenaScope temporaries(scope.scratch);
     scope.watch->operand(scope, options_.linears[part.group], options_.role,
                          x.values.slice_rows(part.first, part.first + part.padded()), watched_codes(scope, x.codes, part));
@@ -263,7 +249,7 @@ std::int64_t Quantizer::tokens(const Scope& scope, const Operand& operand) const
 Operand Quantizer::for_wgrad(const Operand& x) const {
   if (!is_kept()) return {};
   if (keeps_values()) return {.values = x.values, .low_rank = x.low_rank};
-  Operand kept{.values = {}, .codes = x.codes};
+  Operand kept{.codes = x.codes};
   if (kept.codes.columnwise) kept.codes.rowwise = kept.codes.rowwise_scale_inv = {};
   return kept;
 }

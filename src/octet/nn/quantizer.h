@@ -1,4 +1,4 @@
-// Operands of a linear's GEMMs, and how they come to be: X, which fprop and wgrad read, and G, which dgrad and wgrad read.
+// Operands of a linear's GEMMs (linear.h), and how they come to be.
 //
 // Quantizing is fused into the op that makes the values (a norm, SwiGLU, RoPE, ...) unless somebody also needs the values. So an
 // operand is made in three steps:
@@ -12,8 +12,7 @@
 // all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
 // gathered and then quantized.
 //
-// wgrad reads columnwise codes. If the tensor has one scale and the device's GEMMs read codes with K first, wgrad reads the
-// rowwise codes instead, and no columnwise ones are made.
+// wgrad reads columnwise codes, unless the rowwise codes serve both directions (tensor/quantized.h).
 //
 // The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
 // that come from other ranks (nn/expert_exchange.h) travel as codes if each expert has one scale and the ranks that send them
@@ -76,10 +75,10 @@ class Quantizer {
     WgradReads wgrad = WgradReads::values;
     bool reads_values = false;    // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
     std::vector<int> slots = {};  // of each in `scales`, with delayed scaling
-    std::vector<int> sent = {};   // those of the experts of all ranks, if other ranks send rows
+    std::vector<int> sent = {};   // the same of the experts of all ranks; empty: not an operand of experts
   };
-  // `scales` outlives the quantizer. A grouped one quantizes the rows of scope.groups.
-  Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped = false);
+  // `scales` outlives the quantizer. That of experts quantizes the rows of scope.groups.
+  Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales);
 
   const Options& options() const { return options_; }
   // Says that an adapter reads the operand's values, forward and backward.
@@ -148,13 +147,13 @@ class Quantizer {
   void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
   void gather_codes(const Scope& scope, Operand& x) const;
 
-  std::int64_t group_count() const { return grouped_ ? static_cast<std::int64_t>(options_.linears.size()) : 0; }
+  bool grouped() const { return !options_.sent.empty(); }
+  std::int64_t group_count() const { return grouped() ? static_cast<std::int64_t>(options_.linears.size()) : 0; }
   void watch(const Scope& scope, const Operand& x) const;
 
   Options options_;
   Recipe recipe_;
   const recipes::ScaleState* scales_;
-  bool grouped_;
 };
 
 }  // namespace octet::nn

@@ -15,6 +15,9 @@
 
 namespace octet::nn {
 
+// The dtype of statistics of rows (mean, rstd, log-sum-exp, loss): FP32, or F64 if the pass computes in F64.
+constexpr DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
 // Whether delayed scaling may record: a recompute sees the same tensors again, an evaluation must leave no trace.
 enum class Record : std::uint8_t { amax, nothing };
 
@@ -51,13 +54,7 @@ struct Scope {
   // [2 + M E] device, optional: the losses of the routers of M mixtures are added, and how often each expert of each was chosen
   // (kernels/router).
   double* router_total = nullptr;
-  // The streams on which ranks exchange beside the computation. One carries parameters and their gradients. Keys, tokens of the
-  // tensor axis and rows of experts must not wait for these, so each has a stream of its own (parallel/units.h). If a stream is
-  // absent, `stream` is used instead.
-  Stream* params_stream = nullptr;
-  Stream* context_stream = nullptr;
-  Stream* tensor_stream = nullptr;
-  Stream* expert_stream = nullptr;
+  parallel::SideStreams side = {};  // without one, exchanges run on `stream`
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor rope_table;           // [positions, R] F32; R dims of a head are rotated
   Tensor positions;            // [T] I32: the position of each token in its sequence, or in its document

@@ -2,15 +2,13 @@
 
 #include <utility>
 
+#include "octet/base/math.h"
 #include "octet/kernels/elementwise/elementwise.h"
 
 namespace octet::nn {
 namespace {
 
-// Tokens [begin, end).
-struct Rows {
-  std::int64_t begin, end;
-};
+using Rows = IndexRange<std::int64_t>;  // of tokens
 
 // The share of the rank that is so far behind this one.
 Rows share_at(const Scope& scope, std::int64_t tokens, int distance) {
@@ -54,7 +52,7 @@ void multiply_as_they_arrive(const Scope& scope, const Quantizer& quantizer, Ope
   Quantizer::release(scope, x);
 }
 
-Stream& exchange_stream(const Scope& scope) { return scope.tensor_stream ? *scope.tensor_stream : scope.stream; }
+Stream& exchange_stream(const Scope& scope) { return scope.side.tensor ? *scope.side.tensor : scope.stream; }
 
 // Lets the stream of exchanges read what all ranks have computed so far.
 Stream& begin_exchange(const Scope& scope) {
@@ -70,15 +68,14 @@ std::unique_ptr<const Event> end_exchange(const Scope& scope) {
   return stream.record();
 }
 
-// Fetches x of each other rank, which x_of(rank) names, to its place among all.
-template <class XOf>
-std::shared_ptr<const Arrival> fetch_shares(const Scope& scope, const Tensor& all, const XOf& x_of) {
+// Fetches the other ranks' shares of `all` to their places: from x of these ranks if it is given, otherwise from the same places.
+std::shared_ptr<const Arrival> fetch_shares(const Scope& scope, const Tensor& all, const Tensor& x = {}) {
   Stream& stream = begin_exchange(scope);
   auto arrival = std::make_shared<Arrival>();
   for (int distance = 1; distance < scope.tensor.size(); ++distance) {
     const Tensor y = slice(all, share_at(scope, all.rows(), distance));
     const int rank = (scope.tensor.rank() + distance) % scope.tensor.size();
-    scope.tensor.fetch(stream, {.x = x_of(y), .y = y, .from = rank});
+    scope.tensor.fetch(stream, {.x = x ? x : y, .y = y, .from = rank});
     arrival->here.push_back(stream.record());
   }
   arrival->there = end_exchange(scope);
@@ -105,24 +102,22 @@ Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
   return all;
 }
 
-// The tokens are read where they are, or from their place among all.
-ArrivingTokens fetch_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
-  const int ranks = scope.tensor.size();
-  if (ranks == 1) return {.tokens = x, .arrival = {}};
-  const Tensor all = allocate(arena, x.dtype, {ranks * x.rows(), x.cols()});
-  if (!scope.tensor.reaches(x) && !scope.tensor.reaches(all)) {
-    scope.tensor.all_gather(scope.stream, scope.scratch, {.x = x, .y = all});
-    return {.tokens = all, .arrival = {}};
+// Ranks read each other's tokens where these are, or in their places among all.
+void fetch_tokens(const Scope& scope, Arena& arena, Operand& x) {
+  const Tensor share = x.values, all = allocate(arena, share.dtype, {scope.tensor.size() * share.rows(), share.cols()});
+  const bool in_place = scope.tensor.reaches(all);
+  x.values = all;
+  if (!in_place && !scope.tensor.reaches(share)) {
+    return scope.tensor.all_gather(scope.stream, scope.scratch, {.x = share, .y = all});
   }
   const Tensor own = own_share(scope, all);
-  scope.stream.copy(own.data, x.data, x.bytes());
-  if (scope.tensor.reaches(all)) return {.tokens = all, .arrival = fetch_other_tokens(scope, all)};
-  return {.tokens = all, .arrival = fetch_shares(scope, all, [&](const Tensor&) { return x; })};
+  scope.stream.copy(own.data, share.data, share.bytes());
+  x.arrival = fetch_shares(scope, all, in_place ? Tensor{} : share);
 }
 
 std::shared_ptr<const Arrival> fetch_other_tokens(const Scope& scope, const Tensor& all) {
   if (!scope.tensor.reaches(all)) return nullptr;
-  return fetch_shares(scope, all, [](const Tensor& y) { return y; });
+  return fetch_shares(scope, all);
 }
 
 PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y)
@@ -138,17 +133,14 @@ PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor&
 }
 
 void PartialSum::start(const Scope& scope) {
-  if (std::exchange(started_, true) || scope.tensor.size() == 1) return;
-  if (hides_) return fetch(scope, 1, scope.tensor.size() - 1);
+  if (started_ || scope.tensor.size() == 1) return;
+  if (hides_) return start(scope, 1, scope.tensor.size() - 1);
+  started_ = true;
   scope.tensor.reduce_scatter(scope.stream, scope.scratch, {.x = d, .y = y_});
 }
 
-void PartialSum::start(const Scope& scope, int distance) {
+void PartialSum::start(const Scope& scope, int first, int last) {
   started_ = true;
-  fetch(scope, distance, distance);
-}
-
-void PartialSum::fetch(const Scope& scope, int first, int last) {
   Stream& stream = begin_exchange(scope);
   const Tensor own = own_share(scope, d);
   for (int distance = first; distance <= last; ++distance) {
@@ -168,7 +160,7 @@ void PartialSum::finish(const Scope& scope) {
     if (residual_) kernels::add(scope.stream, {.x = residual_, .y = y_});
     return;
   }
-  kernels::SumParts sum{.parts = {}, .residual = residual_, .y = y_};
+  kernels::SumParts sum{.residual = residual_, .y = y_};
   for (int rank = 0; rank < ranks; ++rank) {
     const int distance = (rank - scope.tensor.rank() + ranks) % ranks;
     sum.parts.push_back(distance == 0 ? own_share(scope, d)
@@ -190,7 +182,7 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
       const auto multiply = [&](Rows rows) { linear.fprop(scope, slice(x, rows), {}, slice(sum.d, rows)); };
       for (int distance = 1; distance < scope.tensor.size(); ++distance) {
         multiply(share_at(scope, tokens, -distance));
-        sum.start(scope, distance);
+        sum.start(scope, distance, distance);
       }
       multiply(share_at(scope, tokens, 0));
     } else {

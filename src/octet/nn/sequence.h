@@ -4,7 +4,7 @@
 // (parallel/tensor_cut.h) gathers X before fprop (nn/quantizer.h), and gX is a partial sum, which is scattered. One whose weight
 // is cut by columns gathers G before dgrad, and Y is a partial sum. With one rank nothing here costs anything.
 //
-// If the group reaches scope.scratch (comm/group.h), copy engines fetch what ranks exchange on scope.tensor_stream, rank by rank,
+// If the group reaches scope.scratch (comm/group.h), copy engines fetch what ranks exchange on scope.side.tensor, rank by rank,
 // and products hide it. A rank multiplies its own tokens first and those of another rank when they have arrived. Where products
 // are sent, those of its own tokens come last. Otherwise collectives exchange it all on scope.stream. Products, and sums over
 // ranks on the CPU, have the same bits either way.
@@ -24,13 +24,9 @@ Tensor own_share(const Scope& scope, const Tensor& x);
 // Returns x [T / t, C] of all ranks as [T, C] in `arena`, or x itself on one rank.
 Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x);
 
-// Tokens [T, C]. This rank's share is there, and the others arrive. `arrival` is null if all tokens are there.
-struct ArrivingTokens {
-  Tensor tokens;
-  std::shared_ptr<const Arrival> arrival;
-};
-// As gather_tokens(), but fetches the other ranks' tokens if the group reaches x.
-ArrivingTokens fetch_tokens(const Scope& scope, Arena& arena, const Tensor& x);
+// Replaces the values of x, this rank's share [T / t, C], by those of all tokens [T, C], in `arena`. If the group reaches them,
+// the other ranks' tokens arrive later (x.arrival). For several ranks.
+void fetch_tokens(const Scope& scope, Arena& arena, Operand& x);
 // Fetches the other ranks' shares of `all` [T, C] to their places. Does nothing, and returns null, if the group does not reach
 // `all`.
 std::shared_ptr<const Arrival> fetch_other_tokens(const Scope& scope, const Tensor& all);
@@ -52,15 +48,13 @@ class PartialSum {
   bool hides() const { return hides_; }
   // Lets the ranks exchange their products, all of which have been written.
   void start(const Scope& scope);
-  // With hides(): lets the ranks exchange the products of one distance after the other, 1 to t - 1. For each, this rank has
-  // written those of the rank that is so far before it.
-  void start(const Scope& scope, int distance);
+  // With hides(): lets the ranks exchange the products of the distances `first` to `last`, of which calls begin with 1 and end
+  // with t - 1. For each, this rank has written those of the rank that is so far before it.
+  void start(const Scope& scope, int first, int last);
   // Overwrites y. Calls start() if nobody has.
   void finish(const Scope& scope);
 
  private:
-  void fetch(const Scope& scope, int first, int last);  // these distances
-
   Tensor residual_, y_, arriving_;  // arriving: this rank's share of the products of the ranks behind it, by their distance
   bool hides_ = false, started_ = false;
   Arrival arrival_;

@@ -4,6 +4,12 @@
 
 namespace octet::nn {
 
+void watch_product(const Scope& scope, std::string_view linear, std::string_view which, kernels::Gemm gemm) {
+  gemm.c = {};
+  gemm.d = {nullptr, DType::f32, {gemm.a.rows(), gemm.b.rows()}};
+  scope.watch->product(scope, linear, which, gemm);
+}
+
 Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm) {
   kernels::Gemm alone = gemm;
   alone.d = allocate(scope.scratch, gemm.d.dtype, gemm.d.shape);
@@ -19,7 +25,9 @@ std::vector<GroupPart> watched_groups(const Scope& scope) {
     scope.stream.copy_to_host(counts.data(), groups.counts.data, groups.counts.bytes());
     scope.stream.synchronize();
   }
-  return parts_of(counts);
+  std::vector<GroupPart> parts = parts_of(counts);
+  std::erase_if(parts, [](const GroupPart& part) { return part.count == 0; });
+  return parts;
 }
 
 Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupPart& part) {

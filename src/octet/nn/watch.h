@@ -31,11 +31,14 @@ class Watch {
   virtual void norm(const Scope&, std::string_view, const Tensor&) {}
 };
 
+// Shows scope.watch a GEMM that has run.
+void watch_product(const Scope& scope, std::string_view linear, std::string_view which, kernels::Gemm gemm);
+
 // Runs a watched GEMM once more. Returns the product, in scope.scratch.
 Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm);
 
-// The groups of scope.groups, for a watch, which sees the operands of one expert after another. The host waits for their rows.
-// The meta device takes all to be equal.
+// The groups of scope.groups that have rows, for a watch, which sees the operands of one expert after another. The host waits for
+// the numbers of rows. The meta device takes all to be equal.
 std::vector<GroupPart> watched_groups(const Scope& scope);
 // The codes of a group, with scales that are contiguous, in scope.scratch if they must be copied.
 Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupPart& part);

@@ -6,17 +6,16 @@ namespace octet::parallel {
 
 Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, DType dtype, const Shape& shape)
     : compute_(executor.stream(StreamId::compute)), dtype_(dtype), shape_(shape) {
-  constexpr StreamId kReceive[] = {StreamId::receive_activations, StreamId::receive_gradients};
-  constexpr StreamId kSend[] = {StreamId::send_activations, StreamId::send_gradients};
   for (std::size_t m = 0; m < kMessages; ++m) {
     const auto open = [&](End& end, const std::unique_ptr<comm::Group>& group, StreamId id) {
       if (!group) return;
       end = {group.get(), device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
       executor.add(id, *end.stream);
     };
-    const bool forward = static_cast<Message>(m) == Message::activations;
-    open(ends_[m].received, (forward ? groups.before : groups.behind)[m], kReceive[m]);
-    open(ends_[m].sent, (forward ? groups.behind : groups.before)[m], kSend[m]);
+    const auto message = static_cast<Message>(m);
+    const bool forward = message == Message::activations;
+    open(received_[m], (forward ? groups.before : groups.behind)[m], receive_stream(message));
+    open(sent_[m], (forward ? groups.behind : groups.before)[m], send_stream(message));
   }
   // In the order of the links (groups.cpp), in which no rank waits for one that waits for it.
   const bool first = groups.stages->rank() == 0;
@@ -28,7 +27,7 @@ Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, DTy
 void Boundary::connect(bool before) {
   for (std::size_t m = 0; m < kMessages; ++m) {
     const bool receives = before == (static_cast<Message>(m) == Message::activations);
-    End& end = receives ? ends_[m].received : ends_[m].sent;
+    End& end = (receives ? received_ : sent_)[m];
     if (!end.group || compute_.kind() == DeviceKind::meta) continue;
     run({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)}, {});
     end.stream->synchronize();
@@ -42,7 +41,7 @@ void Boundary::run(const Task& task, const Tensor& x) {
   }
   const auto m = static_cast<std::size_t>(task.index);
   const bool arrives = task.kind == Kind::receive || task.kind == Kind::take;
-  End& end = arrives ? ends_[m].received : ends_[m].sent;
+  End& end = (arrives ? received_ : sent_)[m];
   require(end.group != nullptr, "a message at the end of the model");
   const Tensor message = view(end.memory, dtype_, shape_);
   const int other = 1 - end.group->rank();

@@ -1,6 +1,7 @@
 // The messages of a pipeline stage: activations [T / t, D] from the stage before, and their gradients from the one behind. Each
-// kind has memory for one message that is received and for one that is sent, and a stream in each direction, so that messages travel
-// beside the computation. parallel/schedule.h says when.
+// kind has memory for one message that is received and for one that is sent, and a stream in each direction, so that messages
+// travel beside the computation. A message that was received is copied to the memory of its micro-batch (take). Before a message
+// is sent, it is copied out of that memory (give), so that the computation can go on. parallel/schedule.h says when.
 #pragma once
 
 #include <array>
@@ -32,13 +33,10 @@ class Boundary {
     Buffer memory;
     std::unique_ptr<Stream> stream;
   };
-  struct Ends {
-    End received, sent;
-  };
   void connect(bool before);
 
   Stream& compute_;
-  std::array<Ends, kMessages> ends_;
+  std::array<End, kMessages> received_, sent_;
   DType dtype_;
   Shape shape_;
   bool muted_ = false;

@@ -7,14 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "octet/base/math.h"
+
 namespace octet::parallel {
 
-// Tokens [begin, end) of a sequence.
-struct TokenRange {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t count() const { return end - begin; }
-  bool operator==(const TokenRange&) const = default;
-};
+using TokenRange = IndexRange<std::int64_t>;  // of a sequence
 
 // Returns the tokens of each sequence that a rank holds, in the order of the sequence. 2c must divide S, unless c is 1.
 std::vector<TokenRange> zigzag_chunks(std::int64_t seq_len, int rank, int ranks);

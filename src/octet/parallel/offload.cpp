@@ -42,14 +42,14 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
     require(room >= alignment + bytes, "slots of ", room, " bytes for optimizer states");
     for (std::int64_t begin = 0; begin < p.shard_elements;) {
       if (pieces_.empty() || pieces_.back().unit != p.unit || room - used < alignment + bytes) {
-        pieces_.push_back({.unit = p.unit, .states = {}, .copies = {}});
+        pieces_.push_back({.unit = p.unit});
         used = 0;
       }
       const std::int64_t most = static_cast<std::int64_t>((room - used - alignment) / bytes) * kShardMultiple;
       const std::int64_t end = std::min(p.shard_elements, begin + most);
       Piece& piece = pieces_.back();
       void* const slot = slots_.empty() ? nullptr : slots_[(pieces_.size() - 1) % kSlots].data();
-      const auto stretch = [&](const Tensor& x) { return x.reshape({p.shard_elements}).slice_rows(begin, end); };
+      const auto stretch = [&](const Tensor& x) { return x.flat().slice_rows(begin, end); };
       const auto fetch = [&](const Tensor& host) {
         const Tensor in_slot(behind(slot, used), host.dtype, host.shape);
         piece.copies.push_back({host, in_slot});

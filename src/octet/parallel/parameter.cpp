@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "octet/base/math.h"
 #include "octet/base/rng.h"
 #include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/elementwise/elementwise.h"
@@ -47,12 +46,6 @@ Parameter& ParameterStore::add(ParameterSpec spec) {
   return p;
 }
 
-std::int64_t ParameterStore::elements() const {
-  std::int64_t sum = 0;
-  for (const Parameter& p : parameters_) sum += p.elements();
-  return sum;
-}
-
 CopyTensors tensors_of(Parameter& p, Copy copy) {
   const std::array<CopyTensors, kCopies> tensors = {{{nullptr, &p.master},
                                                      {&p.value, &p.value_shard},
@@ -63,10 +56,6 @@ CopyTensors tensors_of(Parameter& p, Copy copy) {
                                                      {nullptr, &p.moment1},
                                                      {nullptr, &p.moment2}}};
   return tensors[static_cast<std::size_t>(copy)];
-}
-
-Tensor shard_of(const Parameter& p, const Tensor& padded, int rank) {
-  return padded.slice_rows(rank * p.stride, rank * p.stride + p.shard_elements);
 }
 
 Tensor ParameterStore::allocate(Device& device, MemoryCategory category, DType dtype, Shape shape) {
@@ -91,7 +80,8 @@ void ParameterStore::allocate(Device& device, Parameter& p, Copy copy) {
   } else {
     const Tensor padded = allocate(device, category, dtype, {p.shard_count() * p.stride});
     *whole = {padded.data, dtype, p.spec.shape};
-    *shard = shard_of(p, padded, p.shards->rank());
+    const std::int64_t first = p.shards->rank() * p.stride;
+    *shard = padded.slice_rows(first, first + p.shard_elements);
   }
 }
 
@@ -223,6 +213,13 @@ void ParameterStore::fill(Stream& stream, Arena& scratch, Parameter& p, const st
   if (lacks_values) p.value_shard = {};
 }
 
+void ParameterStore::refresh(Stream& stream, Arena& scratch) {
+  refresh_values(stream);
+  for (const Parameter& p : parameters_) {
+    if (p.held && p.spec.quant && !p.spec.frozen) cast_->run(stream, scratch, p);
+  }
+}
+
 void ParameterStore::refresh_values(Stream& stream) {
   for (Parameter& p : parameters_) {
     if (p.master && p.value_shard) kernels::cast(stream, {.x = p.master, .y = p.value_shard});
@@ -233,13 +230,12 @@ std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
   std::vector<StatePiece> result;
   for (const Parameter& p : parameters_) {
     if (!units.contains(p.unit) || p.shard_elements == 0 || p.spec.frozen) continue;
-    const auto flat = [&](const Tensor& x) { return x.reshape({p.shard_elements}); };
     result.push_back({.parameter = &p,
                       .first = p.first_element,
                       .elements = p.shard_elements,
-                      .weight = flat(p.primary()),
-                      .moment1 = flat(p.moment1),
-                      .moment2 = flat(p.moment2),
+                      .weight = p.primary().flat(),
+                      .moment1 = p.moment1.flat(),
+                      .moment2 = p.moment2.flat(),
                       .moment1_scale = p.moment1_scale,
                       .moment2_scale = p.moment2_scale});
   }

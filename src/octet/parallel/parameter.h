@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "octet/base/math.h"
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/kernels/fill/fill.h"
@@ -119,7 +120,7 @@ struct Parameter {
   // The elements of one of these pieces in a tensor that holds this rank's shard.
   Tensor of_shard(const Tensor& shard, const TensorPiece& piece) const {
     const std::int64_t begin = piece.local - first_element;
-    return shard.reshape({shard.elements()}).slice_rows(begin, begin + piece.elements());
+    return shard.flat().slice_rows(begin, begin + piece.elements());
   }
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
   // Whether the gradient begins in such a pass.
@@ -173,16 +174,12 @@ class ParameterStore {
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
-  std::int64_t elements() const;
 
   // Allocates everything but the slots of units.h. Values are zero until they are initialised or loaded. `groups` outlive the
   // store; without them there is one rank.
-  void materialise(Device& device, const Storage& storage) { materialise(device, storage, nullptr, {}); }
-  void materialise(Device& device, const Storage& storage, const Groups& groups, const Layout& layout) {
-    materialise(device, storage, &groups, layout);
-  }
+  void materialise(Device& device, const Storage& storage, const Groups* groups = nullptr, const Layout& layout = {});
   const Storage& storage() const { return storage_; }
-  // The most shards of any dense parameter.
+  // Returns the largest number of shards that any dense parameter has.
   int shard_count() const { return groups_ ? groups_->shards->size() : 1; }
   // The memory of the shards that are gathered again and again over Groups::all_shards()[i] (Weights::resharded), for
   // comm::Group::share; empty otherwise.
@@ -199,10 +196,7 @@ class ParameterStore {
   // Make the shards of values and codes from the primaries, but the codes of frozen weights. After a primary or a weight's scale
   // has changed, they are stale until this runs. The optimizer makes values itself. All ranks cast the codes of the same units
   // together, with each weight's present scale.
-  void refresh(Stream& stream, Arena& scratch) {
-    refresh_values(stream);
-    cast_->run(stream, scratch);
-  }
+  void refresh(Stream& stream, Arena& scratch);
   void refresh_values(Stream& stream);
   // Makes the lists of refresh_codes() for these units, when the scale slots of their weights are known.
   void prepare_codes(Device& device, UnitRange units) { cast_->prepare(device, units); }
@@ -219,7 +213,6 @@ class ParameterStore {
   static constexpr std::size_t kGroups = 2;
   std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->apart ? 1 : 0; }
 
-  void materialise(Device& device, const Storage& storage, const Groups* groups, const Layout& layout);
   // Says which shard of p this rank has, and how large shards are.
   void place(Parameter& p) const;
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
@@ -247,13 +240,7 @@ class ParameterStore {
   kernels::TensorList zeroed_;  // by zero_gradients
 };
 
-// Returns the shard of a rank, [p.shard_elements], in the memory of the whole, [ranks x p.stride].
-Tensor shard_of(const Parameter& p, const Tensor& padded, int rank);
-
-// Rows [begin, end) of a global parameter, or elements of a vector.
-struct RowRun {
-  std::int64_t begin = 0, end = 0;
-};
+using RowRun = IndexRange<std::int64_t>;  // rows of a global parameter, or elements of a vector
 // A tensor of a Hugging Face model directory, and the runs of rows of a global parameter that it consists of, from top to bottom.
 struct NameEntry {
   std::string external;

@@ -15,6 +15,7 @@ struct Chunks {
 
   int begin(int chunk) const {
     if (chunk >= count - 1) return chunk == count ? blocks : blocks - last;
+    // Chunks 1, 2, ... get a block more. Chunk 0 never does, because `rest` is smaller than the number of these chunks.
     const int each = (blocks - last) / (count - 1), rest = (blocks - last) % (count - 1);
     return chunk * each + std::clamp(chunk - 1, 0, rest);
   }
@@ -112,7 +113,8 @@ InFlight in_flight(const std::vector<Visit>& visits) {
   InFlight most;
   int passes = 0;
   std::map<int, int> left;  // of each micro-batch under way: visits until it is done
-  const int visits_each = static_cast<int>(std::count_if(visits.begin(), visits.end(), [](Visit v) { return v.micro_batch == 0; }));
+  const auto of_first = [](Visit visit) { return visit.micro_batch == 0; };
+  const int visits_each = static_cast<int>(std::count_if(visits.begin(), visits.end(), of_first));
   for (const Visit& visit : visits) {
     passes += visit.backward ? -1 : 1;
     const auto at = left.emplace(visit.micro_batch, visits_each).first;

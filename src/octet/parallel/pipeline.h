@@ -9,15 +9,12 @@
 
 #include <vector>
 
+#include "octet/base/math.h"
 #include "octet/parallel/mesh.h"
 
 namespace octet::parallel {
 
-// Blocks [begin, end).
-struct BlockRange {
-  int begin = 0, end = 0;
-  int count() const { return end - begin; }
-};
+using BlockRange = IndexRange<int>;
 
 // Returns the blocks of chunk number `chunk` of the model. The last chunk has as many fewer than the others as make the busiest
 // stage finish earliest, where the head counts as stages.head_blocks blocks. The others have equally many; what does not divide

@@ -44,29 +44,18 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
   if (!spec.quant) return {};
   const DType codes = dtype_of(spec.quant->format);
   if (copy == Copy::rowwise) return held(true, read, codes);
-  if (copy == Copy::row_order) return held(division.casts_shards() && !kernels::is_square(spec.quant->tile), read, codes);
+  const bool casts_shards = division.dense_shards > 1 || division.tensor > 1;  // ranks cast their own elements
+  if (copy == Copy::row_order) return held(casts_shards && !kernels::is_square(spec.quant->tile), read, codes);
   // Codes that ranks gather are transposed after the gather, and stay only where gathered weights stay.
   const bool stays = division.dense_shards == 1 || kept;
   return held(spec.keeps_transpose && stays, Place::whole, codes);
 }
 
 MemoryCategory category_of(Copy copy, Place place) {
-  if (place == Place::host) return MemoryCategory::host;
-  switch (copy) {
-    case Copy::master:
-      return MemoryCategory::master_weights;
-    case Copy::gradient:
-      return MemoryCategory::gradients;
-    case Copy::moment1:
-    case Copy::moment2:
-      return MemoryCategory::moments;
-    case Copy::values:
-    case Copy::rowwise:
-    case Copy::columnwise:
-    case Copy::row_order:
-      break;
-  }
-  return MemoryCategory::weights;
+  using enum MemoryCategory;
+  constexpr std::array kOf = {master_weights, weights, weights, weights, weights, gradients, moments, moments};
+  static_assert(kOf.size() == kCopies);
+  return place == Place::host ? MemoryCategory::host : kOf[static_cast<std::size_t>(copy)];
 }
 
 std::string_view name_of(Copy copy) {
@@ -76,19 +65,8 @@ std::string_view name_of(Copy copy) {
 }
 
 std::string_view name_of(Place place) {
-  switch (place) {
-    case Place::absent:
-      return "-";
-    case Place::whole:
-      return "whole";
-    case Place::shard:
-      return "shard";
-    case Place::slot:
-      return "slot";
-    case Place::host:
-      return "host";
-  }
-  return "";
+  constexpr std::array<std::string_view, 5> kNames = {"-", "whole", "shard", "slot", "host"};
+  return kNames.at(static_cast<std::size_t>(place));
 }
 
 }  // namespace octet::parallel

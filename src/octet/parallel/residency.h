@@ -65,8 +65,6 @@ struct Division {
   int shards = 1;        // the number of shards of this parameter
   int dense_shards = 1;  // the number of shards of dense parameters, at least `shards`
   int tensor = 1;        // the size of the tensor axis
-  // True if ranks cast their own elements to FP8, with the amaxes of all ranks.
-  bool casts_shards() const { return dense_shards > 1 || tensor > 1; }
 };
 
 struct Held {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "octet/base/require.h"
 
@@ -13,44 +14,35 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Marks a flight that is free.
 constexpr Visit kNoVisit{.backward = false, .micro_batch = -1, .chunk = -1};
 
-int slots_in(const std::vector<int>& slot_of_unit) {
-  return slot_of_unit.empty() ? 0 : 1 + *std::max_element(slot_of_unit.begin(), slot_of_unit.end());
-}
-
 }  // namespace
 
-std::vector<int> slots_of_units(const StepShape& shape, int units, bool in_turn) {
-  std::vector<int> slots;
-  int turn = 0;
-  for (int unit = 0; unit < units; ++unit) {
-    const bool edge = unit == shape.embedding || unit == shape.head;
-    slots.push_back(!in_turn ? unit : edge ? 2 : turn++ % 2);
-  }
-  return slots;
+int StepShape::slot(int unit, bool in_turn) const {
+  if (!in_turn) return unit;
+  return unit == embedding || unit == head ? kUnitSlots - 1 : (unit - first_block) % 2;
 }
 
 UnitRange first_units(const StepShape& s) {
   if (!s.reduced) return {0, s.units()};
   const int begin = s.stage == 0 ? s.embedding : s.first_block + blocks_of(s.blocks, s.stages, s.stage).begin;
-  const auto slot = [&](int unit) { return s.weight_slot.begin() + unit; };
+  std::set<int> used;
   int end = begin;
-  while (end < std::min(begin + kUnitSlots, s.units()) && std::find(slot(begin), slot(end), *slot(end)) == slot(end)) ++end;
+  while (end < std::min(begin + kUnitSlots, s.units()) && used.insert(s.weight_slot(end)).second) ++end;
   return {begin, end};
 }
 
 Slots::Slots(const StepShape& shape)
-    : weights(at(slots_in(shape.weight_slot))),
-      gradient_user(at(slots_in(shape.gradient_slot)), -1),
+    : weights(at(shape.resharded ? kUnitSlots : shape.units())),
+      gradient_user(at(shape.sharded_gradients ? kUnitSlots : shape.units()), -1),
       offloaded(at(shape.state_slots), 0) {}
 
 const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
-  const BlockParts& parts = block_kinds[kind_of_block.empty() ? 0 : at(kind_of_block[at(block)])];
+  const BlockParts& parts = block_parts[block_parts.size() == 1 ? 0 : at(block)];
   return kind == Kind::backward ? parts.backward : parts.forward;
 }
 
 void ScheduleBuilder::gather(Need need, bool here) {
   if (!s_.sharded || need.unit < 0 || need.use == Use::gradients) return;
-  Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
+  Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
   const bool there = slot.unit == need.unit, one_copy = !s_.two_copies[at(need.unit)];
   const bool rowwise = (one_copy || reads_forward(need.use)) && !(there && slot.rowwise);
   const bool columnwise = (one_copy || reads_backward(need.use)) && !(there && slot.columnwise);
@@ -74,14 +66,14 @@ void ScheduleBuilder::open(Need need) {
   Task task{.kind = Kind::open, .index = need.unit, .use = need.use};
   if (need.use != Use::gradients) {
     gather(need);
-    Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
+    Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
     require(slot.unit == need.unit, "unit ", need.unit, " cannot be used beside unit ", slot.unit);
     slot.open = true;
     task.waits[0] = {Kind::gather, need.unit};
   }
   if (writes_gradients(need.use) && s_.sharded_gradients) {
-    const int slot = s_.gradient_slot[at(need.unit)];
-    if (slots_.pending >= 0 && s_.gradient_slot[at(slots_.pending)] == slot) reduce_pending();
+    const int slot = s_.gradient_slot(need.unit);
+    if (slots_.pending >= 0 && s_.gradient_slot(slots_.pending) == slot) reduce_pending();
     task.waits[1] = {Kind::reduce, slots_.gradient_user[at(slot)]};
   }
   tasks_.push_back(task);
@@ -93,7 +85,7 @@ void ScheduleBuilder::close(Need need) {
   tasks_.push_back({.kind = Kind::close, .index = need.unit, .use = need.use, .leaves_event = s_.reduced});
   if (reduces) slots_.pending = need.unit;
   if (!s_.sharded || need.use == Use::gradients) return;
-  Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
+  Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
   slot.open = false;
   if (s_.resharded) slot.closed = need.unit;
 }
@@ -111,7 +103,7 @@ void ScheduleBuilder::reduce_pending(bool here) {
                     .here = here,
                     .waits = {{{Kind::close, here ? -1 : unit}}},
                     .leaves_event = true});
-  if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot[at(unit)])] = unit;
+  if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot(unit))] = unit;
 }
 
 void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
@@ -133,10 +125,8 @@ void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
 
 void ScheduleBuilder::take(Message message) {
   const auto m = static_cast<std::size_t>(message);
-  tasks_.push_back({.kind = Kind::receive,
-                    .stream = message == Message::activations ? StreamId::receive_activations : StreamId::receive_gradients,
-                    .index = static_cast<int>(m),
-                    .leaves_event = true});
+  tasks_.push_back(
+      {.kind = Kind::receive, .stream = receive_stream(message), .index = static_cast<int>(m), .leaves_event = true});
   if (std::exchange(slots_.taken[m], true)) tasks_.back().waits[0] = {Kind::take, static_cast<int>(m)};
   add(Kind::take, static_cast<int>(m));
   tasks_.back().waits[0] = {Kind::receive, static_cast<int>(m)};
@@ -149,7 +139,7 @@ void ScheduleBuilder::send(Message message) {
   if (std::exchange(slots_.sent[m], true)) tasks_.back().waits[0] = {Kind::send, static_cast<int>(m)};
   tasks_.back().leaves_event = true;
   tasks_.push_back({.kind = Kind::send,
-                    .stream = message == Message::activations ? StreamId::send_activations : StreamId::send_gradients,
+                    .stream = send_stream(message),
                     .index = static_cast<int>(m),
                     .waits = {{{Kind::give, static_cast<int>(m)}}},
                     .leaves_event = true});
@@ -312,7 +302,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
     return step.unit + 1 < needs.size() ? needs[step.unit] : Need{s.embedding, Use::gradients};
   };
   // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
-  const std::vector<Part>& parts = s.block_kinds.front().forward;
+  const std::vector<Part>& parts = s.block_parts.front().forward;
   const bool beside =
       pass.forward && std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.beside == Beside::gather; });
   const Message message = pass.forward ? Message::activations : Message::gradients;
@@ -334,7 +324,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
     }
     if (!step.closes || !last_lane) return;
     b.close(need(step));
-    if (newest > step.unit) b.gather(next(newest));  // whose slot has just become free
+    if (newest > step.unit) b.gather(next(newest));  // its slot has just become free
   };
   std::size_t begin = 0;
   for (const std::size_t end : turns_of(s, steps)) {
@@ -376,7 +366,7 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
 
 std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   StepShape forward = s;
-  for (StepShape::BlockParts& parts : forward.block_kinds) {
+  for (StepShape::BlockParts& parts : forward.block_parts) {
     for (Part& part : parts.forward) part.beside = Beside::nothing;
   }
   ScheduleBuilder b(forward, slots, false);
@@ -411,12 +401,6 @@ std::vector<Task> build_update(const StepShape& s, Slots& slots) {
     b.update(units);
     b.cast(units);
   }
-  return b.finish();
-}
-
-std::vector<Task> build_refresh(const StepShape& s, Slots& slots) {
-  ScheduleBuilder b(s, slots, false);
-  b.cast({0, s.units()});
   return b.finish();
 }
 

@@ -1,20 +1,18 @@
 // The order of a step, as data: which unit is gathered, used and reduced when, on which stream, and what waits for what.
 //
-// A unit is what is gathered, used and reduced together: the embedding, a block, the final norm with the head (a tied head
-// belongs to the embedding's unit). On ranks that hold shards of parameters a unit is gathered before it is used and, if the
-// layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al.,
-// ZeRO, 2020).
+// A unit is the parameters that are gathered, used and reduced together: the embedding, a block, the final norm with the head (a
+// tied head belongs to the embedding's unit). On ranks that hold shards of parameters a unit is gathered before it is used and,
+// if the layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023; Rajbhandari
+// et al., ZeRO, 2020).
 //
-// Pipeline stages send each other activations and their gradients as messages. A message is received beside the computation, and
-// then copied to the memory of its micro-batch (take). Before it is sent, it is copied out of that memory (give), so that the
-// computation can go on.
+// Pipeline stages send each other activations and their gradients as messages, beside the computation (boundary.h).
 //
 // Two micro-batches may go through a model with a mixture of experts together, as two lanes that take turns: one computes while
 // the other's rows are on their way to the experts or back. A lane's tasks run one after another, on whatever streams, so its
 // memory needs no other waits.
 //
-// The optimizer's step is a list, too. With offload, the states that it updates (moments and master weights) lie in host memory.
-// Pieces of them are fetched into slots on the device, updated there, and copied back, beside the computation.
+// The optimizer's step is a list, too. With offload it fetches pieces of the states from host memory and copies them back
+// (offload.h).
 //
 // The build functions are pure functions of the shape of the model and of what the slots hold at the start. All ranks of a stage
 // build the same list, so all issue their exchanges in the same order. executor.h runs the list, task by task.
@@ -32,9 +30,8 @@
 
 namespace octet::parallel {
 
-// Each kind of message has a stream in each direction, in the order of Message. States are fetched on one stream and copied back
-// on another, because a link between host and device carries both directions at once. Rows of experts have a stream if there are
-// lanes.
+// Each kind of message has a stream in each direction. States are fetched on one stream and copied back on another, because a
+// link between host and device carries both directions at once. Rows of experts have a stream if there are lanes.
 enum class StreamId : std::uint8_t {
   compute,
   params,
@@ -47,6 +44,12 @@ enum class StreamId : std::uint8_t {
   experts,
 };
 inline constexpr std::size_t kStreams = 9;
+constexpr StreamId receive_stream(Message message) {
+  return message == Message::activations ? StreamId::receive_activations : StreamId::receive_gradients;
+}
+constexpr StreamId send_stream(Message message) {
+  return message == Message::activations ? StreamId::send_activations : StreamId::send_gradients;
+}
 
 // The way in which a pass uses a unit.
 enum class Use : std::uint8_t {
@@ -142,18 +145,15 @@ struct StepShape {
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
   int recomputed_blocks = 0;       // so many of the model's blocks, from the first on, keep only their input
   int lanes = 1;                   // the most passes that take turns
-  // The parts of each kind of block: a model may have dense blocks beside those with a mixture of experts.
+  // The parts of each block; one entry stands for all blocks.
   struct BlockParts {
     std::vector<Part> forward, backward;
   };
-  std::vector<BlockParts> block_kinds;
-  std::vector<int> kind_of_block;  // an index of these; empty: all blocks are of the first kind
+  std::vector<BlockParts> block_parts;
   bool recomputes(int block) const { return block < recomputed_blocks; }
   // The parts of a task of a block.
   const std::vector<Part>& parts_of(Kind kind, int block) const;
-  // The slots of each unit's weights and gradients, which units use one at a time; and whether its rowwise and columnwise codes
-  // are gathered separately (row and MX tiles).
-  std::vector<int> weight_slot, gradient_slot;
+  // Of each unit: whether its rowwise and columnwise codes are gathered separately (row and MX tiles).
   std::vector<char> two_copies;
   // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The
   // gradients of the others are complete first.
@@ -162,13 +162,16 @@ struct StepShape {
   // them.
   std::vector<int> pieces;
   int state_slots = 0;
-  int units() const { return static_cast<int>(weight_slot.size()); }
+  int units() const { return static_cast<int>(two_copies.size()); }
+  // The slots of a unit's weights and gradients.
+  int weight_slot(int unit) const { return slot(unit, resharded); }
+  int gradient_slot(int unit) const { return slot(unit, sharded_gradients); }
+  // Units that are used one at a time lie in one of kUnitSlots slots in turn, so that the next one can be gathered meanwhile:
+  // blocks take turns in two slots, and the units at the edges of the model use the third. Otherwise each has a slot of its own.
+  int slot(int unit, bool in_turn) const;
 };
-
-// Units that are used one at a time, while the next one is gathered, lie in one of these slots: blocks take turns in two, and the
-// units at the edges of the model use the third. Returns the slot of each of `units` units, or one of its own if they stay.
 inline constexpr int kUnitSlots = 3;
-std::vector<int> slots_of_units(const StepShape& shape, int units, bool in_turn);
+
 // Returns the units that this stage uses first and that can be gathered beside each other: for example the embedding and two
 // blocks. Their forward pass hides what is cast and gathered next. One rank hides nothing, so these are all units.
 UnitRange first_units(const StepShape& shape);
@@ -187,8 +190,8 @@ struct Slots {
   int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
   std::vector<char> offloaded;     // of each slot for states: whether it was copied back before
   std::array<bool, kMessages> taken = {}, sent = {};  // whether a message of this kind ever was
-  // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. This is the backward pass that
-  // will free it. A free flight has no micro-batch (-1).
+  // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. This is the backward pass
+  // that will free it. A free flight has no micro-batch (-1).
   std::vector<Visit> flights;
 
   explicit Slots(const StepShape& shape = {});
@@ -244,8 +247,8 @@ class ScheduleBuilder {
   std::vector<Task> tasks_;
 };
 
-// Builds the tasks of visits [begin, end) of this stage, of all visits in a step of `micro_batches` micro-batches. The last backward
-// pass through a chunk reduces the gradients of its units.
+// Builds the tasks of visits [begin, end) of this stage, of all visits in a step of `micro_batches` micro-batches. The last
+// backward pass through a chunk reduces the gradients of its units.
 std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<const Visit> visits, std::size_t begin,
                                std::size_t end, int micro_batches);
 // Forward of a micro-batch alone; `head` then computes losses or logits.
@@ -255,8 +258,6 @@ std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
 std::vector<UnitRange> update_ranges(const StepShape& shape);
 // Ends a step: reduces what is left, and updates all units.
 std::vector<Task> build_update(const StepShape& shape, Slots& slots);
-// Makes all codes again after weights have changed in another way.
-std::vector<Task> build_refresh(const StepShape& shape, Slots& slots);
 
 // A task on a stream that keeps time, in seconds.
 struct TimedTask {

@@ -54,57 +54,31 @@ std::optional<std::size_t> find_event(const std::vector<TimedTask>& tasks, std::
 }  // namespace
 
 std::string name_of(const StepShape& s, const Task& task) {
+  constexpr std::array<const char*, 22> kNames = {
+      "gather",    "open", "close",    "reduce",    "receive", "take", "give",   "send",   "load", "embed", "forward",
+      "recompute", "head", "backward", "embedding", "squares", "sums", "scales", "update", "cast", "fetch", "offload"};
+  const std::string name = kNames.at(static_cast<std::size_t>(task.kind));
   // With several stages or lanes micro-batches are under way beside each other.
   const std::string of = s.stages.count > 1 || s.lanes > 1 ? concat(" m", task.micro_batch) : "";
-  const std::string unit = unit_name(s, task.index), block = concat("block ", task.index, of);
-  const std::string message = task.index == static_cast<int>(Message::activations) ? "activations" : "gradients";
-  switch (task.kind) {
-    case Kind::gather:
-      return "gather " + unit + (task.rowwise && task.columnwise ? "" : task.rowwise ? " rowwise" : " columnwise");
-    case Kind::open:
-      return "open " + unit;
-    case Kind::close:
-      return "close " + unit;
-    case Kind::reduce:
-      return "reduce " + unit;
-    case Kind::receive:
-      return "receive " + message;
-    case Kind::take:
-      return "take " + message + of;
-    case Kind::give:
-      return "give " + message + of;
-    case Kind::send:
-      return "send " + message;
-    case Kind::load:
-      return "load" + of;
-    case Kind::embed:
-      return "embed" + of;
-    case Kind::forward:
-      return concat(block, " forward: ", s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)].name);
-    case Kind::recompute:
-      return concat(block, " recompute: ", s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)].name);
-    case Kind::head:
-      return "head" + of + ": loss and its gradient";
-    case Kind::backward:
-      return concat(block, " backward: ", s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)].name);
-    case Kind::embed_backward:
-      return "embedding backward" + of;
-    case Kind::squares:
-      return "squares of " + range_name(s, task.units);
-    case Kind::sums:
-      return "sums over ranks";
-    case Kind::scales:
-      return "scales";
-    case Kind::update:
-      return task.part < 0 ? "update " + range_name(s, task.units) : "update " + piece_name(s, task.part);
-    case Kind::cast:
-      return "cast " + range_name(s, task.units);
-    case Kind::fetch:
-      return "fetch " + piece_name(s, task.part);
-    case Kind::offload:
-      return "offload " + piece_name(s, task.part);
+  if (task.kind <= Kind::reduce) {
+    const bool all = task.kind != Kind::gather || (task.rowwise && task.columnwise);
+    return concat(name, " ", unit_name(s, task.index), all ? "" : task.rowwise ? " rowwise" : " columnwise");
   }
-  return {};
+  if (task.kind <= Kind::send) {
+    const bool of_one = task.kind == Kind::take || task.kind == Kind::give;
+    return concat(name, task.index == static_cast<int>(Message::activations) ? " activations" : " gradients", of_one ? of : "");
+  }
+  if (is_part(task.kind)) {
+    const Part& part = s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)];
+    return concat("block ", task.index, of, " ", name, ": ", part.name);
+  }
+  if (task.kind == Kind::head) return name + of + ": loss and its gradient";
+  if (task.kind == Kind::embed_backward) return name + " backward" + of;
+  if (task.kind < Kind::embed_backward) return name + of;
+  if (task.kind == Kind::sums) return name + " over ranks";
+  if (task.kind == Kind::scales) return name;
+  const bool of_piece = task.kind == Kind::fetch || task.kind == Kind::offload || (task.kind == Kind::update && task.part >= 0);
+  return concat(name, task.kind == Kind::squares ? " of " : " ", of_piece ? piece_name(s, task.part) : range_name(s, task.units));
 }
 
 std::string_view name_of(StreamId stream) {

@@ -91,7 +91,7 @@ std::optional<TensorCut> cut_in_runs(const Shape& global, const CutRule& rule, T
   if (!is_cut) return TensorCut({ceil_div(global.elements(), run)}, {}, place);
   if (global.rank() == 2) return {};
   // The shares of a vector, of which each must be a number of runs.
-  CutRule of_runs{.along = rule.along, .part_rows = {}, .least_rows = 1};
+  CutRule of_runs{.along = rule.along};
   if (rule.least_rows % run == 0) of_runs.least_rows = rule.least_rows / run;
   for (const std::int64_t rows : rule.part_rows.empty() ? std::vector<std::int64_t>{global[0]} : rule.part_rows) {
     const std::int64_t shares = std::min<std::int64_t>(place.size, rows / rule.least_rows);

@@ -31,7 +31,6 @@ class Pieces {
 
 // A shard, or a whole, with its padding.
 Tensor padded(const Tensor& x, std::int64_t elements) { return {x.data, x.dtype, {elements}}; }
-Tensor flat(const Tensor& x) { return x.reshape({x.elements()}); }
 
 // Calls exchange(item, group) for each of `items`, which are ordered by group, in one batch for each group.
 template <class Item, class GroupOf, class Exchange>
@@ -91,16 +90,13 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     executor_.add(StreamId::fetch, *fetch_stream_);
     executor_.add(StreamId::offload, *offload_stream_);
   }
-  const int count = store.unit_count();
-  shape.weight_slot = slots_of_units(shape, count, shape.resharded);
-  shape.gradient_slot = slots_of_units(shape, count, storage.training && shape.sharded_gradients);
   shape.first = first_units(shape);
   slots_ = Slots(shape);
   constexpr Copy kWeights[] = {Copy::values, Copy::rowwise, Copy::row_order}, kGradients[] = {Copy::gradient};
-  if (shape.resharded) weight_slots_ = make_slots(shape.weight_slot, kWeights, MemoryCategory::weights);
+  if (shape.resharded) weight_slots_ = make_slots(&StepShape::weight_slot, kWeights, MemoryCategory::weights);
   if (!storage.training) return;
   if (shape.sharded_gradients) {
-    gradient_slots_ = make_slots(shape.gradient_slot, kGradients, MemoryCategory::gradients);
+    gradient_slots_ = make_slots(&StepShape::gradient_slot, kGradients, MemoryCategory::gradients);
     for (Unit& unit : units_) {
       std::vector<Tensor> zeroed;
       for (const Parameter* p : unit.cut_and_trained) {
@@ -114,11 +110,10 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
 }
 
 // The units are placed twice, because the size of a slot, that of its largest unit, is known afterwards.
-std::vector<Buffer> Units::make_slots(const std::vector<int>& slot_of_unit, std::span<const Copy> copies,
-                                      MemoryCategory category) {
+std::vector<Buffer> Units::make_slots(int (StepShape::*slot)(int) const, std::span<const Copy> copies, MemoryCategory category) {
   std::vector<std::size_t> bytes(kUnitSlots);
   std::vector<Buffer> slots;
-  const auto slot_of = [&](std::size_t unit) { return static_cast<std::size_t>(slot_of_unit[unit]); };
+  const auto slot_of = [&](std::size_t unit) { return static_cast<std::size_t>((shape_.*slot)(static_cast<int>(unit))); };
   for (std::size_t i = 0; i < units_.size(); ++i) bytes[slot_of(i)] = std::max(bytes[slot_of(i)], place(i, copies, nullptr));
   for (const std::size_t size : bytes) slots.push_back(compute_.device().allocate(size, category));
   for (std::size_t i = 0; i < units_.size(); ++i) place(i, copies, slots[slot_of(i)].data());
@@ -187,7 +182,7 @@ std::vector<Stream*> Units::waiting_streams() const {
 
 void Units::exchange_of_stages(const std::function<void()>& exchange) {
   if (groups_.stages->size() == 1) return;
-  wait_for_params();  // what was enqueued before is a wait of its own
+  wait_for_params();  // waits for earlier exchanges first, so that the next wait counts only other stages
   const StageWaits of_compute(compute_), of_params(*params_stream_);
   exchange();
   wait_for_params();
@@ -261,7 +256,9 @@ void Units::refresh(Arena& scratch) {
   if (&stream != &compute_) stream.wait(*compute_.record());
   store_.refresh_values(stream);
   for (Unit& unit : units_) unit.has_rowwise = unit.has_columnwise = false;
-  run(scratch, build_refresh(shape_, slots_));
+  ScheduleBuilder list(shape_, slots_, false);
+  list.cast(store_.all_units());
+  run(scratch, list.finish());
   if (offload_) fetch_stream_->wait(*compute_.record());  // masters and moments may have been loaded just now
 }
 
@@ -276,7 +273,7 @@ void Units::prepare_casts() {
 }
 
 UpdateWork Units::update_work() const {
-  UpdateWork work{.units = update_ranges(shape_), .pieces = {}};
+  UpdateWork work{.units = update_ranges(shape_)};
   for (const UnitRange units : work.units) {
     if (!offload_) work.pieces.push_back(store_.states(units));
   }
@@ -380,7 +377,7 @@ void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
     const bool in_place = sharded && fresh && p->grad_shard.dtype == layout_.reduce;
     const std::int64_t first = p->shards->rank() * p->stride;
     all.push_back({p, whole, in_place ? padded(p->grad_shard, p->stride) : whole.slice_rows(first, first + p->stride)});
-    if (casts) kernels::cast(*params_stream_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
+    if (casts) kernels::cast(*params_stream_, {.x = p->grad.flat(), .y = whole.slice_rows(0, p->elements())});
   }
   const auto group_of = [](const Crossing& c) { return c.p->shards; };
   in_batches(*params_stream_, all, group_of, [&](const Crossing& c, comm::Group& group) {
@@ -404,7 +401,7 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
   std::vector<Crossing> all;
   Pieces pieces(cast_.data());
   for (const Parameter* p : unit(index).trained) {
-    const Tensor part = flat(p->grad_shard);
+    const Tensor part = p->grad_shard.flat();
     const bool casts = part.dtype != layout_.reduce;
     all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->shard_elements) : part});
     if (casts) kernels::cast(*params_stream_, {.x = part, .y = all.back().x});

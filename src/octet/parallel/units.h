@@ -2,9 +2,9 @@
 // run on the params stream beside the computation:
 //   weights    all-gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce-scatter over shard x context, then, after a step's last micro-batch, all-reduce over replicate
-// An expert's group are the ranks of shard x context that hold it (experts.h); if that is one rank, its weights are always there.
-// What several ranks of the tensor axis hold alike (norms) is small: its gradient is summed over them once a step. The exchanges
-// come in the order of the calls, which is the same on all ranks. One rank exchanges nothing.
+// If one rank alone of shard x context holds an expert, its weights are always there. What several ranks of the tensor axis hold
+// alike (norms) is small: its gradient is summed over them once a step. The exchanges come in the order of the calls, which is
+// the same on all ranks. One rank exchanges nothing.
 #pragma once
 
 #include <cstdint>
@@ -75,15 +75,14 @@ class Units {
 
   // Returns the stream on which ranks exchange beside the computation: the computation's own if there is one rank.
   Stream& params_stream() { return *params_stream_; }
-  // Returns the stream for exchanges of the context axis, which must not wait for gradients. Where streams run in the order of
-  // the program it is the params stream.
-  Stream& context_stream() { return own_context_stream_ ? *own_context_stream_ : *params_stream_; }
-  // Returns the stream for tokens of the tensor axis, which are fetched beside products, or null where streams run in the order
-  // of the program.
-  Stream* tensor_stream() { return tensor_stream_.get(); }
-  // Returns the stream for rows of experts, or null if they are exchanged on the computation's stream: nothing computes beside
-  // them.
-  Stream* expert_stream() { return expert_stream_.get(); }
+  // Returns all streams for exchanges. Where streams run in the order of the program, keys travel on the params stream and tokens
+  // of the tensor axis on the computation's.
+  SideStreams side_streams() {
+    return {.params = params_stream_,
+            .context = own_context_stream_ ? own_context_stream_.get() : params_stream_,
+            .tensor = tensor_stream_.get(),
+            .expert = expert_stream_.get()};
+  }
 
  private:
   // The parameters of a unit that this rank holds.
@@ -94,7 +93,7 @@ class Units {
     bool has_rowwise = false, has_columnwise = false;  // frozen weights have been gathered, and stay if weights are kept
   };
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
-  std::vector<Buffer> make_slots(const std::vector<int>& slot_of_unit, std::span<const Copy> copies, MemoryCategory category);
+  std::vector<Buffer> make_slots(int (StepShape::*slot)(int) const, std::span<const Copy> copies, MemoryCategory category);
   // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
   std::size_t bytes_of_casts() const;

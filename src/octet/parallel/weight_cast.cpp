@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -21,12 +20,6 @@ namespace {
 // The amaxes lie in sections, one for each set of ranks that reduce them: the ranks that hold the shards of dense weights or of
 // experts, with or without the tensor axis.
 enum Section : int { dense, dense_across_tensor, experts_across_tensor, experts, kSections };
-
-Tensor flat_codes(const Tensor& x) { return x ? x.reshape({x.elements()}) : x; }
-
-Shard as_shard(const Parameter& p) {
-  return {.x = p.cast_source().reshape({p.shard_elements}), .first = p.first_element, .whole = p.spec.shape};
-}
 
 }  // namespace
 
@@ -98,8 +91,38 @@ void WeightCast::reduce_amaxes(Stream& stream, Arena& scratch, std::span<const W
   reduce(*groups_->tensor, {dense_across_tensor, experts_across_tensor});
 }
 
-struct WeightCast::Ops {
-  // What the casts of one list have in common.
+void WeightCast::add_ops(const Weight& weight, Ops& ops) const {
+  const auto& [parameter, rows, columns] = weight;
+  const Parameter& p = *parameter;
+  const QuantSpec& spec = *p.spec.quant;
+  const ScaleSlot& slot = p.scale_slot;
+  const bool history = spec.source == ScaleSource::history;
+  if (!groups_) {
+    ops.whole.push_back({.x = p.cast_source(), .spec = spec, .out = p.codes, .scale = slot.scale, .amax = slot.amax});
+    return;
+  }
+  const Shard shard{.x = p.cast_source().flat(), .first = p.first_element, .whole = p.spec.shape};
+  if (rows) ops.amaxes.push_back({.shard = shard, .tile = spec.tile, .rows = rows, .columns = columns});
+  const auto add_scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
+    ops.scales.push_back(
+        {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
+  };
+  if (!history) add_scales(rows, Along::rows, p.codes.rowwise_scale_inv);
+  if (!history && columns) add_scales(columns, Along::columns, p.codes.columnwise_scale_inv);
+  kernels::CastShard cast{.shard = shard, .spec = spec, .codes = p.rowwise_shard.flat()};
+  if (history) {
+    cast.scale = slot.scale;
+    cast.scale_inv = p.codes.rowwise_scale_inv;
+    cast.amax = slot.amax;
+  } else {
+    cast.multipliers = rows;
+    if (p.columnwise_shard) cast.column_codes = p.columnwise_shard.flat();
+    cast.column_multipliers = columns;
+  }
+  ops.shards.push_back(std::move(cast));
+}
+
+WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const {
   struct Kind {
     DType dtype;
     Fp8Format format;
@@ -108,80 +131,31 @@ struct WeightCast::Ops {
     bool columns;
     bool operator==(const Kind&) const = default;
   };
-
-  // Sorts ops by kind.
-  template <class Op>
-  class ByKind {
-   public:
-    std::vector<Op>& of(const Kind& kind) {
-      const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& entry) { return entry.first == kind; });
-      return known == kinds_.end() ? kinds_.emplace_back(kind, std::vector<Op>{}).second : known->second;
-    }
-    std::vector<kernels::CastList<Op>> lists(Device& device) {
-      std::vector<kernels::CastList<Op>> result;
-      for (auto& [kind, ops] : kinds_) result.emplace_back(device, std::move(ops));
-      return result;
-    }
-    template <class Run>
-    void each(const Run& run) const {
-      for (const auto& [kind, ops] : kinds_) std::for_each(ops.begin(), ops.end(), run);
-    }
-
-   private:
-    std::vector<std::pair<Kind, std::vector<Op>>> kinds_;
-  };
-
+  std::vector<std::pair<Kind, Ops>> kinds;
   std::vector<Tensor> recorded;
-  ByKind<kernels::Quantize> whole;
-  ByKind<kernels::ShardAmax> amaxes;
-  ByKind<kernels::ScalesFromAmax> scales;
-  ByKind<kernels::CastShard> shards;
-};
-
-WeightCast::Ops WeightCast::ops_of(std::span<const Weight> weights) const {
-  Ops result;
-  for (const auto& [parameter, rows, columns] : weights) {
-    const Parameter& p = *parameter;
+  for (const Weight& weight : weights) {
+    const Parameter& p = *weight.parameter;
     const QuantSpec& spec = *p.spec.quant;
-    const ScaleSlot& slot = p.scale_slot;
-    const bool history = spec.source == ScaleSource::history;
-    const Ops::Kind kind{p.cast_source().dtype, spec.format, spec.tile, spec.source, static_cast<bool>(columns)};
-    if (slot.amax) result.recorded.emplace_back(slot.amax, DType::f32, Shape{1});
-    if (!groups_) {
-      result.whole.of(kind).push_back({.x = p.cast_source(), .spec = spec, .out = p.codes, .scale = slot.scale, .amax = slot.amax});
-      continue;
-    }
-    if (rows) result.amaxes.of(kind).push_back({.shard = as_shard(p), .tile = spec.tile, .rows = rows, .columns = columns});
-    const auto add_scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
-      result.scales.of(kind).push_back(
-          {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
-    };
-    if (!history) add_scales(rows, Along::rows, p.codes.rowwise_scale_inv);
-    if (!history && columns) add_scales(columns, Along::columns, p.codes.columnwise_scale_inv);
-    kernels::CastShard cast{.shard = as_shard(p), .spec = spec, .codes = flat_codes(p.rowwise_shard)};
-    if (history) {
-      cast.scale = slot.scale;
-      cast.scale_inv = p.codes.rowwise_scale_inv;
-      cast.amax = slot.amax;
-    } else {
-      cast.multipliers = rows;
-      cast.column_codes = flat_codes(p.columnwise_shard);
-      cast.column_multipliers = columns;
-    }
-    result.shards.of(kind).push_back(std::move(cast));
+    const Kind kind{p.cast_source().dtype, spec.format, spec.tile, spec.source, static_cast<bool>(weight.columns)};
+    auto of = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
+    if (of == kinds.end()) of = kinds.insert(of, {kind, {}});
+    add_ops(weight, of->second);
+    if (p.scale_slot.amax) recorded.emplace_back(p.scale_slot.amax, DType::f32, Shape{1});
   }
-  return result;
-}
-
-WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const {
-  Ops ops = ops_of(weights);
+  const auto lists = [&]<class Op>(std::vector<Op> Ops::*ops) {
+    std::vector<kernels::CastList<Op>> result;
+    for (auto& [kind, of] : kinds) {
+      if (!(of.*ops).empty()) result.emplace_back(device, std::move(of.*ops));
+    }
+    return result;
+  };
   return {.units = units,
           .weights = std::move(weights),
-          .recorded = {device, std::move(ops.recorded)},
-          .whole = ops.whole.lists(device),
-          .amaxes = ops.amaxes.lists(device),
-          .scales = ops.scales.lists(device),
-          .shards = ops.shards.lists(device)};
+          .recorded = {device, std::move(recorded)},
+          .whole = lists(&Ops::whole),
+          .amaxes = lists(&Ops::amaxes),
+          .scales = lists(&Ops::scales),
+          .shards = lists(&Ops::shards)};
 }
 
 std::vector<WeightCast::Weight> WeightCast::trained(UnitRange units) const {
@@ -196,46 +170,31 @@ void WeightCast::prepare(Device& device, UnitRange units) { casts_.push_back(cas
 void WeightCast::run(Stream& stream, Arena& scratch, UnitRange units) const {
   const auto casts = std::find_if(casts_.begin(), casts_.end(), [&](const Casts& known) { return known.units == units; });
   require(casts != casts_.end(), "casts of units ", units.begin, " to ", units.end, " were not prepared");
-  run(stream, scratch, *casts);
-}
-
-void WeightCast::run(Stream& stream, Arena& scratch) const {
-  run_once(stream, scratch, trained({0, std::numeric_limits<int>::max()}));
+  kernels::zero(stream, {.x = casts->recorded});
+  run(stream, scratch, *casts, casts->weights);
 }
 
 void WeightCast::run(Stream& stream, Arena& scratch, const Parameter& parameter) const {
   const auto weight =
       std::find_if(weights_.begin(), weights_.end(), [&](const Weight& known) { return known.parameter == &parameter; });
-  run_once(stream, scratch, std::span(weight, 1));
+  Ops ops;
+  add_ops(*weight, ops);
+  if (parameter.scale_slot.amax) stream.zero(parameter.scale_slot.amax, sizeof(float));
+  run(stream, scratch, ops, std::span(weight, 1));
 }
 
-void WeightCast::run_once(Stream& stream, Arena& scratch, std::span<const Weight> weights) const {
-  const Ops ops = ops_of(weights);
-  for (const Tensor& amax : ops.recorded) stream.zero(amax.data, amax.bytes());
-  ops.whole.each([&](const kernels::Quantize& op) { kernels::quantize(stream, scratch, op); });
+template <class Work>
+void WeightCast::run(Stream& stream, Arena& scratch, const Work& work, std::span<const Weight> weights) const {
+  for (const auto& op : work.whole) kernels::quantize(stream, scratch, op);
   if (!groups_) return;
   if (amaxes_) {
     stream.zero(amaxes_.data, amaxes_.bytes());
-    ops.amaxes.each([&](const kernels::ShardAmax& op) { kernels::shard_amax(stream, op); });
+    for (const auto& op : work.amaxes) kernels::shard_amax(stream, op);
     reduce_amaxes(stream, scratch, weights);
   }
-  ops.scales.each([&](const kernels::ScalesFromAmax& op) { kernels::scales_from_amax(stream, op); });
-  ops.shards.each([&](const kernels::CastShard& op) { kernels::cast_shard(stream, op); });
+  for (const auto& op : work.scales) kernels::scales_from_amax(stream, op);
+  for (const auto& op : work.shards) kernels::cast_shard(stream, op);
   transpose_wholes(stream, weights);
-}
-
-void WeightCast::run(Stream& stream, Arena& scratch, const Casts& casts) const {
-  kernels::zero(stream, {.x = casts.recorded});
-  for (const auto& list : casts.whole) kernels::quantize(stream, scratch, list);
-  if (!groups_) return;
-  if (amaxes_) {
-    stream.zero(amaxes_.data, amaxes_.bytes());
-    for (const auto& list : casts.amaxes) kernels::shard_amax(stream, list);
-    reduce_amaxes(stream, scratch, casts.weights);
-  }
-  for (const auto& list : casts.scales) kernels::scales_from_amax(stream, list);
-  for (const auto& list : casts.shards) kernels::cast_shard(stream, list);
-  transpose_wholes(stream, casts.weights);
 }
 
 void WeightCast::transpose_wholes(Stream& stream, std::span<const Weight> weights) const {

@@ -1,7 +1,7 @@
 // Makes the FP8 codes of weights from their primaries. On several ranks each rank finds the amaxes of its shards, an exchange
 // makes them those of the whole weights, and each rank casts its shards. The number of launches does not depend on the number of
-// weights, in any recipe. Only transposes take a launch for each weight: behind a gather (units.h), or here if a tensor axis alone
-// divides the weights.
+// weights, in any recipe. Only transposes take a launch for each weight: behind a gather (units.h), or here if a tensor axis
+// alone divides the weights.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,8 @@ class WeightCast {
   // Casts the trained weights of these units with the present scale of each weight. All ranks call it together, with the same
   // units. They have been prepared.
   void run(Stream& stream, Arena& scratch, UnitRange units) const;
-  // Casts all trained weights, prepared or not, outside of a step. Takes no memory but the scratch: a launch casts one weight.
-  void run(Stream& stream, Arena& scratch) const;
-  // Casts one weight, outside of a step. The ranks that hold it call this together.
+  // Casts one weight, prepared or not, outside of a step. Takes no memory but the scratch. The ranks that hold it call this
+  // together.
   void run(Stream& stream, Arena& scratch, const Parameter& parameter) const;
 
  private:
@@ -43,28 +42,34 @@ class WeightCast {
     Tensor rows = {}, columns = {};  // the amaxes of its tiles, F32 kernels::amax_shape; absent where nobody reads them
   };
 
-  // The casts of some weights. Weights that differ in kind (recipe, dtype) are in different lists.
+  // The ops that cast some weights.
+  struct Ops {
+    std::vector<kernels::Quantize> whole;  // on one rank
+    std::vector<kernels::ShardAmax> amaxes;
+    std::vector<kernels::ScalesFromAmax> scales;
+    std::vector<kernels::CastShard> shards;
+  };
+  // The same as lists. Weights that differ in kind (recipe, dtype) are in different lists.
   struct Casts {
     UnitRange units;
     std::vector<Weight> weights;
     kernels::TensorList recorded;                             // amaxes that a cast records, which begin as zero
-    std::vector<kernels::CastList<kernels::Quantize>> whole;  // on one rank
+    std::vector<kernels::CastList<kernels::Quantize>> whole;
     std::vector<kernels::CastList<kernels::ShardAmax>> amaxes;
     std::vector<kernels::CastList<kernels::ScalesFromAmax>> scales;
     std::vector<kernels::CastList<kernels::CastShard>> shards;
   };
 
-  struct Ops;
-
-  Ops ops_of(std::span<const Weight> weights) const;
-  void run_once(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
+  void add_ops(const Weight& weight, Ops& ops) const;
   std::vector<Weight> trained(UnitRange units) const;
   Casts casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const;
   std::optional<int> section_of(const Parameter& p, kernels::Along along) const;
   std::int64_t lay_out();
   Tensor stretch(int section, std::span<const Weight> weights) const;
   void reduce_amaxes(Stream& stream, Arena& scratch, std::span<const Weight> weights) const;
-  void run(Stream& stream, Arena& scratch, const Casts& casts) const;
+  // Runs Ops or Casts of these weights.
+  template <class Work>
+  void run(Stream& stream, Arena& scratch, const Work& work, std::span<const Weight> weights) const;
   // Makes the columnwise codes of weights that no rank gathers: on a tensor axis alone.
   void transpose_wholes(Stream& stream, std::span<const Weight> weights) const;
 

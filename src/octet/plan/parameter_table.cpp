@@ -9,7 +9,6 @@
 
 #include "octet/base/math.h"
 #include "octet/kernels/adamw/fp8_moments.h"
-#include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::plan {

@@ -1,5 +1,7 @@
+// The types of a tensor's elements: their sizes, their names in files, and the C++ types that stand for them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -26,7 +28,11 @@ constexpr std::size_t size_of(DType dtype) {
 }
 
 // The names that the safetensors format uses ("F32", "BF16", "F8_E4M3", ...). E8M0 is stored as "U8".
-std::string_view name_of(DType dtype);
+constexpr std::string_view name_of(DType dtype) {
+  constexpr std::array<std::string_view, 10> kNames = {"F64",     "F32", "BF16", "F16", "F8_E4M3",
+                                                       "F8_E5M2", "U8",  "I64",  "I32", "U8"};
+  return kNames[static_cast<std::size_t>(dtype)];
+}
 
 constexpr DType dtype_of(Fp8Format format) { return format == Fp8Format::e4m3 ? DType::f8_e4m3 : DType::f8_e5m2; }
 

@@ -10,9 +10,8 @@ namespace octet {
 
 // The quantised form of x [R, C]. A direction that no GEMM reads may be absent (null data). A value is its code * its scale_inv.
 //   rowwise               [R, C]       codes scaled along C
-//   columnwise            [C, pad(R)]  codes scaled along R and transposed, because this GEMM's K is R. pad(R) = padded_k(R,
-//   tile);
-//                                      codes from column R on are 0.
+//   columnwise            [C, pad(R)]  codes scaled along R and transposed, because this GEMM's K is R; codes from column R on
+//                                      are 0. pad(R) = padded_k(R, tile).
 //   rowwise_scale_inv     by tile: tensor [1]; row [R]; block_1x128 [ceil(C/128), R]; block_128x128 [ceil(R/128), ceil(C/128)];
 //                         mx [R, ceil(C/32)]
 //   columnwise_scale_inv  the same for xᵀ: [1]; [C]; [ceil(R/128), C]; [ceil(C/128), ceil(R/128)]; [C, pad(R)/32]
@@ -34,10 +33,11 @@ struct ScaleSlot {
   float* amax = nullptr;  // the largest magnitude of this step so far: history[0]
 };
 
-// The multiple to which the summed dimension is padded, with zero codes and scale 1: a whole tile for block and MX tiles,
-// otherwise the smallest step in K of the GEMMs.
-constexpr std::int64_t k_multiple(ScaleTile tile) { return is_block(tile) || tile == ScaleTile::mx_1x32 ? 128 : 16; }
-constexpr std::int64_t padded_k(std::int64_t k, ScaleTile tile) { return round_up(k, k_multiple(tile)); }
+// The summed dimension with its padding, which has zero codes and scale 1. It is a multiple of a whole tile for block and MX
+// tiles, otherwise of the smallest step in K of the GEMMs.
+constexpr std::int64_t padded_k(std::int64_t k, ScaleTile tile) {
+  return round_up(k, is_block(tile) || tile == ScaleTile::mx_1x32 ? 128 : 16);
+}
 
 // The shape of the rowwise scales of an operand [rows, k]. k may be padded or not.
 inline Shape scale_shape(ScaleTile tile, std::int64_t rows, std::int64_t k) {

@@ -1,3 +1,4 @@
+// The shape of a tensor.
 #pragma once
 
 #include <algorithm>

@@ -59,9 +59,13 @@ struct Tensor {
     require(contiguous() && dims.elements() == elements(), "reshape of ", shape, " to ", dims);
     return {data, dtype, dims};
   }
+  // The same elements as a vector.
+  Tensor flat() const { return reshape({elements()}); }
 };
 
-inline std::size_t bytes_of(DType dtype, const Shape& shape) { return static_cast<std::size_t>(shape.elements()) * size_of(dtype); }
+inline std::size_t bytes_of(DType dtype, const Shape& shape) {
+  return static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+}
 
 inline Tensor allocate(Arena& arena, DType dtype, Shape shape) { return {arena.allocate(bytes_of(dtype, shape)), dtype, shape}; }
 

@@ -40,22 +40,19 @@ std::size_t MemoryPlan::total() const {
   return std::accumulate(bytes.begin(), bytes.begin() + kDeviceCategories, std::size_t{0});
 }
 
-Engine::Engine(const EngineOptions& options, DeviceKind device)
-    : Engine(options, make_device(device), nullptr, device == DeviceKind::meta ? Capacity{} : capacity_of(options, device),
-             nullptr) {}
+Engine::Engine(const EngineOptions& options, DeviceKind device) : Engine(options, make_device(device), nullptr, nullptr) {}
 
 Engine::Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups)
-    : Engine(options, nullptr, &device, device.kind() == DeviceKind::meta ? Capacity{} : capacity_of(options, device.kind()),
-             &groups) {}
+    : Engine(options, nullptr, &device, &groups) {}
 
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, Capacity capacity,
-               const parallel::Groups* groups)
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, const parallel::Groups* groups)
     : options_(options),
       own_device_(std::move(own)),
       device_(own_device_ ? own_device_.get() : device),
       stream_(device_->make_stream()),
       silent_(parallel::silent_groups(options_.layout.mesh, options_.rank)),
       groups_(groups ? *groups : silent_) {
+  const Capacity capacity = device_->kind() == DeviceKind::meta ? Capacity{} : capacity_of(options, device_->kind());
   require(groups || options_.layout.mesh.ranks() == 1 || device_->kind() == DeviceKind::meta, "an engine of ",
           options_.layout.mesh.ranks(), " ranks has no groups");
   require(groups_.replicas->size() == silent_.replicas->size() && groups_.shards->size() == silent_.shards->size() &&
@@ -115,7 +112,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     logits_ =
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
-  wholes_ = std::make_unique<parallel::Wholes>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
+  assembler_ =
+      std::make_unique<parallel::Assembler>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
   for (int i = 0; i < in_flight_.passes; ++i)
     stashes_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash));
   if (stages.count > 1) start_pipeline(capacity);
@@ -176,7 +174,7 @@ void Engine::dry_run() {
   refresh();
   evaluate(ids, ids);
   if (options_.whole_logits) logits(ids);
-  const data::Batch batch{.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}};
+  const data::Batch batch{.first_sample = 0, .tokens = ids, .targets = ids};
   if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) {
@@ -196,13 +194,13 @@ void Engine::dry_run() {
 }
 
 Engine::Capacity Engine::capacity_of(const EngineOptions& options, DeviceKind device) {
-  Engine meta(options, make_meta_device(device), nullptr, {}, nullptr);
+  Engine meta(options, make_meta_device(device), nullptr, nullptr);
   meta.dry_run();
   return meta.used();
 }
 
 MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
-  Engine meta(options, make_meta_device(device), nullptr, {}, nullptr);
+  Engine meta(options, make_meta_device(device), nullptr, nullptr);
   meta.dry_run();
   MemoryPlan plan;
   plan.bytes = meta.device().memory().bytes;
@@ -294,12 +292,10 @@ void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
 
 std::vector<std::uint64_t> Engine::fingerprint(const data::Batch& batch) {
   model_->begin_step(1, false);
-  nn::Scope traceless = scope(nullptr);
-  traceless.record = nn::Record::nothing;
   models::Batch uploaded = upload(batch.tokens, batch.targets, batch.document_starts, batch.first_sample);
   uploaded.fingerprint = &*fingerprint_;
   fingerprint_->begin(*stream_);
-  model_->forward_backward(traceless, uploaded, static_cast<double*>(evaluation_total_.data()));
+  model_->forward_backward(nn::without_record(scope(nullptr)), uploaded, static_cast<double*>(evaluation_total_.data()));
   std::vector<std::uint64_t> sums = fingerprint_->read(*stream_);
   check_ranks();
   return sums;
@@ -322,16 +318,14 @@ void Engine::initialise_adapters(std::uint64_t seed) {
 void Engine::rehearse() {
   if (boundary_) boundary_->mute(true);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len));
+  const auto run = [&](const nn::Scope& of_pass, std::optional<std::int64_t> first_sample) {
+    begin_step();
+    model_->forward_backward(of_pass, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
+  };
   if (options_.training) {
-    nn::Scope traceless = scope(nullptr);
-    traceless.record = nn::Record::nothing;
-    for (const nn::Pass pass : {nn::Pass::training, nn::Pass::calibration}) {
-      if (pass == nn::Pass::calibration && !options_.calibrates) continue;
-      const nn::Scope of_pass = pass == nn::Pass::calibration ? for_calibration(traceless) : traceless;
-      begin_step();
-      const std::optional<std::int64_t> first_sample = pass == nn::Pass::training ? std::optional<std::int64_t>(0) : std::nullopt;
-      model_->forward_backward(of_pass, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
-    }
+    const nn::Scope traceless = nn::without_record(scope(nullptr));
+    run(traceless, 0);
+    if (options_.calibrates) run(for_calibration(traceless), {});
     begin_step();
   } else {
     evaluate(ids, ids);
@@ -343,17 +337,21 @@ void Engine::rehearse() {
 void Engine::tune(const kernels::GemmTuning& tuning) {
   if (device_->kind() != DeviceKind::cuda || options_.deterministic || fingerprint_) return;
   rehearse();
-  // Between steps both arenas are empty: where the larger has room, choosing takes no other memory.
+  // Both arenas are empty between steps, so tuning borrows the larger one.
   Arena& stash = *stashes_.front();
   kernels::tune_gemms(*stream_, stash.capacity() > scratch().capacity() ? stash : scratch(), tuning);
   if (loads_before_messages()) rehearse();  // with the algorithms that were chosen
 }
 
+double* Engine::zeroed_router_total(Routed what) {
+  double* const total = router_total(what);
+  if (total) stream_->zero(total, static_cast<std::size_t>(router_numbers()) * sizeof(double));
+  return total;
+}
+
 void Engine::begin_step(std::int64_t micro_batches, bool reduces) {
   optimizer_->reset_sums(*stream_);
-  if (double* const total = router_total(Routed::step)) {
-    stream_->zero(total, static_cast<std::size_t>(router_numbers()) * sizeof(double));
-  }
+  zeroed_router_total(Routed::step);
   model_->begin_step(micro_batches, reduces);
 }
 
@@ -372,29 +370,28 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
       case parallel::Kind::scales:
         optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
         return model_->scales().update(*stream_, optimizer_->found_inf());
-      case parallel::Kind::update:
+      case parallel::Kind::update: {
         if (!std::exchange(updates, true)) {
           if (before_update) before_update();
           model_->update_router_biases(*stream_, router_total(Routed::step), optimizer_->found_inf());
         }
-        return update(task);
+        const TraceRange part(*stream_, task.part < 0 ? concat("update units ", task.units.begin, " to ", task.units.end - 1)
+                                                      : concat("update states ", task.part));
+        return optimizer_->update(*stream_, units.pieces_of(task));
+      }
       default:
         return units.run(scratch(), task);
     }
   });
 }
 
-void Engine::update(const parallel::Task& task) {
-  const TraceRange range(*stream_, task.part < 0 ? concat("update units ", task.units.begin, " to ", task.units.end - 1)
-                                                 : concat("update states ", task.part));
-  optimizer_->update(*stream_, model_->units().pieces_of(task));
-}
-
 // Adds up what the step counted, and takes the largest of the ranks' amaxes.
 void Engine::add_up_ranks(Stream& params) {
   const Tensor sums = optimizer_->sums();
-  groups_.shards->all_reduce(params, scratch(), {.x = sums});  // also the fence after which parts that were gathered may change
-  groups_.tensor->all_reduce(params, scratch(), {.x = sums.slice_rows(0, 2)});  // which have seen the same tokens
+  // Behind this exchange no rank gathers shards any more, so they may change.
+  groups_.shards->all_reduce(params, scratch(), {.x = sums});
+  // The ranks of the tensor axis have seen the same tokens, so their losses are not added up.
+  groups_.tensor->all_reduce(params, scratch(), {.x = sums.slice_rows(0, 2)});
   // Only the last stage knows the loss.
   model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, scratch(), {.x = sums}); });
   // Replicas hold the same gradients, but NCCL may have added up their squares in another order in each of them. All of them take
@@ -471,7 +468,7 @@ void Engine::observe_weights(nn::Watch& watch) {
 
 Tensor Engine::whole(const parallel::Parameter& p) {
   model_->units().wait_for_states(*stream_);
-  return wholes_->of(p, scratch());
+  return assembler_->whole(p, scratch());
 }
 
 std::optional<Disagreement> Engine::compare_replicas() {
@@ -479,19 +476,22 @@ std::optional<Disagreement> Engine::compare_replicas() {
   return replica_check_->compare(*stream_, scratch(), model_->units());
 }
 
-Engine::RouterLosses Engine::read_router_losses(Routed what) {
-  double total[2] = {};
-  if (const double* const from = router_total(what)) stream_->copy_to_host(total, from, sizeof total);
+// Copies numbers to the host, none if there are none on the device. Waits.
+void Engine::read(const double* from, std::span<double> numbers) {
+  if (from) stream_->copy_to_host(numbers.data(), from, numbers.size_bytes());
   stream_->synchronize();
   check_ranks();
+}
+
+Engine::RouterLosses Engine::router_losses(Routed what) {
+  std::array<double, 2> total{};
+  read(router_total(what), total);
   return {.balance = total[0], .z = total[1]};
 }
 
 std::vector<double> Engine::expert_loads_of_step() {
   std::vector<double> loads(static_cast<std::size_t>(options_.model.mixtures() * options_.model.experts));
-  if (!loads.empty()) stream_->copy_to_host(loads.data(), router_total(Routed::step) + 2, loads.size() * sizeof(double));
-  stream_->synchronize();
-  check_ranks();
+  read(loads.empty() ? nullptr : router_total(Routed::step) + 2, loads);
   return loads;
 }
 
@@ -512,9 +512,7 @@ void Engine::add_over_ranks(std::span<double> numbers) {
   auto* const total = static_cast<double*>(evaluation_total_.data());
   stream_->copy_to_device(total, numbers.data(), numbers.size_bytes());
   model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all(), total, std::ssize(numbers)); });
-  stream_->copy_to_host(numbers.data(), total, numbers.size_bytes());
-  stream_->synchronize();
-  check_ranks();
+  read(total, numbers);
 }
 
 double Engine::mean_over_ranks(double value) {
@@ -532,7 +530,7 @@ std::vector<double> Engine::of_all_ranks(double value) {
 void Engine::close() {
   for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().params_stream());
   groups_.context->unshare(model_->units().params_stream());
-  Stream* const tensor_stream = model_->units().tensor_stream();
+  Stream* const tensor_stream = model_->units().side_streams().tensor;
   groups_.tensor->unshare(tensor_stream ? *tensor_stream : model_->units().params_stream());
 }
 
@@ -554,10 +552,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   auto* total = static_cast<double*>(evaluation_total_.data());
   stream_->zero(total, 2 * sizeof(double));
   nn::Scope evaluation = scope(nullptr);
-  evaluation.router_total = router_total(Routed::evaluation);
-  if (evaluation.router_total) {
-    stream_->zero(evaluation.router_total, static_cast<std::size_t>(router_numbers()) * sizeof(double));
-  }
+  evaluation.router_total = zeroed_router_total(Routed::evaluation);
   model_->evaluate(evaluation, upload(all_tokens, all_targets, starts), total);
   model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all_of_tokens(), total, 2); });
   std::array<double, 2> result{};

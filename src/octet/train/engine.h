@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "octet/comm/group.h"
@@ -14,8 +15,8 @@
 #include "octet/kernels/gemm/gemm_tuning.h"
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
+#include "octet/parallel/assembler.h"
 #include "octet/parallel/groups.h"
-#include "octet/parallel/whole.h"
 #include "octet/train/entries.h"
 #include "octet/train/replica_check.h"
 
@@ -45,9 +46,7 @@ struct EngineOptions {
   bool fingerprints = false;   // fingerprint() will be called; GEMMs on a GPU then keep the library's choice of algorithms
 
   // Floating-point operations of a training step per token, without recompute.
-  double flops_per_token() const {
-    return adapters ? model.frozen_flops_per_token(seq_len) : model.train_flops_per_token(seq_len);
-  }
+  double flops_per_token() const { return model.train_flops_per_token(seq_len, adapters ? 4 : 6); }
 };
 
 // Bytes by category: to the byte what an Engine with these options takes from its device.
@@ -138,8 +137,8 @@ class Engine {
   struct RouterLosses {
     double balance = 0, z = 0;
   };
-  RouterLosses router_losses_of_step() { return read_router_losses(Routed::step); }
-  RouterLosses router_losses_of_evaluation() { return read_router_losses(Routed::evaluation); }
+  enum class Routed : std::uint8_t { step, evaluation };
+  RouterLosses router_losses(Routed what);
   // Returns how often each expert of each mixture was chosen in the last step, by all ranks, after apply(): E numbers for the
   // first mixture, then those of the second, and so on. Waits.
   std::vector<double> expert_loads_of_step();
@@ -186,24 +185,21 @@ class Engine {
   struct Capacity {
     std::size_t stash = 0, backward = 0, scratch = 0;
   };
-  Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, Capacity capacity,
-         const parallel::Groups* groups);
+  Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, const parallel::Groups* groups);
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   Capacity used() const;
   void start_pipeline(const Capacity& capacity);
   bool loads_before_messages() const;
   std::size_t bytes_of_batch() const;
   void dry_run();
-  // What router_total_ adds up: of the step, or of the last evaluation.
-  enum class Routed : std::uint8_t { step, evaluation };
-  RouterLosses read_router_losses(Routed what);
   std::int64_t router_numbers() const { return 2 + options_.model.mixtures() * options_.model.experts; }
   // Null without experts.
   double* router_total(Routed what) {
     if (options_.model.experts == 0) return nullptr;
     return static_cast<double*>(router_total_.data()) + (what == Routed::step ? 0 : router_numbers());
   }
-  void update(const parallel::Task& task);
+  double* zeroed_router_total(Routed what);
+  void read(const double* from, std::span<double> numbers);
   void add_up_ranks(Stream& params);
   // Adds up the numbers of all ranks in place. Waits.
   void add_over_ranks(std::span<double> numbers);
@@ -236,7 +232,7 @@ class Engine {
   // evaluation_total_: [2] F64, or if the engine trains as many as there are ranks, but at least 2
   Buffer batch_, evaluation_total_, logits_;
   Buffer router_total_;  // [2, router_numbers()] F64
-  std::unique_ptr<parallel::Wholes> wholes_;
+  std::unique_ptr<parallel::Assembler> assembler_;
   std::optional<ReplicaCheck> replica_check_;  // of an engine that trains
   std::optional<models::Fingerprint> fingerprint_;  // with options.fingerprints
   std::uint32_t step_ = 1;

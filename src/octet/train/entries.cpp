@@ -38,7 +38,7 @@ void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suf
     slice.end = piece.end;
     const std::int64_t begin = piece.local - first;
     entries.push_back({.name = name,
-                       .tensor = part.reshape({part.elements()}).slice_rows(begin, begin + piece.elements()),
+                       .tensor = part.flat().slice_rows(begin, begin + piece.elements()),
                        .global = cut.global(),
                        .slice = slice,
                        .steady = true});

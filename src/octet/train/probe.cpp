@@ -182,7 +182,7 @@ std::map<std::string, HostTensor> model_outputs(Engine& engine, const ProbeInput
     const HostTensor logits = as_f32(to_host(engine.stream(), engine.logits(rows.tokens)), 1.0);
     std::copy_n(logits.view().as<float>(), logits.shape().elements(), values.view().as<float>() + row * input.seq_len * vocab);
     const std::array<double, 2> loss_and_count = engine.evaluate(rows.tokens, rows.targets);
-    const Engine::RouterLosses router = engine.router_losses_of_evaluation();
+    const Engine::RouterLosses router = engine.router_losses(Engine::Routed::evaluation);
     const models::DecoderConfig& c = engine.options().model;
     total[0] += loss_and_count[0];
     if (c.experts > 0)

@@ -31,10 +31,8 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   Timeline timeline;
   const auto device = make_meta_device(DeviceKind::cuda, seconds, timeline);
   Engine engine(options, *device, groups);
-  Stream &compute = engine.stream(), &params = engine.model().units().params_stream();
-  Stream& context_stream = engine.model().units().context_stream();
-  Stream* const tensor_stream = engine.model().units().tensor_stream();
-  Stream* const expert_stream = engine.model().units().expert_stream();
+  Stream& compute = engine.stream();
+  const parallel::SideStreams side = engine.model().units().side_streams();
   const auto now = [&] { return compute.record()->seconds(); };
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
@@ -45,7 +43,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   }
 
   const auto profile = [&](const auto& body) {
-    std::array streams{&compute, &params, &context_stream, tensor_stream, expert_stream};
+    std::array streams{&compute, side.params, side.context, side.tensor, side.expert};
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (std::find(streams.begin(), streams.begin() + i, streams[i]) != streams.begin() + i)
         streams[i] = nullptr;  // the same stream as an earlier one
@@ -105,7 +103,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   });
   for (TimedRange& range : timeline) {
     if (range.end <= begin) continue;  // of the step before
-    const char* stream = range.stream == &compute ? "compute" : range.stream == &params ? "communication" : "context";
+    const char* stream = range.stream == &compute ? "compute" : range.stream == side.params ? "communication" : "context";
     count.ranges.push_back({stream, std::move(range.name), range.begin - begin, range.end - begin});
   }
   for (auto* list : {&count.tasks, &count.update}) {

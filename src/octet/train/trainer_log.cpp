@@ -37,7 +37,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   m.comm_exposed_s = waits_.all - waits_.stages;
   if (world_.mesh().stages().count > 1) m.pipeline_bubble_s = engine_->mean_over_ranks(waits_.stages);
   if (const models::DecoderConfig& model = engine_options_.model; model.experts > 0) {
-    const Engine::RouterLosses router = engine_->router_losses_of_step();
+    const Engine::RouterLosses router = engine_->router_losses(Engine::Routed::step);
     const auto terms = static_cast<double>(config_.training.global_batch_size * config_.training.seq_len * model.mixtures());
     m.expert_balance = router.balance / terms / static_cast<double>(model.experts_per_token);
     m.router_z = router.z / terms;

@@ -89,46 +89,46 @@ void Block::of_attention(const nn::Scope& scope, BlockSaved& saved, BlockBackwar
 }
 
 // Keys and parameters use the same links. Attention waits for the keys, so they come first.
-std::vector<Block::Part<BlockForward>> Block::forward_parts(bool context, bool mixture) {
-  std::vector<Part<BlockForward>> parts = {{{"qkv"}, &Block::qkv}};
-  if (context) parts.push_back({{"keys"}, &Block::keys});
-  parts.push_back({{"attention", context ? Beside::gather : Beside::nothing}, &Block::attention});
-  if (mixture) {
-    parts.insert(parts.end(),
-                 {{{"route"}, &Block::route},
-                  {{"dispatch", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::dispatch, BlockForward>},
-                  {{"experts"}, &Block::experts},
-                  {{"collect", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::collect, BlockForward>},
-                  {{"combine"}, &Block::combine}});
+parallel::StepShape::BlockParts Block::lay_out(bool context, bool exchanges) {
+  const StreamId rows = exchanges ? StreamId::experts : StreamId::compute;
+  forward_ = {{{"qkv"}, &Block::qkv}};
+  if (context) forward_.push_back({{"keys"}, &Block::keys});
+  forward_.push_back({{"attention", context ? Beside::gather : Beside::nothing}, &Block::attention});
+  if (moe_) {
+    forward_.insert(forward_.end(), {{{"route"}, &Block::route},
+                                     {{"dispatch", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::dispatch, BlockForward>},
+                                     {{"experts"}, &Block::experts},
+                                     {{"collect", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::collect, BlockForward>},
+                                     {{"combine"}, &Block::combine}});
   } else {
-    parts.push_back({{"feed"}, &Block::feed_forward});
+    forward_.push_back({{"feed"}, &Block::feed_forward});
   }
-  return parts;
-}
 
-std::vector<Block::Part<BlockBackward>> Block::backward_parts(bool context, bool mixture) {
-  std::vector<Part<BlockBackward>> parts;
-  if (context) parts.push_back({{"keys"}, &Block::of_attention<&nn::Attention::gather_keys_ahead>});
-  if (mixture) {
-    parts.insert(
-        parts.end(),
-        {{{"combine"}, &Block::combine_backward},
-         {{"dispatch", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::dispatch_gradients, BlockBackward>},
-         {{"experts"}, &Block::of_mixture<&nn::Moe::experts_backward, BlockBackward>},
-         {{"collect", Beside::nothing, StreamId::experts}, &Block::of_mixture<&nn::Moe::collect_gradients, BlockBackward>},
-         {{"route"}, &Block::route_backward}});
+  backward_.clear();
+  if (context) backward_.push_back({{"keys"}, &Block::of_attention<&nn::Attention::gather_keys_ahead>});
+  if (moe_) {
+    backward_.insert(backward_.end(),
+                     {{{"combine"}, &Block::combine_backward},
+                      {{"dispatch", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::dispatch_gradients, BlockBackward>},
+                      {{"experts"}, &Block::of_mixture<&nn::Moe::experts_backward, BlockBackward>},
+                      {{"collect", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::collect_gradients, BlockBackward>},
+                      {{"route"}, &Block::route_backward}});
   } else {
-    parts.push_back({{"feed"}, &Block::feed_backward});
+    backward_.push_back({{"feed"}, &Block::feed_backward});
   }
-  parts.push_back({{"output"}, &Block::output_backward});
-  if (!context) parts.push_back({{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>});
-  parts.push_back({{"attention", Beside::reduce}, &Block::of_attention<&nn::Attention::backward_attention>});
+  backward_.push_back({{"output"}, &Block::output_backward});
+  if (!context) backward_.push_back({{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>});
+  backward_.push_back({{"attention", Beside::reduce}, &Block::of_attention<&nn::Attention::backward_attention>});
   if (context) {  // the output linear's wgrad hides the sums of the gradients of keys
-    parts.insert(parts.end(), {{{"attention_rest"}, &Block::of_attention<&nn::Attention::backward_attention_rest>},
-                               {{"key_sums"}, &Block::of_attention<&nn::Attention::sum_key_gradients>},
-                               {{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>}});
+    backward_.insert(backward_.end(), {{{"attention_rest"}, &Block::of_attention<&nn::Attention::backward_attention_rest>},
+                                       {{"key_sums"}, &Block::of_attention<&nn::Attention::sum_key_gradients>},
+                                       {{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>}});
   }
-  parts.push_back({{"qkv"}, &Block::qkv_backward});
+  backward_.push_back({{"qkv"}, &Block::qkv_backward});
+
+  parallel::StepShape::BlockParts parts;
+  for (const auto& part : forward_) parts.forward.push_back(part.part);
+  for (const auto& part : backward_) parts.backward.push_back(part.part);
   return parts;
 }
 
@@ -177,8 +177,8 @@ void Block::combine(const nn::Scope& scope, BlockSaved& saved, BlockForward& wor
 }
 
 void Block::begin_feed_backward(const nn::Scope& scope, BlockBackward& work) const {
-  // The gradient of x + attention(h1). norm2 makes it; with a parallel residual it is that of y, before a norm adds to its
-  // memory.
+  // norm2 writes the gradient of x + attention(h1). With a parallel residual it equals gy, and the linear must read it before a
+  // norm adds to that memory.
   work.gsum = attention_.output().g().gradient(scope, work.gy.values);
   if (!parallel_) return;
   work.gsum.epilogue = {};  // the values exist already, so the linear quantizes them itself

@@ -63,17 +63,19 @@ struct BlockBackward {
 
 class Block {
  public:
-  template <class Work>
-  struct Part {
-    parallel::Part part;
-    void (Block::*run)(const nn::Scope&, BlockSaved&, Work&) const;
-  };
-  // In the order in which they run. `context`: several ranks share sequences. `mixture`: the feed-forward layer is one.
-  static std::vector<Part<BlockForward>> forward_parts(bool context, bool mixture);
-  static std::vector<Part<BlockBackward>> backward_parts(bool context, bool mixture);
-
   Block(const DecoderConfig& config, const DecoderModules& modules, std::int64_t layer, const Recipe& recipe,
         parallel::ParameterStore& store, recipes::ScaleState& scales);
+
+  // Makes the parts, and returns them in the order in which they run. `context`: several ranks share sequences. `exchanges`: rows
+  // of experts have a stream of their own.
+  parallel::StepShape::BlockParts lay_out(bool context, bool exchanges);
+  // Runs a part, by its number, of forward or backward.
+  void run(int part, const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+    (this->*forward_[static_cast<std::size_t>(part)].run)(scope, saved, work);
+  }
+  void run(int part, const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+    (this->*backward_[static_cast<std::size_t>(part)].run)(scope, saved, work);
+  }
 
   // Returns the gradient of y, whose values are `g`, for its producer; `memory` as in nn::Quantizer::gradient.
   nn::Operand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
@@ -88,6 +90,11 @@ class Block {
   }
 
  private:
+  template <class Work>
+  struct Part {
+    parallel::Part part;
+    void (Block::*run)(const nn::Scope&, BlockSaved&, Work&) const;
+  };
   // Parts that the mixture or attention runs alone.
   template <auto kPart, class Work>
   void of_mixture(const nn::Scope& scope, BlockSaved& saved, Work& work) const;
@@ -120,6 +127,8 @@ class Block {
   nn::Norm norm2_;
   std::unique_ptr<nn::Mlp> mlp_;
   std::unique_ptr<nn::Moe> moe_;  // instead of mlp_
+  std::vector<Part<BlockForward>> forward_;
+  std::vector<Part<BlockBackward>> backward_;
 };
 
 }  // namespace octet::models

@@ -43,11 +43,7 @@ std::int64_t DecoderConfig::parameters() const {
          (learned_positions ? max_position * dim : 0);
 }
 
-double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const { return flops_per_token(seq_len, 6.0); }
-
-double DecoderConfig::frozen_flops_per_token(std::int64_t seq_len) const { return flops_per_token(seq_len, 4.0); }
-
-double DecoderConfig::flops_per_token(std::int64_t seq_len, double per_weight) const {
+double DecoderConfig::train_flops_per_token(std::int64_t seq_len, double per_weight) const {
   const std::int64_t weights = matrices(*this, experts_per_token) + vocab * dim;
   // Tokens that a token sees in all layers, on average: half the sequence, without the triangle of those behind its window.
   const auto length = static_cast<double>(seq_len);

@@ -46,7 +46,7 @@ struct DecoderConfig {
   double router_balance = 0, router_z = 0;  // coefficients of the router's losses, of their mean over layers
   // The router chooses experts by score + bias, and the bias changes by this much after a step; absent: there is no bias.
   std::optional<double> router_bias_rate;
-  bool output_router_logits = false;  // transformers adds the first of them to its loss when this is set
+  bool output_router_logits = false;  // transformers adds the loss weighted by router_balance only if this is set
   double init_std = 0.02;             // of the normal distribution that matrices start from
   std::string tokenizer;              // "byte", or empty: files beside config.json
   // Ids of the tokens that precede a text and may end it, for programs that generate; empty if they are not known.
@@ -71,14 +71,10 @@ struct DecoderConfig {
   std::int64_t rotated_dims() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   // Trained numbers, of all experts.
   std::int64_t parameters() const;
-  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token
-  // meets, and of attention what the causal mask and the window leave. Recompute does not count.
-  double train_flops_per_token(std::int64_t seq_len) const;
-  // The same for a frozen model: 4 per matrix weight, because no weight has a gradient. Adapters do not count.
-  double frozen_flops_per_token(std::int64_t seq_len) const;
-
- private:
-  double flops_per_token(std::int64_t seq_len, double per_weight) const;
+  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: `per_weight` of each matrix weight
+  // that a token meets, and those of attention that the causal mask and the window leave. Recompute does not count. In a frozen
+  // model they are 4 per weight, because no weight has a gradient; adapters do not count.
+  double train_flops_per_token(std::int64_t seq_len, double per_weight = 6) const;
 };
 
 // Throw Error{data} for a number of layers, read under `key`, and for a hidden_size that make no model. Families call them before

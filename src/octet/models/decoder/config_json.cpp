@@ -127,6 +127,42 @@ void write_sliding_window(const DecoderConfig& c, nlohmann::ordered_json& object
   object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
 }
 
+void parse_qwen_window(const JsonReader& read, DecoderConfig& c) {
+  if (!read.boolean("use_sliding_window", false) || read.has_null("sliding_window")) return;
+  c.sliding_window = read.integer("sliding_window", 4096);
+  demand(c.sliding_window > 0, ExitCode::data, read.source(), ": sliding_window = ", c.sliding_window, ": must be positive");
+}
+
+void parse_qwen_window_layers(const JsonReader& read, DecoderConfig& c) {
+  if (c.sliding_window == 0) return;
+  if (!read.has("layer_types")) {  // the first layers see all tokens
+    const std::int64_t first = read.integer("max_window_layers", 28);
+    for (std::int64_t layer = 0; layer < c.layers; ++layer) c.sees_all.push_back(layer < first);
+    return;
+  }
+  const json& types = read.object()["layer_types"];
+  demand(types.is_array(), ExitCode::data, read.source(), ": layer_types = ", shown(types), ": must be a list");
+  for (const json& type : types) {
+    demand(type == "full_attention" || type == "sliding_attention", ExitCode::data, read.source(), ": layer_types has ",
+           shown(type), ": must be \"full_attention\" or \"sliding_attention\"");
+    c.sees_all.push_back(type == "full_attention");
+  }
+}
+
+void write_qwen_window(const DecoderConfig& c, nlohmann::ordered_json& object) {
+  object["use_sliding_window"] = c.sliding_window > 0;
+  write_sliding_window(c, object);
+}
+
+void write_qwen_window_layers(const DecoderConfig& c, nlohmann::ordered_json& object) {
+  std::int64_t first = 0;
+  while (first < c.layers && c.window(first) == 0) ++first;
+  object["max_window_layers"] = first;
+  if (c.sliding_window == 0) return;
+  for (std::int64_t layer = 0; layer < c.layers; ++layer)
+    object["layer_types"].push_back(c.window(layer) > 0 ? "sliding_attention" : "full_attention");
+}
+
 void parse_router(const JsonReader& read, DecoderConfig& c) {
   c.router_balance = read.number("router_aux_loss_coef", 0.001);
   c.router_z = read.number("router_z_loss_coef", 0.0);
@@ -161,10 +197,9 @@ void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> k
   }
 }
 
-DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, const JsonDefaults& defaults) {
+DecoderConfig parse_decoder(const JsonReader& read, const JsonDefaults& defaults) {
   const std::string& source = read.source();
   DecoderConfig c;
-  c.family = family;
   c.vocab = read.integer("vocab_size");
   c.dim = read.integer("hidden_size");
   c.ffn = read.integer("intermediate_size");

@@ -41,6 +41,12 @@ void parse_rope(const JsonReader& read, DecoderConfig& config);
 // sliding_window is null without a window.
 void write_sliding_window(const DecoderConfig& config, nlohmann::ordered_json& object);
 
+// Read and write the window that all Qwen families may have, and which layers of Qwen2 and Qwen3 have it.
+void parse_qwen_window(const JsonReader& read, DecoderConfig& config);
+void parse_qwen_window_layers(const JsonReader& read, DecoderConfig& config);
+void write_qwen_window(const DecoderConfig& config, nlohmann::ordered_json& object);
+void write_qwen_window_layers(const DecoderConfig& config, nlohmann::ordered_json& object);
+
 // Read and write the keys of a mixture's router. router_z_loss_coef and router_bias_update_rate are Octet's own.
 void parse_router(const JsonReader& read, DecoderConfig& config);
 void write_router(const DecoderConfig& config, nlohmann::ordered_json& object);
@@ -59,8 +65,8 @@ struct JsonDefaults {
   double norm_epsilon = 1e-6;
 };
 
-// All but what the family adds; not checked yet. Throws Error{data} for what is missing or not supported, by name.
-DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, const JsonDefaults& defaults);
+// Reads all but what the family adds. Throws Error{data} for what is missing or not supported, by name.
+DecoderConfig parse_decoder(const JsonReader& read, const JsonDefaults& defaults);
 nlohmann::ordered_json write_decoder(const DecoderConfig& config, const std::string& architecture);
 
 }  // namespace octet::models

@@ -36,10 +36,9 @@ struct Decoder::Flight {
   std::vector<BlockSaved> saved = {};                   // of all blocks; without backward one
   Tensor g = {};                                        // the gradient of the residual stream
   Quantized g_codes = {};                               // its codes, in memory that every FP8 block uses in turn
-  nn::Operand gy = {}, gx = {};                         // the gradients of a block's output and input
+  nn::Operand gy = {};                                  // the gradient of a block's output
   std::size_t backward_before = 0, scratch_before = 0;  // what the arenas held before the backward pass
   // The block under way, and what the arenas held before it.
-  Tensor y = {};
   BlockForward forward = {};
   BlockBackward backward = {};
   std::size_t stash = 0, scratch = 0;
@@ -148,31 +147,11 @@ std::vector<nn::Linear*> Decoder::linears() {
 
 void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len,
                           const parallel::Groups& groups, const parallel::Layout& layout) {
-  parameters_.materialise(stream.device(), storage, groups, layout);
+  parameters_.materialise(stream.device(), storage, &groups, layout);
   units_ = std::make_unique<parallel::Units>(stream, parameters_, groups, layout, shape_);
   const bool context = groups.context->size() > 1;
-  const auto part_of = [&](const auto& part) {
-    parallel::Part result = part.part;
-    if (!units_->expert_stream()) result.stream = parallel::StreamId::compute;
-    return result;
-  };
-  block_kinds_.clear();
-  shape_.block_kinds.clear();
-  shape_.kind_of_block.assign(blocks_.size(), 0);
-  for (const bool mixture : {false, true}) {
-    const auto kind = static_cast<int>(block_kinds_.size());
-    bool exists = false;
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (blocks_[i].is_mixture() != mixture) continue;
-      shape_.kind_of_block[i] = kind;
-      exists = true;
-    }
-    if (!exists) continue;
-    block_kinds_.push_back({Block::forward_parts(context, mixture), Block::backward_parts(context, mixture)});
-    parallel::StepShape::BlockParts& parts = shape_.block_kinds.emplace_back();
-    for (const auto& part : block_kinds_.back().forward) parts.forward.push_back(part_of(part));
-    for (const auto& part : block_kinds_.back().backward) parts.backward.push_back(part_of(part));
-  }
+  const bool exchanges = units_->side_streams().expert != nullptr;
+  for (Block& block : blocks_) shape_.block_parts.push_back(block.lay_out(context, exchanges));
   scales_.materialise(stream);
   for (nn::Linear* linear : linears()) {
     if (linear->weight().held) linear->bind();
@@ -201,10 +180,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.first_keys = batch.first_keys;
   result.documents = batch.documents;
   result.token_numbers = batch.token_numbers;
-  result.params_stream = &units_->params_stream();
-  result.context_stream = &units_->context_stream();
-  result.tensor_stream = units_->tensor_stream();
-  result.expert_stream = units_->expert_stream();
+  result.side = units_->side_streams();
   result.rope_table = rope_table_;
   result.positions = batch.positions;
   if (result.positions) return result;
@@ -281,7 +257,9 @@ void Decoder::run(const Task& task) {
   const MicroBatch& first = *micro_batches_.front();
   switch (task.kind) {
     case Kind::close:
-      if (first.batch.fingerprint && writes_gradients(task.use)) first.batch.fingerprint->gradients(first.scope.stream, task.index);
+      if (Fingerprint* const fingerprint = first.batch.fingerprint; fingerprint && writes_gradients(task.use)) {
+        fingerprint->gradients(first.scope.stream, task.index);
+      }
       return;
     case Kind::gather:
     case Kind::open:
@@ -363,7 +341,7 @@ void Decoder::begin_backward(Flight& flight) {
   flight.scratch_before = scope.scratch.used();
   flight.g = allocate(scope.stash, scope.dtype, flight.x.shape);
   for (int i = flight.blocks.begin; i < flight.blocks.end && !flight.g_codes.rowwise; ++i) {
-    flight.g_codes = blocks_[static_cast<std::size_t>(i)].output_gradient(scope, flight.g, nullptr).codes;
+    flight.g_codes = block(i).output_gradient(scope, flight.g, nullptr).codes;
   }
   flight.gy = gradient_of(flight, flight.blocks.end - 1);
 }
@@ -389,23 +367,23 @@ void Decoder::forward(Flight& flight, const Task& task) {
   const bool stays = flight.of.trains && scope.checkpointing != nn::Checkpointing::full;
   nn::Scope least = scope;
   if (!stays) {
-    least.checkpointing = nn::Checkpointing::selective;     // keeps the least
-    if (memory_.backward) least.stash = *memory_.backward;  // free now; of the other stashes there is one for each pass under way
+    least.checkpointing = nn::Checkpointing::selective;  // keeps the least
+    // The backward stash is free during forward. In a flight's stash these temporaries would need room once for each pass under
+    // way.
+    if (memory_.backward) least.stash = *memory_.backward;
   }
   if (task.first) {
     scope.stream.begin_range(concat("layer ", task.index, " forward"));
-    flight.y = flight.of.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare;
+    flight.forward = {.x = flight.x, .y = flight.of.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare};
     flight.stash = least.stash.get().used();
     flight.scratch = scope.scratch.used();
-    flight.forward = {.x = flight.x, .y = flight.y};
   }
-  const auto part = parts_of(task.index).forward[static_cast<std::size_t>(task.part)];
   BlockSaved& saved = flight.saved[flight.of.trains ? static_cast<std::size_t>(task.index) : 0];
-  (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, flight.forward);
+  block(task.index).run(task.part, least, saved, flight.forward);
   if (!task.last) return;
   scope.scratch.release_to(flight.scratch);
   if (!stays) least.stash.get().release_to(flight.stash);
-  flight.spare = std::exchange(flight.x, flight.y);
+  flight.spare = std::exchange(flight.x, flight.forward.y);
   if (Fingerprint* const fingerprint = flight.of.batch.fingerprint) fingerprint->output(scope.stream, task.index, flight.x);
   scope.stream.end_range();
 }
@@ -413,7 +391,7 @@ void Decoder::forward(Flight& flight, const Task& task) {
 void Decoder::begin_block_backward(Flight& flight, int block) {
   const nn::Scope& scope = flight.scope;
   scope.stream.begin_range(concat("layer ", block, " backward"));
-  flight.gx = gradient_of(flight, block - 1);
+  flight.backward = {.gy = flight.gy, .gx = gradient_of(flight, block - 1)};
   flight.stash = scope.stash.get().used();
 }
 
@@ -426,8 +404,7 @@ void Decoder::recompute(Flight& flight, const Task& task) {
   }
   nn::Scope scope = nn::without_record(flight.scope);
   scope.router_total = nullptr;
-  const auto part = parts_of(task.index).forward[static_cast<std::size_t>(task.part)];
-  (blocks_[static_cast<std::size_t>(task.index)].*part.run)(scope, saved, flight.forward);
+  block(task.index).run(task.part, scope, saved, flight.forward);
   if (task.last) scope.scratch.release_to(flight.scratch);
 }
 
@@ -436,23 +413,19 @@ void Decoder::backward(Flight& flight, const Task& task) {
   if (task.first) {
     if (scope.checkpointing != nn::Checkpointing::full) begin_block_backward(flight, task.index);
     flight.scratch = scope.scratch.used();
-    flight.backward = {.gy = flight.gy, .gx = flight.gx};
   }
-  const auto part = parts_of(task.index).backward[static_cast<std::size_t>(task.part)];
-  const auto block = static_cast<std::size_t>(task.index);
-  (blocks_[block].*part.run)(scope, flight.saved[block], flight.backward);
+  block(task.index).run(task.part, scope, flight.saved[static_cast<std::size_t>(task.index)], flight.backward);
   if (!task.last) return;
   scope.scratch.release_to(flight.scratch);
   scope.stash.get().release_to(flight.stash);
-  flight.gy = flight.gx;
+  flight.gy = flight.backward.gx;
   scope.stream.end_range();
 }
 
 // The gradient that leaves a chunk has values only, which the embedding or another stage reads.
-nn::Operand Decoder::gradient_of(Flight& flight, int block) {
-  if (block < flight.blocks.begin || block >= flight.blocks.end) return {.values = flight.g};
-  return blocks_[static_cast<std::size_t>(block)].output_gradient(flight.scope, flight.g,
-                                                                  flight.g_codes.rowwise ? &flight.g_codes : nullptr);
+nn::Operand Decoder::gradient_of(Flight& flight, int number) {
+  if (!flight.blocks.contains(number)) return {.values = flight.g};
+  return block(number).output_gradient(flight.scope, flight.g, flight.g_codes.rowwise ? &flight.g_codes : nullptr);
 }
 
 void Decoder::head(Flight& flight) {

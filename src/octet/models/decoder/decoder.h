@@ -91,8 +91,6 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
   const Recipe& recipe() const { return recipe_; }
   parallel::ParameterStore& parameters() { return parameters_; }
-  // A unit is the embedding, a block, or the final norm with the head. If the head is tied, these two belong to the embedding's
-  // unit.
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
   const parallel::StepShape& shape() const { return shape_; }
@@ -124,7 +122,7 @@ class Decoder {
   void begin_backward(Flight& flight);
   void begin_block_backward(Flight& flight, int block);
   // Returns the gradient of a block's output, for its producer.
-  nn::Operand gradient_of(Flight& flight, int block);
+  nn::Operand gradient_of(Flight& flight, int number);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
 
   DecoderConfig config_;
@@ -145,15 +143,7 @@ class Decoder {
   std::unique_ptr<nn::Embedding> embedding_;
   std::optional<nn::PositionEmbedding> position_embedding_;
   std::deque<Block> blocks_;  // of all stages
-  // The parts of each kind of block (parallel::StepShape::block_kinds).
-  struct BlockParts {
-    std::vector<Block::Part<BlockForward>> forward;
-    std::vector<Block::Part<BlockBackward>> backward;
-  };
-  std::vector<BlockParts> block_kinds_;
-  const BlockParts& parts_of(int block) const {
-    return block_kinds_[static_cast<std::size_t>(shape_.kind_of_block[static_cast<std::size_t>(block)])];
-  }
+  const Block& block(int number) const { return blocks_[static_cast<std::size_t>(number)]; }
   std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;

@@ -61,7 +61,7 @@ parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& nam
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const nn::Adapter::Rows rows = adapter->rows(i);
       parallel::NameEntry entry{
-          .external = name(i, "lora_B"), .parameter = &adapter->b(), .rows = {}, .shape = {rows.end - rows.begin, rank}};
+          .external = name(i, "lora_B"), .parameter = &adapter->b(), .shape = {rows.end - rows.begin, rank}};
       for (const parallel::RowRun& run : weights.at(linear->parts()[parts[i]] + ".weight")->rows)
         entry.rows.push_back({run.begin - rows.begin + rows.of_b, run.end - rows.begin + rows.of_b});
       table.push_back(std::move(entry));

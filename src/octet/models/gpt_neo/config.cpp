@@ -1,7 +1,8 @@
+// GPT-Neo (Black et al., 2021), as transformers' GPTNeoForCausalLM has it: learned positions, layer norms with biases, GELU, and
+// attention whose scores are not scaled; every second layer sees only a window.
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
-#include "octet/models/decoder/names.h"
-#include "octet/models/gpt_neo/gpt_neo.h"
+#include "octet/models/families.h"
 
 namespace octet::models {
 namespace {
@@ -41,37 +42,34 @@ std::vector<bool> layers_that_see_all(const JsonReader& read, std::int64_t layer
   return result;
 }
 
-DecoderConfig parse_gpt_neo(const nlohmann::json& object, const std::string& source) {
-  const JsonReader read(object, source);
+DecoderConfig parse_gpt_neo(const JsonReader& read) {
   const auto named = [&](const char* key, const char* general) { return read.integer(read.has(general) ? general : key); };
   DecoderConfig c;
-  c.family = "gpt_neo";
   c.vocab = read.integer("vocab_size");
   c.dim = read.integer("hidden_size");
-  check_dim(c.dim, source);
+  check_dim(c.dim, read.source());
   c.ffn = read.integer("intermediate_size", 4 * c.dim);
   c.layers = named("num_layers", "num_hidden_layers");
   c.heads = c.kv_heads = named("num_heads", "num_attention_heads");
-  demand(c.heads > 0 && c.dim % c.heads == 0, ExitCode::data, source, ": hidden_size = ", c.dim,
+  demand(c.heads > 0 && c.dim % c.heads == 0, ExitCode::data, read.source(), ": hidden_size = ", c.dim,
          " is not a multiple of num_heads = ", c.heads);
   c.head_dim = c.dim / c.heads;
   c.max_position = read.integer("max_position_embeddings", 2048);
   c.learned_positions = true;
   c.attention_scale = 1.0;
   c.sliding_window = read.integer("window_size", 256);
-  demand(c.sliding_window > 0, ExitCode::data, source, ": window_size = ", c.sliding_window, ": must be positive");
-  check_layers(c.layers, "num_layers", source);
+  demand(c.sliding_window > 0, ExitCode::data, read.source(), ": window_size = ", c.sliding_window, ": must be positive");
+  check_layers(c.layers, "num_layers", read.source());
   c.sees_all = layers_that_see_all(read, c.layers);
   c.norm = nn::NormKind::layer;
   c.norm_epsilon = read.number("layer_norm_epsilon", 1e-5);
-  demand(c.norm_epsilon > 0, ExitCode::data, source, ": layer_norm_epsilon = ", c.norm_epsilon, ": must be positive");
+  demand(c.norm_epsilon > 0, ExitCode::data, read.source(), ": layer_norm_epsilon = ", c.norm_epsilon, ": must be positive");
   c.output_bias = c.mlp_bias = true;
   c.gelu = parse_gelu(read, "activation_function", "gelu_new");
   c.tied_head = read.boolean("tie_word_embeddings", true);
   c.init_std = read.number("initializer_range", 0.02);
   c.tokenizer = read.string("tokenizer", "");
   refuse_dropout(read, {"attention_dropout", "embed_dropout", "resid_dropout"});
-  check(c, source);
   return c;
 }
 
@@ -113,7 +111,6 @@ Family gpt_neo_family() {
   return {.model_type = "gpt_neo",
           .parse = parse_gpt_neo,
           .write = write_gpt_neo,
-          .names = parameter_names,
           .modules = {.embedding = "transformer.wte",
                       .final_norm = "transformer.ln_f",
                       .positions = "transformer.wpe",

@@ -1,22 +1,23 @@
+// GPT-NeoX (Black et al., 2022) and Pythia (Biderman et al., 2023), as transformers' GPTNeoXForCausalLM has them: layer norms
+// with biases, linears with biases, GELU, rotation of a part of each head, and attention beside the feed-forward layer or before
+// it.
 #include <cmath>
 
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
-#include "octet/models/gpt_neox/gpt_neox.h"
+#include "octet/models/families.h"
 
 namespace octet::models {
 namespace {
 
-DecoderConfig parse_gpt_neox(const nlohmann::json& object, const std::string& source) {
-  const JsonReader read(object, source);
+DecoderConfig parse_gpt_neox(const JsonReader& read) {
   DecoderConfig c;
-  c.family = "gpt_neox";
   c.vocab = read.integer("vocab_size");
   c.dim = read.integer("hidden_size");
   c.ffn = read.integer("intermediate_size");
   c.layers = read.integer("num_hidden_layers");
   c.heads = c.kv_heads = read.integer("num_attention_heads");
-  demand(c.heads > 0 && c.dim % c.heads == 0, ExitCode::data, source, ": hidden_size = ", c.dim,
+  demand(c.heads > 0 && c.dim % c.heads == 0, ExitCode::data, read.source(), ": hidden_size = ", c.dim,
          " is not a multiple of num_attention_heads = ", c.heads);
   c.head_dim = c.dim / c.heads;
   c.max_position = read.integer("max_position_embeddings", 2048);
@@ -33,16 +34,15 @@ DecoderConfig parse_gpt_neox(const nlohmann::json& object, const std::string& so
   c.rope_theta = read.number("rotary_emb_base", 10000.0);
   parse_rope(read, c);
   if (read.has("rope_parameters")) {
-    const std::string where = source + ": rope_parameters";
-    share = JsonReader(object["rope_parameters"], where).number("partial_rotary_factor", share);
+    const std::string where = read.source() + ": rope_parameters";
+    share = JsonReader(read.object()["rope_parameters"], where).number("partial_rotary_factor", share);
   }
-  demand(share > 0 && share <= 1, ExitCode::data, source, ": rotary_pct = ", share, ": must be above 0, and 1 at most");
+  demand(share > 0 && share <= 1, ExitCode::data, read.source(), ": rotary_pct = ", share, ": must be above 0, and 1 at most");
   c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * share);
-  demand(c.rotary_dim > 0, ExitCode::data, source, ": rotary_pct = ", share, ": rotates nothing of heads of ", c.head_dim);
+  demand(c.rotary_dim > 0, ExitCode::data, read.source(), ": rotary_pct = ", share, ": rotates nothing of heads of ", c.head_dim);
 
   c.gelu = parse_gelu(read, "hidden_act", "gelu");
   refuse_dropout(read, {"attention_dropout", "hidden_dropout"});
-  check(c, source);
   return c;
 }
 
@@ -78,6 +78,24 @@ nlohmann::ordered_json write_gpt_neox(const DecoderConfig& c) {
   if (c.rope_scaling) object["rope_scaling"] = write_rope_scaling(*c.rope_scaling);
   if (!c.tokenizer.empty()) object["tokenizer"] = c.tokenizer;
   return object;
+}
+
+// query_key_value has the rows [H, 3, K]: query, key and value of one head after the other. Ours has all queries, then all keys,
+// then all values.
+parallel::NameTable gpt_neox_names(Decoder& model) {
+  const DecoderConfig& c = model.config();
+  std::vector<parallel::RowRun> by_head;
+  for (std::int64_t head = 0; head < c.heads; ++head) {
+    for (std::int64_t part = 0; part < 3; ++part) {
+      const std::int64_t begin = (part * c.heads + head) * c.head_dim;
+      by_head.push_back({begin, begin + c.head_dim});
+    }
+  }
+  parallel::NameTable table = parameter_names(model);
+  for (parallel::NameEntry& entry : table) {
+    if (entry.external.find(".query_key_value.") != std::string::npos) entry.rows = by_head;
+  }
+  return table;
 }
 
 }  // namespace

@@ -1,19 +1,17 @@
+// Llama 2, 3, 3.1 and 3.2 (Touvron et al., 2023; Dubey et al., 2024), as transformers' LlamaForCausalLM has them.
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
-#include "octet/models/decoder/names.h"
-#include "octet/models/llama/llama.h"
+#include "octet/models/families.h"
 
 namespace octet::models {
 namespace {
 
-DecoderConfig parse_llama(const nlohmann::json& object, const std::string& source) {
-  const JsonReader read(object, source);
-  DecoderConfig c = parse_decoder(read, "llama", {.max_position = 2048});
+DecoderConfig parse_llama(const JsonReader& read) {
+  DecoderConfig c = parse_decoder(read, {.max_position = 2048});
   c.qkv_bias = c.output_bias = read.boolean("attention_bias", false);
   c.mlp_bias = read.boolean("mlp_bias", false);
-  demand(!read.has("sliding_window"), ExitCode::data, source, ": sliding_window = ", read.integer("sliding_window", 0),
+  demand(!read.has("sliding_window"), ExitCode::data, read.source(), ": sliding_window = ", read.integer("sliding_window", 0),
          ": Llama has none; model_type = \"mistral\" has one");
-  check(c, source);
   return c;
 }
 
@@ -26,6 +24,6 @@ nlohmann::ordered_json write_llama(const DecoderConfig& c) {
 
 }  // namespace
 
-Family llama_family() { return {.model_type = "llama", .parse = parse_llama, .write = write_llama, .names = parameter_names}; }
+Family llama_family() { return {.model_type = "llama", .parse = parse_llama, .write = write_llama}; }
 
 }  // namespace octet::models

@@ -1,20 +1,20 @@
+// Mistral 7B (Jiang et al., 2023), as transformers' MistralForCausalLM has it: Llama, whose tensors' names it shares, with a
+// sliding window. Version 0.1 has one of 4096 tokens, later ones none.
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
-#include "octet/models/decoder/names.h"
-#include "octet/models/mistral/mistral.h"
+#include "octet/models/families.h"
 
 namespace octet::models {
 namespace {
 
-DecoderConfig parse_mistral(const nlohmann::json& object, const std::string& source) {
-  const JsonReader read(object, source);
-  DecoderConfig c = parse_decoder(read, "mistral", {.kv_heads = 8, .max_position = 131072});
-  // Null is no window, and no word of it the one of version 0.1.
+DecoderConfig parse_mistral(const JsonReader& read) {
+  DecoderConfig c = parse_decoder(read, {.kv_heads = 8, .max_position = 131072});
+  // A null means no window. If the key is absent, the window is version 0.1's, 4,096 tokens.
   if (!read.has_null("sliding_window")) {
     c.sliding_window = read.integer("sliding_window", 4096);
-    demand(c.sliding_window > 0, ExitCode::data, source, ": sliding_window = ", c.sliding_window, ": must be positive, or null");
+    demand(c.sliding_window > 0, ExitCode::data, read.source(), ": sliding_window = ", c.sliding_window,
+           ": must be positive, or null");
   }
-  check(c, source);
   return c;
 }
 
@@ -26,8 +26,6 @@ nlohmann::ordered_json write_mistral(const DecoderConfig& c) {
 
 }  // namespace
 
-Family mistral_family() {
-  return {.model_type = "mistral", .parse = parse_mistral, .write = write_mistral, .names = parameter_names};
-}
+Family mistral_family() { return {.model_type = "mistral", .parse = parse_mistral, .write = write_mistral}; }
 
 }  // namespace octet::models

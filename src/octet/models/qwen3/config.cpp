@@ -1,13 +1,15 @@
+// Qwen3 (Yang et al., 2025), as transformers' Qwen3ForCausalLM has it: Llama, whose tensors' names it shares, with an RMSNorm on
+// each head of Q and K, and heads whose width does not follow from the model's. Qwen3MoeForCausalLM has a mixture of many small
+// experts in all layers or some.
 #include "octet/base/require.h"
-#include "octet/models/decoder/names.h"
-#include "octet/models/qwen2/qwen2.h"
-#include "octet/models/qwen3/qwen3.h"
+#include "octet/models/decoder/config_json.h"
+#include "octet/models/families.h"
 
 namespace octet::models {
 namespace {
 
-DecoderConfig parse_qwen3(const JsonReader& read, const std::string& family, const JsonDefaults& defaults) {
-  DecoderConfig c = parse_decoder(read, family, defaults);
+DecoderConfig parse_qwen3(const JsonReader& read, const JsonDefaults& defaults) {
+  DecoderConfig c = parse_decoder(read, defaults);
   c.head_norm = true;
   c.qkv_bias = c.output_bias = read.boolean("attention_bias", false);
   parse_qwen_window(read, c);
@@ -21,11 +23,9 @@ nlohmann::ordered_json write_qwen3(const DecoderConfig& c, const std::string& ar
   return object;
 }
 
-DecoderConfig parse_dense(const nlohmann::json& object, const std::string& source) {
-  const JsonReader read(object, source);
-  DecoderConfig c = parse_qwen3(read, "qwen3", {.kv_heads = 32, .head_dim = 128, .max_position = 32768});
+DecoderConfig parse_dense(const JsonReader& read) {
+  DecoderConfig c = parse_qwen3(read, {.kv_heads = 32, .head_dim = 128, .max_position = 32768});
   parse_qwen_window_layers(read, c);
-  check(c, source);
   return c;
 }
 
@@ -52,18 +52,16 @@ std::vector<bool> dense_layers(const JsonReader& read, std::int64_t layers) {
   return dense;
 }
 
-DecoderConfig parse_moe(const nlohmann::json& object, const std::string& source) {
-  const JsonReader read(object, source);
-  DecoderConfig c = parse_qwen3(read, "qwen3_moe", {.kv_heads = 4, .max_position = 32768});
+DecoderConfig parse_moe(const JsonReader& read) {
+  DecoderConfig c = parse_qwen3(read, {.kv_heads = 4, .max_position = 32768});
   c.experts = read.integer("num_experts", read.integer("num_local_experts", 128));  // transformers 5 writes the latter
   c.experts_per_token = read.integer("num_experts_per_tok", 8);
   c.expert_ffn = read.integer("moe_intermediate_size", 768);
   c.router_normalise = read.boolean("norm_topk_prob", false);
   parse_router(read, c);
-  demand(c.experts > 0, ExitCode::data, source, ": num_experts = ", c.experts, ": must be positive");
-  demand(c.expert_ffn > 0, ExitCode::data, source, ": moe_intermediate_size = ", c.expert_ffn, ": must be positive");
+  demand(c.experts > 0, ExitCode::data, read.source(), ": num_experts = ", c.experts, ": must be positive");
+  demand(c.expert_ffn > 0, ExitCode::data, read.source(), ": moe_intermediate_size = ", c.expert_ffn, ": must be positive");
   c.dense_layers = dense_layers(read, c.layers);
-  check(c, source);
   return c;
 }
 
@@ -84,10 +82,8 @@ nlohmann::ordered_json write_moe(const DecoderConfig& c) {
 
 }  // namespace
 
-Family qwen3_family() { return {.model_type = "qwen3", .parse = parse_dense, .write = write_dense, .names = parameter_names}; }
+Family qwen3_family() { return {.model_type = "qwen3", .parse = parse_dense, .write = write_dense}; }
 
-Family qwen3_moe_family() {
-  return {.model_type = "qwen3_moe", .parse = parse_moe, .write = write_moe, .names = parameter_names};
-}
+Family qwen3_moe_family() { return {.model_type = "qwen3_moe", .parse = parse_moe, .write = write_moe}; }
 
 }  // namespace octet::models

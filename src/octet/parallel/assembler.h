@@ -12,15 +12,15 @@
 
 namespace octet::parallel {
 
-class Wholes {
+class Assembler {
  public:
   // Only the first rank (`first`) assembles anything. Everything that is passed outlives this.
-  Wholes(Stream& stream, const ParameterStore& store, Units& units, const Groups& groups, bool first)
+  Assembler(Stream& stream, const ParameterStore& store, Units& units, const Groups& groups, bool first)
       : stream_(stream), store_(store), units_(units), groups_(groups), first_(first) {}
 
   // Returns all of a global parameter's primary. It is valid until the next call, and empty on ranks other than the first and on
   // the meta device. All ranks call it together, those that hold nothing of an expert too. Throws Error{peer} if a rank is gone.
-  Tensor of(const Parameter& p, Arena& scratch);
+  Tensor whole(const Parameter& p, Arena& scratch);
 
  private:
   Tensor gather(const Parameter& p, const Tensor& part, Arena& scratch);

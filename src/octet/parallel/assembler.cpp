@@ -1,4 +1,4 @@
-#include "octet/parallel/whole.h"
+#include "octet/parallel/assembler.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@ constexpr std::int64_t kOfShard = std::int64_t{1} << 20, kOfAll = std::int64_t{1
 
 // Returns [t, n, count]: the shards of the n ranks of each of the t ranks of the tensor axis. The ranks of an expert gather them
 // and tell those with which they exchange tokens, then a stage tells the others; rank 0 is among these.
-Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
+Tensor Assembler::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
   comm::Group &ranks = groups_.shards_of(p.spec.expert), &tensor = *groups_.tensor;
   const auto all_gather = [&](comm::Group& group, const Tensor& x, const Tensor& y) {
     units_.exchange([&](Stream& params) { group.all_gather(params, scratch, {.x = x, .y = y}); });
@@ -38,7 +38,7 @@ Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
 }
 
 // Copies elements [begin, begin + count) of all shards from staging_ to where they belong.
-void Wholes::place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width) {
+void Assembler::place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width) {
   const Shape& global = p.cut.global();
   const int ranks = groups_.shards_of(p.spec.expert).size(), tensor = groups_.tensor->size();
   const std::byte* from = staging_.data();
@@ -57,7 +57,7 @@ void Wholes::place(const Parameter& p, std::int64_t begin, std::int64_t count, s
   }
 }
 
-Tensor Wholes::of(const Parameter& p, Arena& scratch) {
+Tensor Assembler::whole(const Parameter& p, Arena& scratch) {
   const Tensor& primary = p.primary();
   const std::size_t width = size_of(primary.dtype);
   const bool first = first_ && stream_.kind() != DeviceKind::meta;
