@@ -21,7 +21,6 @@ enum class Message : std::uint8_t {
   failure,  // sent instead of goodbye: this rank ends with an error
   set,      // key, value; id: number of reads after which the key goes, or 0
   get,      // key; answered by value or failed
-  wait,     // like get, but the answer does not contain the value
   meet,     // key, value; answered by value or failed once all ranks have sent it; all values must be equal
   // sent by the server; refused and failed have a sentence as their value
   challenge,  // the first message; value: nonce
