@@ -45,6 +45,9 @@ inline constexpr std::size_t kMaxKey = 4096, kMaxValue = std::size_t{64} << 20;
 inline constexpr double kGoodbyeSeconds = 1;    // how long an end that has sent goodbye waits for the other end's goodbye
 inline constexpr std::size_t kMaxHello = 4096;  // limit of what is sent before the handshake has ended
 
+// Appends the lowest bytes of the value, little-endian.
+void put(std::string& out, std::uint64_t value, int bytes);
+
 class Connection {
  public:
   explicit Connection(Descriptor socket);

@@ -17,10 +17,6 @@ namespace {
 
 constexpr char kRank = 'r', kServer = 's';
 
-void append_number(std::string& text, std::uint64_t value) {
-  for (int i = 0; i < 8; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
-}
-
 std::string nonce_of(const Frame& hello) { return hello.key.substr(0, kNonceBytes); }
 
 // The next message of the server, or nothing if the connection ended or the deadline passed.
@@ -59,8 +55,8 @@ bool shake_hands(Connection& connection, const JoinOptions& options, Clock::time
 
 std::string Challenge::message(char role, const std::string& nonce, const Claim& claim) const {
   std::string text = concat("octet rendezvous 2", role) + nonce_ + nonce;  // all of fixed length
-  append_number(text, claim.rank);
-  append_number(text, claim.size);
+  put(text, claim.rank, 8);
+  put(text, claim.size, 8);
   return text + claim.version;
 }
 
