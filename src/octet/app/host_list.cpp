@@ -67,7 +67,9 @@ void expand(const std::string& part, std::vector<std::string>& hosts) {
   for (const std::string& range : split(part.substr(open + 1, close - open - 1))) {
     const std::size_t dash = range.find('-');
     const std::string low = range.substr(0, dash), high = dash == range.npos ? low : range.substr(dash + 1);
-    demand(!low.empty() && !high.empty() && high.size() < 10, ExitCode::config, part, " is not a list of hosts");
+    const bool numbers = !low.empty() && low.size() < 10 && !high.empty() && high.size() < 10;
+    demand(numbers && std::stoi(low) <= std::stoi(high), ExitCode::config, part, " is not a list of hosts: [", range,
+           "] must be a number, or a smaller and a larger one such as [2-5]");
     for (int i = std::stoi(low), last = std::stoi(high); i <= last && hosts.size() < kMostHosts; ++i)
       expand(concat(part.substr(0, open), fmt::format("{:0{}}", i, low.size()), part.substr(close + 1)), hosts);
   }
