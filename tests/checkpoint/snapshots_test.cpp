@@ -1,5 +1,6 @@
 #include "octet/checkpoint/snapshots.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <numeric>
@@ -253,6 +254,15 @@ TEST_F(SnapshotsTest, OtherNumbersOfRanksHaveNoUseForThem) {
     EXPECT_FALSE(snapshots.newest(
         ranks_of(store, rank, 2), "a", [](auto...) { return true; }, [](auto) {}));
   });
+}
+
+// A process that inherits memory keeps it from being freed.
+TEST(SnapshotMemory, IsInheritedWhereRanksNeedIt) {
+  const auto is_inherited = [](const SnapshotMemory& memory) {
+    return (::fcntl(memory.slots(0).front().data, F_GETFD) & FD_CLOEXEC) == 0;
+  };
+  EXPECT_TRUE(is_inherited(SnapshotMemory(1)));
+  EXPECT_FALSE(is_inherited(SnapshotMemory(1, Heirs::none)));
 }
 
 TEST(SnapshotMemory, RefusesWhatIsNotItsOwn) {

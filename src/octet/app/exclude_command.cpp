@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "octet/app/process_group.h"
 #include "octet/base/require.h"
@@ -31,6 +30,8 @@ void ExcludeCommand::start(const std::string& node, int code, const std::string&
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  // The command may outlive this process, and must not keep the memory of its snapshots.
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   std::array<char*, 4> arguments = {const_cast<char*>("sh"), const_cast<char*>("-c"), command_.data(), nullptr};
   pid_t pid = -1;
   const int error = ::posix_spawn(&pid, "/bin/sh", &actions, &attributes, arguments.data(), pointers(environment).data());
