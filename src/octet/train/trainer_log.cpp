@@ -154,9 +154,10 @@ void Trainer::record_end(ExitCode code) {
   info_.code = static_cast<int>(code);
   info_.skipped_steps = anomaly_.skipped_steps();
   try {
+    lock_->renew();  // run.json may be another run's by now
     recorder_->write_run_info(info_);
   } catch (const Error& error) {
-    log_warning(concat(error.what(), "; run.json does not say how the run ended"));
+    log_warning(concat(error.what(), "; run.json does not say how this run ended"));
   }
 }
 
