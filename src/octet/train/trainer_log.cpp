@@ -4,6 +4,7 @@
 
 #include "octet/base/log.h"
 #include "octet/base/utc.h"
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/skipped_steps.h"
 #include "octet/train/trainer.h"
@@ -137,6 +138,9 @@ telemetry::RunInfo Trainer::run_info() const {
   info.version = kVersion;
   info.commit = commit();
   info.started = utc_now();
+  const telemetry::OwnAttempt attempt = telemetry::own_attempt();
+  info.job = attempt.job;
+  info.attempt = attempt.number;
   info.changes = text_of_record(continuation_.record);
   info.checkpoint_step = newest_checkpoint();
   info.timeline = timeline_;
