@@ -433,6 +433,8 @@ TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {
   EXPECT_EQ(run_.run("launch -n 2 --restarts=1 -- train run.toml").code, 2);
   EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --trainin.steps=3"), 2,
                       "--trainin.steps=3: trainin: unknown key (did you mean training?)"));
+  EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --parallel.replicate=65536 --parallel.tensor=65536"), 2,
+                      "parallel.replicate = 65536: there are only 2 ranks"));
   EXPECT_TRUE(refused(run_.run("status nowhere"), 76, "nowhere: not a folder"));
   EXPECT_TRUE(refused(run_.run("status ."), 76, ".: no attempts/ and no run.json here; give the folder of a run"));
 }

@@ -69,6 +69,14 @@ namespace {
 // The mesh of all ranks, with the shards that remain if parallel.shard = -1.
 DataMesh mesh_of(const train::Config& config, int ranks) {
   const train::ParallelConfig& parallel = config.parallel;
+  std::int64_t others = 1;
+  for (const auto& [axis, size] : {std::pair("pipeline", parallel.pipeline), std::pair("replicate", parallel.replicate),
+                                   std::pair("context", parallel.context), std::pair("tensor", parallel.tensor)}) {
+    demand(size <= ranks / others, ExitCode::config, "parallel.", axis, " = ", size, ": there are only ", ranks, " ranks");
+    others *= size;
+  }
+  demand(parallel.shard <= ranks / others, ExitCode::config, "parallel.shard = ", parallel.shard, ": there are only ", ranks,
+         " ranks");
   const auto number = [](std::int64_t value) { return static_cast<int>(value); };
   DataMesh mesh{.replicate = number(parallel.replicate),
                 .shard = number(parallel.shard),
