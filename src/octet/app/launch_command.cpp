@@ -62,10 +62,6 @@ class Console {
   int stdout_error_ = 0;  // errno
 };
 
-}  // namespace
-
-namespace {
-
 // The mesh of all ranks, with the shards that remain if parallel.shard = -1.
 DataMesh mesh_of(const train::Config& config, int ranks) {
   const train::ParallelConfig& parallel = config.parallel;
@@ -89,9 +85,11 @@ DataMesh mesh_of(const train::Config& config, int ranks) {
 }
 
 SupervisorOptions supervisor_options(const LaunchArgs& args) {
-  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::Config config = train::load_config(args.train.run.path, args.train.run.overrides);
+  if (!args.train.resume.empty()) config.checkpoint.resume = args.train.resume;
   SupervisorOptions options{.ranks = args.ranks,
                             .command = args.command,
+                            .begins_as_told = config.checkpoint.resume != "auto",
                             .run_folder = config.run.output_dir,
                             .grace_s = args.grace_s.value_or(kLastWordsS),
                             .limits = {.restarts = args.restarts, .per_hour = args.restarts_per_hour},
@@ -129,7 +127,7 @@ int run_launch(const LaunchArgs& args) {
 
   demand(!args.supervise || args.command.front() == "train", ExitCode::config,
          "`octet launch --supervise` keeps `octet train` going, not `octet ", args.command.front(), "`");
-  if (args.supervise && args.run.path.empty()) return 0;  // `train --help`
+  if (args.supervise && args.train.run.path.empty()) return 0;  // `train --help`
   std::signal(SIGPIPE, SIG_IGN);
   Console console;
   const auto output = [&](int rank, StandardStream stream, std::string_view line) { console.line(rank, stream, line); };

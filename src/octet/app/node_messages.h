@@ -47,7 +47,8 @@ struct NodePlace {
 struct Order {
   std::int64_t attempt = 0;
   std::string job;
-  bool saved = false;  // an attempt of the job has saved a checkpoint
+  bool loaded = false;  // an attempt of the job has got as far as loading, so what the folder holds did not forbid it
+  bool saved = false;   // an attempt of the job has saved a checkpoint
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
   checkpoint::ReplicaPlaces replicas;

@@ -38,12 +38,10 @@ std::vector<std::string> resuming(const std::vector<std::string>& command) {
 }
 
 // The command that begins again where the first attempt was told to begin, because nothing has been saved. What the attempt
-// before has left is moved to history/, if the command does not go on from it.
+// before has left is moved to history/, if the command does not go on from it. An older run cannot be there, because that attempt
+// was not refused.
 std::vector<std::string> beginning_again(std::vector<std::string> command) {
-  const bool told = std::any_of(command.begin(), command.end(), [](const std::string& argument) {
-    return argument.starts_with("--resume") || argument.starts_with("--checkpoint.resume");
-  });
-  if (told) command.push_back("--run.set_aside=true");
+  command.push_back("--run.set_aside=true");
   return command;
 }
 
@@ -306,9 +304,9 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
 }
 
 void Supervisor::give_orders(const telemetry::Attempt& attempt) {
-  std::vector<std::string> command = has_saved_   ? resuming(options_.command)
-                                     : has_begun_ ? beginning_again(options_.command)
-                                                  : options_.command;
+  std::vector<std::string> command = has_saved_                               ? resuming(options_.command)
+                                     : has_loaded_ && options_.begins_as_told ? beginning_again(options_.command)
+                                                                              : options_.command;
   has_begun_ = true;
   if (smaller_) {
     command.push_back(concat("--parallel.replicate=", smaller_->replicate));
@@ -328,6 +326,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
     const Order order{
         .attempt = attempt.number,
         .job = job_,
+        .loaded = has_loaded_,
         .saved = has_saved_,
         .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
@@ -387,7 +386,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
     }
     if (ranks_.pages().page(0).saved_step > 0) write_ended();  // so there is room on the disk again
     say_recovered();
-    tell_saved();
+    tell_progress(attempt.ranks);
     if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
     if (can_grow()) {
       ranks_.say("enough hosts are here again: saves, and goes on with more ranks");
@@ -461,14 +460,21 @@ int Supervisor::finish(int code) {
 std::string Supervisor::news() const {
   return text_of(Order{.attempt = has_begun_ ? known_attempt_ : 0,
                        .job = job_,
+                       .loaded = has_loaded_,
                        .saved = has_saved_,
                        .ranks = {.count = 0, .all = 0},
                        .chosen = chosen_});
 }
 
-void Supervisor::tell_saved() {
-  if (has_saved_ || ranks_.pages().page(0).saved_step == 0) return;
-  has_saved_ = true;
+void Supervisor::tell_progress(int ranks) {
+  const Pages pages = ranks_.pages().first(ranks);
+  const bool loads = std::any_of(pages.begin(), pages.end(), [](const telemetry::RankPage* page) {
+    return page->entered_ns[static_cast<std::size_t>(telemetry::Phase::loading)] > 0;
+  });
+  const bool loaded = has_loaded_ || loads, saved = has_saved_ || pages.front()->saved_step > 0;
+  if (loaded == has_loaded_ && saved == has_saved_) return;
+  has_loaded_ = loaded;
+  has_saved_ = saved;
   for (int node = 0; network_ && node < nodes(); ++node) network_->send(node, topic::kWelcome, news());
 }
 

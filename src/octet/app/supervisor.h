@@ -38,6 +38,7 @@ inline constexpr double kLateS = 10;
 struct SupervisorOptions {
   int ranks = 1;                     // on each host
   std::vector<std::string> command;  // "train RUN.toml ..."
+  bool begins_as_told = false;       // the command has another checkpoint.resume than "auto"
   std::filesystem::path run_folder;
   double grace_s = 2;  // what the other ranks have to end by themselves after one failed
   RestartLimits limits;
@@ -138,8 +139,9 @@ class Supervisor {
   int finish(int code);
   bool pause(double seconds);
   void say_recovered();
-  // Tells the other nodes once that a checkpoint is there, so that the next coordinator goes on from it.
-  void tell_saved();
+  // Tells the other nodes once that the attempt has loaded, and once that a checkpoint is there, so that the next coordinator
+  // knows how to begin again.
+  void tell_progress(int ranks);
   // The state of the job, without ranks.
   std::string news() const;
   // From where and how fast rank 0 began, and then also how the attempt went.
@@ -203,6 +205,7 @@ class Supervisor {
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun
+  bool has_loaded_ = false;                     // in one, rank 0 found nothing in the folder that forbids to begin there
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_, unwritten_;

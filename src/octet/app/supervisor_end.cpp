@@ -185,6 +185,7 @@ void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::Rank
   attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
   // Rank 0 may have ended before it looked for a checkpoint.
   attempt.checkpoint_step = page.saved_step > 0 || ended_.empty() ? page.saved_step.load() : ended_.back().checkpoint_step;
+  has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");
   has_saved_ = has_saved_ || page.saved_step > 0;
 }
 

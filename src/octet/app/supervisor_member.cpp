@@ -210,6 +210,7 @@ void Supervisor::hear(const Order& news) {
   known_attempt_ = std::max(known_attempt_, news.attempt);
   job_ = news.job;
   has_begun_ = has_begun_ || news.attempt > 0;
+  has_loaded_ = has_loaded_ || news.loaded;
   has_saved_ = has_saved_ || news.saved;
   chosen_ = news.chosen;
 }
