@@ -112,6 +112,7 @@ Supervisor::Supervisor(SupervisorOptions options)
       replicas_(replica_server(options_, token_)),
       ranks_(ranks_options(options_, token_, replicas_.get())),
       members_(options_.hosts.hosts.size()),
+      budget_(options_.limits),
       exclude_command_(options_.on_exclude) {
   if (options_.metrics_port > 0)
     metrics_ = std::make_unique<RunMetrics>(options_.metrics_address, options_.metrics_port, options_.stall_s,
@@ -162,10 +163,10 @@ std::vector<NodeEvent> Supervisor::turn(double at_most_s) {
 }
 
 std::optional<int> Supervisor::coordinate() {
-  RestartBudget budget(options_.limits);
   const bool first = std::exchange(fresh_, false);
   if (job_.empty()) job_ = comm::Token::random().hex().substr(0, 16);
   bool has_file = coordinator_ && end_orphan();  // of the newest attempt
+  look_back();
   for (Member& member : members_) member.here = member.runs = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
@@ -194,7 +195,7 @@ std::optional<int> Supervisor::coordinate() {
     if (metrics_) metrics_->begin();
     run_attempt(attempt, has_file);
     RestartBudget::Decision decision;
-    judge(attempt, decision, budget);
+    judge(attempt, decision);
     if (metrics_) metrics_->end(attempt);
     if (has_file) unwritten_.push_back(attempt);
     if (!decision.restarts) free_room();

@@ -135,7 +135,9 @@ class Supervisor {
   // Whether the hosts suffice that were not asked to leave. Waits a little, because a scheduler that ends the job asks all
   // hosts, if not at the same moment.
   bool others_go_on();
-  void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget);
+  // Learns from attempts/ which restarts this job has had, whoever ordered them, and whether an attempt of it has loaded.
+  void look_back();
+  void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision);
   int finish(int code);
   bool pause(double seconds);
   void say_recovered();
@@ -182,6 +184,7 @@ class Supervisor {
   // The members below serve the coordinator. members_ has an entry for every node, this one included.
   std::vector<Member> members_;
   Roster roster_;
+  RestartBudget budget_;
   ExcludeCommand exclude_command_;
   struct Fault {
     int code = 0;
