@@ -114,6 +114,17 @@ TEST_F(NodeNetworks, ASilentNodeIsGone) {
   EXPECT_EQ(events[1].text, "has been silent for 0.5 s");
 }
 
+// The main thread of the first node hangs. Its other thread must not pretend that all is well.
+TEST_F(NodeNetworks, ANodeThatHangsFallsSilent) {
+  NodeNetwork::Options hanging = options(0);
+  hanging.hang_s = 0.2;
+  NodeNetwork first(hanging), second(options(1));
+  second.connect(0, host(0), 2);
+  const std::vector<NodeEvent> events = wait_for(second, 1);
+  EXPECT_EQ(events[0].kind, Kind::gone);
+  EXPECT_EQ(events[0].text, "has been silent for 0.5 s");
+}
+
 TEST_F(NodeNetworks, RefuseWhoDoesNotBelong) {
   NodeNetwork first(options(0));
   const auto refusal = [&](const NodeNetwork::Options& options) {

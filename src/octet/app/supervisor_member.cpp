@@ -78,7 +78,9 @@ Supervisor::Role Supervisor::search() {
     const double waited_s = seconds_since(start);
     const bool late = waited_s >= options_.join_timeout_s;
     demand(!elsewhere || !late, ExitCode::peer, name_of(me()), " cannot reach the node that coordinates the run: ", trouble);
-    if (!elsewhere && !lower_lives && (!fresh_ || me() == 0 || late)) {
+    // Of a job that has begun, the file of the next attempt decides if a lower node wakes up at this moment.
+    const bool yields = lower_lives && (fresh_ || !late);
+    if (!elsewhere && !yields && (!fresh_ || me() == 0 || late)) {
       coordinator_ = lost;
       // It may have begun an attempt that nobody heard of. That one is over too, and is no sign of another coordinator.
       if (lost && newest && newest->job == job_ && newest->coordinator == lost->node)
