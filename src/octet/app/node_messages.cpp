@@ -58,6 +58,7 @@ NodePlace place_of(const std::string& text) {
 std::string text_of(const Order& order) {
   const RanksHere& ranks = order.ranks;
   return dump({{"attempt", order.attempt},
+               {"recorded", order.recorded},
                {"job", order.job},
                {"loaded", order.loaded},
                {"saved", order.saved},
@@ -77,6 +78,7 @@ std::string text_of(const Order& order) {
 Order order_of(const std::string& text) {
   return read_message(topic::kOrder, text, [](const Value& json) {
     Order order{.attempt = json.at("attempt").get<std::int64_t>(),
+                .recorded = json.at("recorded").get<std::int64_t>(),
                 .job = json.at("job").get<std::string>(),
                 .loaded = json.at("loaded").get<bool>(),
                 .saved = json.at("saved").get<bool>(),

@@ -46,6 +46,7 @@ struct NodePlace {
 // One attempt on one node.
 struct Order {
   std::int64_t attempt = 0;
+  std::int64_t recorded = 0;  // the highest number that has a file in attempts/
   std::string job;
   bool loaded = false;  // an attempt of the job has got as far as loading, so what the folder holds did not forbid it
   bool saved = false;   // an attempt of the job has saved a checkpoint

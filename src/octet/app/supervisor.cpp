@@ -21,6 +21,7 @@ constexpr std::size_t kLines = 20;     // attempts that are told in the end
 constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
+constexpr double kTextS = 2;           // how long it waits for the text of another node's new file in attempts/
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
@@ -254,7 +255,26 @@ bool Supervisor::is_replaced() {
       if (attempt.job == job_ && attempt.coordinator != me()) newest = std::max(newest, attempt.number);
     }
   });
-  return newest > known_attempt_;
+  return newest > recorded_attempt_;
+}
+
+// The coordinator that this node has lost may have begun an attempt that nobody heard of.
+bool Supervisor::is_of_another(const telemetry::Attempt& attempt) const {
+  return attempt.job == job_ && attempt.number > recorded_attempt_ && attempt.coordinator != me() &&
+         !(coordinator_ && attempt.coordinator == coordinator_->node);
+}
+
+bool Supervisor::take_number(telemetry::Attempt& attempt) {
+  const std::vector<telemetry::Attempt> all = attempts_.read();
+  if (std::any_of(all.begin(), all.end(), [&](const telemetry::Attempt& other) { return is_of_another(other); })) return false;
+  for (const telemetry::Attempt& earlier : all) newest_attempt_ = std::max(newest_attempt_, earlier.number);
+  for (attempt.number = newest_attempt_ + 1; !attempts_.begin_as(attempt); ++attempt.number) {
+    // Where a file system has no hard links, or no room, the file is there before its text.
+    const std::optional<telemetry::Attempt> other = attempts_.find(attempt.number, kTextS);
+    if (other && is_of_another(*other)) return false;
+  }
+  recorded_attempt_ = attempt.number;
+  return true;
 }
 
 bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
@@ -282,24 +302,15 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
   }
   bool mine = true;
   has_file = record([&] {
-    if (!network_) return attempts_.begin(attempt);
-    if (known_attempt_ == 0) {
-      for (const telemetry::Attempt& earlier : attempts_.read()) known_attempt_ = std::max(known_attempt_, earlier.number);
-    }
-    attempt.number = known_attempt_ + 1;
-    while (mine && !attempts_.begin_as(attempt)) {
-      // The coordinator that this node has lost may have begun an attempt that nobody heard of.
-      const std::vector<telemetry::Attempt> all = attempts_.read();
-      mine = std::none_of(all.begin(), all.end(), [&](const telemetry::Attempt& other) {
-        return other.number == attempt.number && other.job == job_ && !(coordinator_ && other.coordinator == coordinator_->node);
-      });
-      ++attempt.number;
-    }
+    if (network_)
+      mine = take_number(attempt);
+    else
+      attempts_.begin(attempt);
   });
   // Without a file of its own the attempt must not overwrite that of another one.
-  if (!has_file) attempt.number = std::max(known_attempt_, ended_.empty() ? 0 : ended_.back().number) + 1;
+  if (!has_file) attempt.number = newest_attempt_ + 1;
   if (!mine) return false;
-  known_attempt_ = attempt.number;
+  newest_attempt_ = attempt.number;
   exclude_suspects(ran_before, last_has_file);
   return true;
 }
@@ -326,6 +337,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
     const int count = found == chosen_.end() ? 0 : std::min(options_.ranks, attempt.ranks - before);
     const Order order{
         .attempt = attempt.number,
+        .recorded = recorded_attempt_,
         .job = job_,
         .loaded = has_loaded_,
         .saved = has_saved_,
@@ -459,7 +471,8 @@ int Supervisor::finish(int code) {
 }
 
 std::string Supervisor::news() const {
-  return text_of(Order{.attempt = has_begun_ ? known_attempt_ : 0,
+  return text_of(Order{.attempt = has_begun_ ? newest_attempt_ : 0,
+                       .recorded = recorded_attempt_,
                        .job = job_,
                        .loaded = has_loaded_,
                        .saved = has_saved_,
@@ -496,7 +509,7 @@ bool Supervisor::end_orphan() {
   bool found = false;
   record([&] {
     for (telemetry::Attempt& attempt : attempts_.read()) {
-      if (attempt.number != known_attempt_ || attempt.job != job_) continue;
+      if (attempt.number != recorded_attempt_ || attempt.job != job_) continue;
       found = true;
       if (!ended_.empty() && ended_.back().number == attempt.number) continue;  // this node coordinated it
       if (!attempt.ended.empty()) {

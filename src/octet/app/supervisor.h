@@ -99,6 +99,9 @@ class Supervisor {
   bool is_replaced();
   // Chooses the nodes and writes the attempt down. False: another node has begun it.
   bool begin(telemetry::Attempt& attempt, bool& has_file);
+  // Gives the attempt a number and a file. Returns false if another node has begun a newer attempt. Throws SystemError.
+  bool take_number(telemetry::Attempt& attempt);
+  bool is_of_another(const telemetry::Attempt& attempt) const;
   // Says that a node runs no ranks any more because its gate has found a fault.
   void exclude_unfit(int node, std::string_view what);
   // Whether the run can go on with so many hosts.
@@ -215,7 +218,8 @@ class Supervisor {
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
 
   // The members below serve a node that follows the coordinator or searches for it.
-  std::int64_t known_attempt_ = 0;  // the highest number that this node has heard of
+  std::int64_t newest_attempt_ = 0;    // the highest number that this node has heard of
+  std::int64_t recorded_attempt_ = 0;  // the highest with a file in attempts/, for which only one side of a network can have it
   std::optional<NodePlace> coordinator_, lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;

@@ -32,7 +32,7 @@ Supervisor::Role Supervisor::search() {
         if (!attempt.coordinator_host.empty() && (!newest || attempt.number > newest->number)) newest = std::move(attempt);
       }
     });
-    if (newest && newest->job == job_ && newest->number >= known_attempt_ && !goes_on(*newest)) {
+    if (newest && newest->job == job_ && newest->number >= recorded_attempt_ && !goes_on(*newest)) {
       over_code_ = telemetry::code_of_run(*newest);
       return Role::over;
     }
@@ -72,7 +72,7 @@ Supervisor::Role Supervisor::search() {
       lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }
     // Another side of a broken network has begun an attempt: this one must not.
-    if (!fresh_ && newest && newest->job == job_ && newest->number > known_attempt_ && newest->coordinator != me() &&
+    if (!fresh_ && newest && newest->job == job_ && newest->number > recorded_attempt_ && newest->coordinator != me() &&
         !(lost && newest->coordinator == lost->node))
       elsewhere = true;
     const double waited_s = seconds_since(start);
@@ -84,7 +84,8 @@ Supervisor::Role Supervisor::search() {
       coordinator_ = lost;
       // It may have begun an attempt that nobody heard of. That one is over too, and is no sign of another coordinator.
       if (lost && newest && newest->job == job_ && newest->coordinator == lost->node)
-        known_attempt_ = std::max(known_attempt_, newest->number);
+        recorded_attempt_ = std::max(recorded_attempt_, newest->number);
+      newest_attempt_ = std::max(newest_attempt_, recorded_attempt_);
       return Role::coordinator;
     }
     for (const NodeEvent& event : turn(kRetryS)) hold(event);
@@ -209,7 +210,8 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
 }
 
 void Supervisor::hear(const Order& news) {
-  known_attempt_ = std::max(known_attempt_, news.attempt);
+  newest_attempt_ = std::max(newest_attempt_, news.attempt);
+  recorded_attempt_ = std::max(recorded_attempt_, news.recorded);
   job_ = news.job;
   has_begun_ = has_begun_ || news.attempt > 0;
   has_loaded_ = has_loaded_ || news.loaded;
