@@ -146,11 +146,22 @@ const std::string& Supervisor::host_of(int node) const {
 
 std::string Supervisor::name_of(int node) const { return concat("node", node, " (", host_of(node), ")"); }
 
-NodeJoin Supervisor::own_join() const {
-  const std::string host = network_ ? network_->address() : "127.0.0.1";
+int Supervisor::own_port() {
+  try {
+    const int port = free_port(network_ ? network_->address() : "127.0.0.1");
+    port_trouble_.clear();
+    return port;
+  } catch (const Error& error) {
+    if (std::exchange(port_trouble_, error.what()) != error.what())
+      ranks_.say(concat(error.what(), "; this host runs no ranks until it can"));
+    return 0;
+  }
+}
+
+NodeJoin Supervisor::own_join() {
   return {.name = ProcessIdentity::mine().host,
-          .host = host,
-          .port = free_port(host),
+          .host = network_ ? network_->address() : "127.0.0.1",
+          .port = own_port(),
           .ranks = options_.ranks,
           .replicas_port = replicas_ ? replicas_->port() : 0,
           .command = fmt::format("{}", fmt::join(options_.command, " ")),
@@ -217,6 +228,7 @@ Supervisor::Gathered Supervisor::gather(bool first) {
   const Clock::time_point start = Clock::now();
   double told_s = 0;
   for (;;) {
+    if (member(me()).join.port == 0) member(me()).join.port = own_port();
     int here = 0;
     for (int node = 0; node < nodes(); ++node) here += is_ready(node) ? 1 : 0;
     if (const std::string why = too_few_fit(); !why.empty()) {
@@ -229,7 +241,7 @@ Supervisor::Gathered Supervisor::gather(bool first) {
     if (suffice(here) && (late || (!first && waited_s >= kSettleS))) return Gathered::yes;
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
-      if (!member(node).here && !roster_.is_unfit(node)) missing.push_back(name_of(node));
+      if (!is_ready(node) && !roster_.is_unfit(node)) missing.push_back(name_of(node));
     }
     const std::string which = fmt::format("{}", fmt::join(missing, ", "));
     if (late) {
@@ -413,7 +425,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
   attempt.ended = utc_now();
   record_times(attempt, ranks_.pages().page(0));
   if (fault_) failed_at_ = fault_;
-  member(me()).join.port = own_join().port;
+  member(me()).join.port = own_port();
 }
 
 void Supervisor::handle(const NodeEvent& event) {

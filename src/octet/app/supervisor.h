@@ -87,10 +87,15 @@ class Supervisor {
   std::string names_of(const std::vector<int>& nodes) const;  // the same of several
   Member& member(int node) { return members_[static_cast<std::size_t>(node)]; }
   // Whether the node can run ranks.
-  bool is_ready(int node) const { return members_[static_cast<std::size_t>(node)].here && !roster_.is_unfit(node); }
+  bool is_ready(int node) const {
+    const Member& member = members_[static_cast<std::size_t>(node)];
+    return member.here && member.join.port > 0 && !roster_.is_unfit(node);
+  }
   // Waits as NodeRanks::turn, and returns what other nodes have sent.
   std::vector<NodeEvent> turn(double at_most_s);
-  NodeJoin own_join() const;
+  NodeJoin own_join();
+  // A free port at this node's address, or 0 as long as this host does not have that address.
+  int own_port();
 
   // What a coordinator does (supervisor.cpp, supervisor_end.cpp). coordinate() returns nothing if another node has taken over.
   std::optional<int> coordinate();
@@ -216,6 +221,8 @@ class Supervisor {
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_, unwritten_;
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
+  std::string port_trouble_;  // why there was no port the last time
+  Clock::time_point born_ = Clock::now();
 
   // The members below serve a node that follows the coordinator or searches for it.
   std::int64_t newest_attempt_ = 0;    // the highest number that this node has heard of

@@ -145,7 +145,8 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
 std::optional<int> Supervisor::follow() {
   fresh_ = false;
   ranks_.say(concat("node", me(), " follows ", name_of(coordinator_->node)));
-  network_->send(kUplink, topic::kJoin, text_of(own_join()));
+  NodeJoin join = own_join();
+  network_->send(kUplink, topic::kJoin, text_of(join));
   for (const NodeEvent& event : std::exchange(early_, {})) {
     if (const std::optional<int> code = obey(event)) return code;
   }
@@ -156,9 +157,13 @@ std::optional<int> Supervisor::follow() {
     std::optional<NodeEnd> end = ranks_.news();
     if (end || seconds_since(pages_sent_) >= kPagesS) send_pages();
     if (end) {
-      end->port = own_join().port;
+      end->port = join.port = own_port();
       network_->send(kUplink, topic::kEnded, text_of(*end));
       if (end->all && end->asked) return kLeft;
+    }
+    if (join.port == 0 && !ranks_.running()) {
+      join = own_join();
+      if (join.port > 0) network_->send(kUplink, topic::kJoin, text_of(join));
     }
     if (ranks_.asked() && !ranks_.running()) return kLeft;
   }
