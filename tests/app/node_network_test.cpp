@@ -127,6 +127,7 @@ TEST_F(NodeNetworks, ANodeThatHangsFallsSilent) {
 
 TEST_F(NodeNetworks, RefuseWhoDoesNotBelong) {
   NodeNetwork first(options(0));
+  EXPECT_EQ(first.last_refusal(), "");
   const auto refusal = [&](const NodeNetwork::Options& options) {
     NodeNetwork network(options);
     return why([&] { network.connect(0, host(0), 2); });
@@ -141,6 +142,7 @@ TEST_F(NodeNetworks, RefuseWhoDoesNotBelong) {
   NodeNetwork::Options twin = options(0);
   twin.host = host(4);
   EXPECT_EQ(refusal(twin), "node0 (127.0.0.5) cannot join: there is another node0 of 3");
+  EXPECT_EQ(first.last_refusal(), "there is another node0 of 3");
   EXPECT_NE(why([&] { NodeNetwork twice(options(0)); }).find("node0 (127.0.0.1) cannot listen at 127.0.0.1 port"),
             std::string::npos);
 }

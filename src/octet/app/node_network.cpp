@@ -113,6 +113,11 @@ std::string NodeNetwork::address() const {
   return address_;
 }
 
+std::string NodeNetwork::last_refusal() const {
+  const std::lock_guard lock(mutex_);
+  return door_.last_refusal();
+}
+
 bool NodeNetwork::serve(int node, Link& link, bool readable, Clock::time_point now, std::string& why) {
   try {
     if (readable) {

@@ -60,6 +60,8 @@ class NodeNetwork {
   void connect(int node, const std::string& host, double timeout_s);
   // The address of this machine that the uplink uses, or the one where it listens.
   std::string address() const;
+  // Why the last process that wanted to join was refused, or "".
+  std::string last_refusal() const;
 
  private:
   struct Link {

@@ -60,7 +60,7 @@ std::string text_of_checkpoint(const telemetry::Attempt& a) {
 // The same on all nodes of a run, and most likely another one for another run.
 int port_of_run(const SupervisorOptions& options) {
   RunningChecksum sum;
-  sum.update(fmt::format("{} {}", options.run_folder.string(), fmt::join(options.hosts.hosts, ",")));
+  sum.update(options.run_folder.string());
   return comm::kFirstPort + static_cast<int>(std::stoul(sum.hex().substr(0, 7), nullptr, 16) % comm::kPorts);
 }
 
@@ -235,22 +235,24 @@ Supervisor::Gathered Supervisor::gather(bool first) {
       ranks_.say(why);
       return Gathered::unfit;
     }
-    const double waited_s = seconds_since(start);
-    if (here == nodes() - roster_.unfit() || (here >= wanted() && (!first || waited_s >= kSparesS))) return Gathered::yes;
-    const bool late = waited_s >= options_.join_timeout_s;
-    if (suffice(here) && (late || (!first && waited_s >= kSettleS))) return Gathered::yes;
+    // A first coordinator has already waited while it searched for another one. Nodes that asked it meanwhile join at once.
+    const double gathers_s = seconds_since(start), waited_s = first ? seconds_since(born_) : gathers_s;
+    if (here == nodes() - roster_.unfit() || (here >= wanted() && (!first || gathers_s >= kSparesS))) return Gathered::yes;
+    const bool late = waited_s >= options_.join_timeout_s && gathers_s >= std::min(kSettleS, options_.join_timeout_s);
+    if (suffice(here) && (late || (!first && gathers_s >= kSettleS))) return Gathered::yes;
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
       if (!is_ready(node) && !roster_.is_unfit(node)) missing.push_back(name_of(node));
     }
     const std::string which = fmt::format("{}", fmt::join(missing, ", "));
     if (late) {
-      ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}", here, nodes(), waited_s,
-                             fewest(), which));
+      const std::string refusal = network_ ? network_->last_refusal() : "";
+      ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(), waited_s,
+                             fewest(), which, refusal.empty() ? "" : "; " + refusal));
       return Gathered::too_few;
     }
     if (waited_s >= told_s + kSparesS) {
-      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, options_.join_timeout_s - waited_s));
+      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, std::max(0.0, options_.join_timeout_s - waited_s)));
       told_s = waited_s + options_.join_timeout_s / 10;
     }
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -231,6 +232,7 @@ class Supervisor {
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
   std::vector<NodeEvent> early_;  // what came before this node knew its role
+  std::set<std::string> refusals_;  // by nodes that it asked; each is told once
   Clock::time_point pages_sent_;
   bool fresh_ = true;  // has not found a coordinator yet
 };

@@ -103,6 +103,10 @@ void Supervisor::hold(const NodeEvent& event) {
 Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble) {
   try {
     network_->connect(place.node, place.host, kConnectS);
+  } catch (const comm::Refused& error) {
+    trouble = error.what();
+    if (refusals_.insert(trouble).second) ranks_.say(trouble);
+    return Answer::none;
   } catch (const Error& error) {
     trouble = error.what();
     return Answer::none;

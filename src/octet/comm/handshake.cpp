@@ -92,8 +92,9 @@ bool Challenge::proves_server(const Token& token, const Frame& hello, const Fram
 
 Connection join(const JoinOptions& options) {
   const auto deadline = Clock::now() + seconds(options.timeout_s);
+  const std::string me = options.me.empty() ? concat("rank ", options.claim.rank) : options.me;
   const auto failed = [&](const std::string& what, std::string_view why) {
-    fail(ExitCode::peer, options.me.empty() ? concat("rank ", options.claim.rank) : options.me, " cannot ", what, ": ", why);
+    fail(ExitCode::peer, me, " cannot ", what, ": ", why);
   };
   const std::string place =
       concat("reach ", options.server, " at ", options.host, " port ", options.port, " within ", options.timeout_s, " s");
@@ -108,7 +109,7 @@ Connection join(const JoinOptions& options) {
     try {
       if (shake_hands(connection, options, deadline)) return connection;
     } catch (const Error& error) {
-      failed("join", error.what());
+      throw Refused(ExitCode::peer, concat(me, " cannot join: ", error.what()));
     }
     const auto now = Clock::now();
     if (now >= deadline) failed(place, "no answer");
