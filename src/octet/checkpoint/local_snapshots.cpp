@@ -37,7 +37,7 @@ std::string own_host() {
 
 LocalSnapshots::LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder,
                                const Ranks& ranks, DiskFault on_fault, double retry_s)
-    : on_fault_(on_fault), retry_s_(retry_s), rank_(ranks.rank), size_(ranks.size) {
+    : on_fault_(on_fault), retry_s_(on_fault == DiskFault::refuse ? retry_s : 0), rank_(ranks.rank), size_(ranks.size) {
   std::string failure = what_fails([&] {
     const std::filesystem::path run = true_path(run_folder);
     folder_ = local_dir / name_for(run);
@@ -101,15 +101,19 @@ std::filesystem::path LocalSnapshots::file(std::size_t copy, const char* suffix)
   return folder_ / fmt::format("rank-{:05}.{}.{}", rank_, copy, suffix);
 }
 
-std::optional<Manifest> LocalSnapshots::list_of(std::size_t copy) const {
+std::optional<Manifest> LocalSnapshots::list_of(std::size_t copy) {
   const std::filesystem::path list = file(copy, "json");
-  return retry(retry_s_, [&] {
-    return path_exists(list) ? std::optional(parse_manifest_part(read_file(list), list.string())) : std::nullopt;
-  });
+  try {
+    return retry(retry_s_, [&] {
+      return path_exists(list) ? std::optional(parse_manifest_part(read_file(list), list.string())) : std::nullopt;
+    });
+  } catch (const SystemError&) {
+    retry_s_ = 0;  // a disk that is broken holds the run up once
+    throw;
+  }
 }
 
-std::vector<Manifest> LocalSnapshots::find(const std::string& timeline,
-                                           const std::function<void(std::string_view)>& on_warning) const {
+std::vector<Manifest> LocalSnapshots::find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning) {
   std::vector<Manifest> found;
   for (std::size_t copy = 0; copy < kCopies; ++copy) {
     const std::filesystem::path data = file(copy, "safetensors");

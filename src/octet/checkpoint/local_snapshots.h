@@ -33,9 +33,10 @@ class LocalSnapshots {
 
   // Where the files of manifests from find() are.
   const std::filesystem::path& folder() const { return folder_; }
-  // Returns the lists of this rank's complete copies on `timeline`. Tries again for retry_s what cannot be read. on_warning gets
-  // a line about each copy that is not complete or cannot be read even then, which other ranks do not know.
-  std::vector<Manifest> find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning) const;
+  // Returns the lists of this rank's complete copies on `timeline`. With DiskFault::refuse it tries again for retry_s what cannot
+  // be read. on_warning gets a line about each copy that is not complete or cannot be read even then, which other ranks do not
+  // know.
+  std::vector<Manifest> find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning);
 
   // Writes a snapshot, `data` of a safetensors file, in the place of the older copy, but never of that of step `stays`. The
   // manifest's slices may name any file.
@@ -49,7 +50,7 @@ class LocalSnapshots {
   static constexpr std::size_t kCopies = 2;
   std::filesystem::path file(std::size_t copy, const char* suffix) const;
   // Nothing if the copy is not complete. Throws Error{data} if its list cannot be read.
-  std::optional<Manifest> list_of(std::size_t copy) const;
+  std::optional<Manifest> list_of(std::size_t copy);
   std::filesystem::path mark(int rank, const std::string& number) const;
   void make_folder(const std::filesystem::path& run_folder) const;
   // Returns who else sees what this host writes here, or "". Collective.
