@@ -424,7 +424,7 @@ TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
     }
     std::filesystem::remove_all(run_ / "out");
     Process process(command(concat(in_command ? "--resume " + begin : "",
-                                   " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=12"),
+                                   " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=100"),
                             1),
                     run_.path());
     ASSERT_TRUE(process.read_to_step(5));
