@@ -48,7 +48,7 @@ struct Order {
   std::int64_t attempt = 0;
   std::int64_t recorded = 0;  // the highest number that has a file in attempts/
   std::string job;
-  bool loaded = false;  // an attempt of the job has got as far as loading, so what the folder holds did not forbid it
+  bool loaded = false;  // an attempt of the job has got as far as loading, so no older run in the folder forbade it
   bool saved = false;   // an attempt of the job has saved a checkpoint
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare

@@ -217,22 +217,22 @@ class Supervisor {
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun
-  bool has_loaded_ = false;                     // in one, rank 0 found nothing in the folder that forbids to begin there
+  bool has_loaded_ = false;                     // one got as far as loading, so no older run in the folder forbade it
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_, unwritten_;
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
   std::string port_trouble_;  // why there was no port the last time
-  Clock::time_point born_ = Clock::now();
+  Clock::time_point born_ = Clock::now();  // the search for a coordinator counts as waiting for the others
 
   // The members below serve a node that follows the coordinator or searches for it.
   std::int64_t newest_attempt_ = 0;    // the highest number that this node has heard of
-  std::int64_t recorded_attempt_ = 0;  // the highest with a file in attempts/, for which only one side of a network can have it
+  std::int64_t recorded_attempt_ = 0;  // the highest of those with a file in attempts/, which only one node can create
   std::optional<NodePlace> coordinator_, lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
   std::vector<NodeEvent> early_;  // what came before this node knew its role
-  std::set<std::string> refusals_;  // by nodes that it asked; each is told once
+  std::set<std::string> refusals_;  // of nodes that this one has asked; each is said once
   Clock::time_point pages_sent_;
   bool fresh_ = true;  // has not found a coordinator yet
 };
