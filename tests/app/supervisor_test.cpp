@@ -140,6 +140,18 @@ TEST_F(SupervisorTest, CountsTheRestartsOfOtherCoordinators) {
   EXPECT_TRUE(says(result.err, "3 restarts in a row brought no newer checkpoint, and --restarts = 3")) << result.err;
 }
 
+// Node 0 was lost before it told that the job has saved a checkpoint. Node 1 must not begin anew, as the command says.
+TEST_F(SupervisorTest, KnowsOfACheckpointThatNobodyToldOf) {
+  std::filesystem::create_directories(folder_);
+  octet::testing::write_text(run_ / "out/run.json", R"({"name": "tiny", "job": "job", "attempt": 1, "checkpoint_step": 5})");
+  Process process = start(1, "--min-hosts 1", " --resume none --training.steps=4");
+  lose_coordinator(1);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 76) << result.err;
+  EXPECT_TRUE(says(result.err, "no checkpoint is there, but ")) << result.err;
+  EXPECT_TRUE(says(result.err, "says that the one of step 5 was saved")) << result.err;
+}
+
 // Node 1 cannot create a file in attempts/, and runs attempt 2 without one. Node 2, which it cannot reach, has begun attempt 2
 // with a file. Node 1 must not go on.
 TEST_F(SupervisorTest, AnAttemptWithoutAFileYieldsToOneWithAFile) {

@@ -144,7 +144,7 @@ class Supervisor {
   // Whether the hosts suffice that were not asked to leave. Waits a little, because a scheduler that ends the job asks all
   // hosts, if not at the same moment.
   bool others_go_on();
-  // Learns from attempts/ which restarts this job has had, whoever ordered them, and whether an attempt of it has loaded.
+  // Learns from the run folder which restarts this job has had, whoever ordered them, and whether it has loaded and saved.
   void look_back();
   void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision);
   int finish(int code);

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "octet/app/supervisor.h"
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
 #include "octet/base/utc.h"
 #include "octet/comm/socket.h"
+#include "octet/telemetry/jsonl.h"
 
 namespace octet::app {
 namespace {
@@ -143,6 +145,11 @@ void Supervisor::look_back() {
     for (telemetry::Attempt& attempt : attempts_.read()) {
       if (attempt.job == job_) attempts[attempt.number] = std::move(attempt);
     }
+    // The coordinator before may have been lost before it told of a checkpoint.
+    const std::filesystem::path about = options_.run_folder / "run.json";
+    if (!path_exists(about)) return;
+    const telemetry::RunInfo info = telemetry::read_run_info(about);
+    has_saved_ = has_saved_ || (info.job == job_ && info.checkpoint_step > 0);
   });
   for (const telemetry::Attempt& attempt : ended_) attempts[attempt.number] = attempt;
   budget_ = RestartBudget(options_.limits);
