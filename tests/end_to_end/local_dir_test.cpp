@@ -153,7 +153,7 @@ TEST_F(LocalDir, ThePlanSaysWhatItTakes) {
 
 TEST_F(LocalDir, AFullDiskIsAWarning) {
   if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
-  const ProgramResult result = run_.run(command("--training.steps=12"), with_faults("write */disk/*.safetensors 3+ ENOSPC"));
+  const ProgramResult result = run_.run(command("--training.steps=60"), with_faults("write */disk/*.safetensors 3+ ENOSPC"));
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(log_of(0), "has no copy in checkpoint.local_dir: disk/out-")) << log_of(0);
   EXPECT_TRUE(says(log_of(0), "No space left on device")) << log_of(0);
