@@ -222,7 +222,7 @@ class Supervisor {
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_, unwritten_;
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
-  std::string port_trouble_;  // why there was no port the last time
+  std::string port_trouble_;               // why there was no port the last time
   Clock::time_point born_ = Clock::now();  // the search for a coordinator counts as waiting for the others
 
   // The members below serve a node that follows the coordinator or searches for it.
