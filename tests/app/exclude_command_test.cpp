@@ -1,10 +1,12 @@
 #include "octet/app/exclude_command.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <thread>
 
+#include "octet/base/descriptor.h"
 #include "octet/base/file.h"
 #include "octet/base/require.h"
 #include "support/folder.h"
@@ -34,6 +36,16 @@ TEST(ExcludeCommand, TellsTheCommandAndReportsItsFailure) {
   EXPECT_EQ(read_file(folder / "said"), "node7|137|rank 5 \"$(crashed)\"\n");
   EXPECT_EQ(read_file(folder / "input"), "");
   EXPECT_EQ(command.failures(), Sentences());
+}
+
+// It may run on for long, and must not keep the snapshots of a supervisor that has ended.
+TEST(ExcludeCommand, InheritsNoDescriptors) {
+  const Descriptor memory(::memfd_create("inherited", 0));
+  ASSERT_TRUE(memory.open());
+  const std::string link = concat("/proc/self/fd/", memory.get());
+  ExcludeCommand command(concat("test ! -e ", link, " && exit 5"));
+  command.start("a", 1, "");
+  EXPECT_EQ(failures_of(command), Sentences{"--on-exclude ended with code 5"});
 }
 
 TEST(ExcludeCommand, MayBeKilledOrMissing) {

@@ -40,7 +40,8 @@ TEST(ExpandHosts, AllOfThem) {
   EXPECT_EQ(expand_hosts("rack[1-2]node[08-10]-ib"),
             (Hosts{"rack1node08-ib", "rack1node09-ib", "rack1node10-ib", "rack2node08-ib", "rack2node09-ib", "rack2node10-ib"}));
   EXPECT_EQ(expand_hosts("10.0.0.7"), (Hosts{"10.0.0.7"}));
-  for (const char* list : {"", ",a", "a[", "a[1", "a]", "a[]", "a[-3]", "a[3-]", "a[1-99999999999]", "a[x]", "a[[1]]", "a,,b"})
+  for (const char* list : {"", ",a", "a[", "a[1", "a]", "a[]", "a[-3]", "a[3-]", "a[1-99999999999]", "a[99999999999-1]",
+                           "a[99999999999]", "a[5-3],b", "a[x]", "a[[1]]", "a,,b"})
     EXPECT_THROW(expand_hosts(list), Error) << list;
 }
 
@@ -99,6 +100,8 @@ TEST(HostList, SaysWhatIsWrong) {
   EXPECT_NE(error_of("auto", {}).find("no scheduler tells the hosts"), std::string::npos);
   EXPECT_NE(error_of("auto", {{"JOB_COMPLETION_INDEX", "1"}}).find("does not tell how many pods"), std::string::npos);
   EXPECT_NE(error_of("pod-[0-.svc", {}).find("pod-[0-.svc is not a list of hosts"), std::string::npos);
+  EXPECT_EQ(error_of("pod-[5-3],x", {{"JOB_COMPLETION_INDEX", "0"}}),
+            "pod-[5-3] is not a list of hosts: [5-3] must be a number, or a smaller and a larger one such as [2-5]");
   EXPECT_NE(error_of("auto", {{"SLURM_NODEID", "2"}}).find("SLURM_NODEID is set, but none of"), std::string::npos);
   EXPECT_EQ(error_of("auto", {{"SLURM_NODEID", "x"}, {"SLURM_JOB_NODELIST", "n1"}}),
             "SLURM_NODEID=x is not a whole number of at least 0");

@@ -114,8 +114,20 @@ TEST_F(NodeNetworks, ASilentNodeIsGone) {
   EXPECT_EQ(events[1].text, "has been silent for 0.5 s");
 }
 
+// The main thread of the first node hangs. Its other thread must not pretend that all is well.
+TEST_F(NodeNetworks, ANodeThatHangsFallsSilent) {
+  NodeNetwork::Options hanging = options(0);
+  hanging.hang_s = 0.2;
+  NodeNetwork first(hanging), second(options(1));
+  second.connect(0, host(0), 2);
+  const std::vector<NodeEvent> events = wait_for(second, 1);
+  EXPECT_EQ(events[0].kind, Kind::gone);
+  EXPECT_EQ(events[0].text, "has been silent for 0.5 s");
+}
+
 TEST_F(NodeNetworks, RefuseWhoDoesNotBelong) {
   NodeNetwork first(options(0));
+  EXPECT_EQ(first.last_refusal(), "");
   const auto refusal = [&](const NodeNetwork::Options& options) {
     NodeNetwork network(options);
     return why([&] { network.connect(0, host(0), 2); });
@@ -130,15 +142,22 @@ TEST_F(NodeNetworks, RefuseWhoDoesNotBelong) {
   NodeNetwork::Options twin = options(0);
   twin.host = host(4);
   EXPECT_EQ(refusal(twin), "node0 (127.0.0.5) cannot join: there is another node0 of 3");
+  EXPECT_EQ(first.last_refusal(), "there is another node0 of 3");
   EXPECT_NE(why([&] { NodeNetwork twice(options(0)); }).find("node0 (127.0.0.1) cannot listen at 127.0.0.1 port"),
             std::string::npos);
 }
 
 TEST(NodeMessages, AreWhatTheyWere) {
-  const Order order{
-      .attempt = 7, .job = "j", .ranks = {.first = 4, .count = 2, .all = 8, .host = "h", .port = 9}, .command = {"train", "a b"}};
+  const Order order{.attempt = 7,
+                    .recorded = 6,
+                    .job = "j",
+                    .loaded = true,
+                    .ranks = {.first = 4, .count = 2, .all = 8, .host = "h", .port = 9},
+                    .command = {"train", "a b"}};
   const Order back = order_of(text_of(order));
   EXPECT_EQ(back.attempt, 7);
+  EXPECT_EQ(back.recorded, 6);
+  EXPECT_TRUE(back.loaded);
   EXPECT_EQ(back.ranks.first, 4);
   EXPECT_EQ(back.command, order.command);
   const NodeEnd end = end_of(

@@ -54,6 +54,29 @@ TEST(RestartBudget, StartsOnceAfterMemoryWasUsedUp) {
   EXPECT_EQ(last.why, "memory was used up again after a restart");
 }
 
+// Another coordinator has ordered restarts before this one.
+TEST(RestartBudget, CountsRestartsThatOthersHaveOrdered) {
+  const auto earlier = [](RestartBudget& budget, double at_s, std::int64_t saved_step) {
+    budget.count({.code = kKilled, .saved_step = saved_step, .at_s = at_s});
+  };
+  RestartBudget budget({.restarts = 3, .per_hour = 0});
+  earlier(budget, 0, 0);
+  earlier(budget, 1, 0);
+  const RestartBudget::Decision third = after(budget, 2, 0);
+  EXPECT_TRUE(third.restarts);
+  EXPECT_EQ(third.wait_s, 20);
+  EXPECT_FALSE(after(budget, 3, 0).restarts);
+  RestartBudget saved({.restarts = 2, .per_hour = 0});
+  earlier(saved, 0, 0);
+  earlier(saved, 1, 5);
+  EXPECT_TRUE(after(saved, 2, 5).restarts) << "a checkpoint clears the count";
+  RestartBudget hourly({.restarts = 9, .per_hour = 2});
+  earlier(hourly, -3599, 0);
+  earlier(hourly, -10, 0);
+  EXPECT_FALSE(after(hourly, 0, 0).restarts);
+  EXPECT_TRUE(after(hourly, 1, 0).restarts);
+}
+
 // The general limits hold for every cause.
 TEST(RestartBudget, StorageAndMemoryCountAmongAllRestarts) {
   RestartBudget budget({.restarts = 2, .per_hour = 0});

@@ -40,5 +40,21 @@ TEST_F(RunStatusCode, IsThatOfTheNewestEndThatIsRecorded) {
   EXPECT_EQ(code(), 77) << "its supervisor was killed before it recorded this end";
 }
 
+// Rank 0 ran on a host whose clock is ahead of the coordinator's.
+TEST_F(RunStatusCode, DependsOnNoClockWithinAJob) {
+  const auto ran_in = [&](std::int64_t number, int code) {
+    write_file_atomically(folder_ / "run.json",
+                          R"({"name": "a", "steps": 10, "job": "job", "ended": "2026-01-01T00:02:00Z", "attempt": )" +
+                              std::to_string(number) + R"(, "code": )" + std::to_string(code) + "}");
+  };
+  std::filesystem::create_directories(folder_ / "attempts");
+  attempt(1, "2026-01-01T00:01:05Z", 137);
+  ran_in(1, 78);
+  EXPECT_EQ(code(), 137) << "the supervisor knows of the rank that failed first";
+  attempt(2, "", 0);
+  ran_in(2, 77);
+  EXPECT_EQ(code(), 77) << "its supervisor was killed before it recorded this end";
+}
+
 }  // namespace
 }  // namespace octet::app

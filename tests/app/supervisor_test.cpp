@@ -17,6 +17,7 @@
 #include "octet/comm/socket.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/train/version.h"
+#include "support/faults.h"
 #include "support/tiny_run.h"
 
 namespace octet::app {
@@ -34,7 +35,7 @@ class SupervisorTest : public ::testing::Test {
  protected:
   NodeNetwork::Options options(int node) const {
     RunningChecksum sum;  // the port is that of supervisor.cpp
-    sum.update(concat(folder_, " ", list_));
+    sum.update(folder_);
     return {.node = node,
             .nodes = 3,
             .host = hosts_[static_cast<std::size_t>(node)],
@@ -43,9 +44,23 @@ class SupervisorTest : public ::testing::Test {
             .version = concat("octet launch ", train::version_text()),
             .silence_s = 30};
   }
-  Process start(int node, const std::string& limits = "", const std::string& options = "") const {
+  Process start(int node, const std::string& limits = "", const std::string& options = "", const std::string& how = "") const {
     return Process(concat("launch --hosts ", list_, " -n 1 --supervise ", limits, " -- ", command_, options), run_.path(),
-                   concat("exec env JOB_COMPLETION_INDEX=", node, " OCTET_TOKEN=", token_.hex()));
+                   concat("exec env JOB_COMPLETION_INDEX=", node, " OCTET_TOKEN=", token_.hex(), " ", how));
+  }
+  // Plays node 0, which coordinates the job "job" and is lost once node 1 has joined. The newest attempt has this number.
+  void lose_coordinator(std::int64_t attempt) {
+    NodeNetwork first(options(0));
+    ASSERT_EQ(next(first).kind, NodeEvent::Kind::joined);
+    first.send(1, topic::kWelcome,
+               text_of(Order{.attempt = attempt, .recorded = attempt, .job = "job", .ranks = {.count = 0, .all = 0}}));
+    ASSERT_EQ(next(first).what, topic::kJoin);
+  }
+  void kill_rank_0() const {
+    pid_t rank = -1;
+    for (int tries = 0; rank <= 0 && tries < 3000; ++tries, sleep_ms(10)) rank = run_.pid_of_rank(0);
+    ASSERT_GT(rank, 0);
+    ::kill(rank, SIGKILL);
   }
   // The next event that a played node hears.
   NodeEvent next(NodeNetwork& network) {
@@ -84,7 +99,77 @@ TEST_F(SupervisorTest, KeepsWhatOthersSendWithAnAnswer) {
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 78) << result.err;
   EXPECT_TRUE(says(result.err, "node2 (third) has joined from 127.0.0.7")) << result.err;
-  EXPECT_TRUE(says(result.err, "2 of 3 hosts are here after 1 s, and 3 are needed; missing: node0")) << result.err;
+  EXPECT_TRUE(says(result.err, "2 of 3 hosts are here after ")) << result.err;
+  EXPECT_TRUE(says(result.err, " s, and 3 are needed; missing: node0")) << result.err;
+}
+
+// Node 0 lets node 1 not join. Whoever started node 1 learns why, once.
+TEST_F(SupervisorTest, SaysWhyItIsRefused) {
+  NodeNetwork::Options stranger = options(0), smaller = options(0);
+  stranger.token = comm::Token::random();
+  smaller.nodes = 2;
+  for (const auto& [other, why] :
+       {std::pair(stranger, "its token is not node0's"), std::pair(smaller, "node1 was started with 3 hosts, node0 with 2")}) {
+    const NodeNetwork first(other);
+    Process process = start(1);
+    const ProgramResult result = process.wait();
+    EXPECT_EQ(result.code, 78) << result.err;
+    const std::string words = concat(" cannot join: ", why);
+    EXPECT_TRUE(says(result.err, words)) << result.err;
+    EXPECT_EQ(result.err.find(words), result.err.rfind(words)) << result.err;
+  }
+}
+
+// Node 0 has ordered three restarts and is lost, so node 1 may order no further one.
+TEST_F(SupervisorTest, CountsTheRestartsOfOtherCoordinators) {
+  Process process = start(1, "--min-hosts 1", " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=3000");
+  for (int number = 1; number <= 3; ++number) {
+    telemetry::Attempts(folder_).begin_as({.number = number,
+                                           .job = "job",
+                                           .coordinator = 0,
+                                           .coordinator_host = hosts_[0],
+                                           .started = "2026-11-25T10:00:00Z",
+                                           .ended = "2026-11-25T10:00:05Z",
+                                           .code = 137,
+                                           .next = "restarts"});
+  }
+  lose_coordinator(3);
+  kill_rank_0();
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 137) << result.err;
+  EXPECT_TRUE(says(result.err, "3 restarts in a row brought no newer checkpoint, and --restarts = 3")) << result.err;
+}
+
+// Node 0 was lost before it told that the job has saved a checkpoint. Node 1 must not begin anew, as the command says.
+TEST_F(SupervisorTest, KnowsOfACheckpointThatNobodyToldOf) {
+  std::filesystem::create_directories(folder_);
+  octet::testing::write_text(run_ / "out/run.json", R"({"name": "tiny", "job": "job", "attempt": 1, "checkpoint_step": 5})");
+  Process process = start(1, "--min-hosts 1", " --resume none --training.steps=4");
+  lose_coordinator(1);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 76) << result.err;
+  EXPECT_TRUE(says(result.err, "no checkpoint is there, but ")) << result.err;
+  EXPECT_TRUE(says(result.err, "says that the one of step 5 was saved")) << result.err;
+}
+
+// Node 1 cannot create a file in attempts/, and runs attempt 2 without one. Node 2, which it cannot reach, has begun attempt 2
+// with a file. Node 1 must not go on.
+TEST_F(SupervisorTest, AnAttemptWithoutAFileYieldsToOneWithAFile) {
+  if (octet::testing::faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  octet::testing::write_text(run_ / "away", "");
+  Process process =
+      start(1, "--min-hosts 1", " --training.steps=3000",
+            octet::testing::with_faults(concat("open */out/attempts/*.json* 1+ EIO while ", (run_ / "away").string())));
+  lose_coordinator(1);
+  pid_t rank = -1;
+  for (int tries = 0; rank <= 0 && tries < 3000; ++tries, sleep_ms(10)) rank = run_.pid_of_rank(0);
+  telemetry::Attempts(folder_).begin_as(
+      {.number = 2, .job = "job", .coordinator = 2, .coordinator_host = hosts_[2], .started = "2026-11-25T10:00:00Z"});
+  std::filesystem::remove(run_ / "away");
+  kill_rank_0();
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, "cannot reach the node that coordinates the run")) << result.err;
 }
 
 // --min-hosts allows fewer hosts than the mesh does.

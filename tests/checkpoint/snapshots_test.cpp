@@ -1,5 +1,6 @@
 #include "octet/checkpoint/snapshots.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <numeric>
@@ -183,7 +184,7 @@ TEST_F(SnapshotsTest, CopiesOnDisksKeepTheNewestOfAll) {
                       .rank = rank,
                       .size = kSnapshotRanks,
                       .local = std::make_unique<LocalSnapshots>(folder / concat("disk", rank), folder / "run",
-                                                                ranks_of(store, rank, kSnapshotRanks), DiskFault::refuse),
+                                                                ranks_of(store, rank, kSnapshotRanks), DiskFault::refuse, 0),
                       .may_publish = std::move(may_publish)});
   };
   int taken = 0;
@@ -203,6 +204,21 @@ TEST_F(SnapshotsTest, CopiesOnDisksKeepTheNewestOfAll) {
     EXPECT_EQ(reader->step(), 2);
     expect_loads(*reader, rank);
   });
+}
+
+// A disk that gives no list may give it later, so nothing is deleted for that.
+TEST(LocalSnapshots, KeepWhatTheyCannotRead) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  LocalSnapshots copies(folder / "disk", folder / "run", {}, DiskFault::refuse, 0);
+  const std::filesystem::path list = copies.folder() / "rank-00000.0.json", data = copies.folder() / "rank-00000.0.safetensors";
+  testing::write_text(list, "{");
+  testing::write_text(data, "x");
+  copies.go_on("a", 5);
+  EXPECT_TRUE(std::filesystem::exists(list) && std::filesystem::exists(data));
+  std::filesystem::remove(list);
+  copies.go_on("a", 5);
+  EXPECT_FALSE(std::filesystem::exists(data)) << "a copy without a list was never complete";
 }
 
 TEST_F(SnapshotsTest, AReasonIsToldOnce) {
@@ -253,6 +269,15 @@ TEST_F(SnapshotsTest, OtherNumbersOfRanksHaveNoUseForThem) {
     EXPECT_FALSE(snapshots.newest(
         ranks_of(store, rank, 2), "a", [](auto...) { return true; }, [](auto) {}));
   });
+}
+
+// A process that inherits memory keeps it from being freed.
+TEST(SnapshotMemory, IsInheritedWhereRanksNeedIt) {
+  const auto is_inherited = [](const SnapshotMemory& memory) {
+    return (::fcntl(memory.slots(0).front().data, F_GETFD) & FD_CLOEXEC) == 0;
+  };
+  EXPECT_TRUE(is_inherited(SnapshotMemory(1)));
+  EXPECT_FALSE(is_inherited(SnapshotMemory(1, Heirs::none)));
 }
 
 TEST(SnapshotMemory, RefusesWhatIsNotItsOwn) {

@@ -40,7 +40,7 @@ void with_strangers(const std::function<void(int port, const Token& token)>& str
     Rendezvous rendezvous(options);
     after.wait();
     rendezvous.barrier("end");
-    EXPECT_TRUE(rendezvous.lost().empty());
+    EXPECT_EQ(rendezvous.lost_text(), "");
   });
 }
 
@@ -233,7 +233,7 @@ void expect_member_dropped(const std::function<void(Connection&)>& misbehave, co
       options.token = token;
       Rendezvous rendezvous(options);
       EXPECT_EQ(peer_error_of([&] { rendezvous.get("never"); }), "\"never\" was not set: rank 1 " + how);
-      EXPECT_EQ(rendezvous.lost(), std::vector<int>{1});
+      EXPECT_EQ(rendezvous.lost_text(), "rank 1 " + how);
       if (rank == 0) heard.set_value();
       return;
     }

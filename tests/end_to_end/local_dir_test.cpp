@@ -130,6 +130,20 @@ TEST_F(LocalDir, PartialAndUnreadableCopiesGiveWay) {
   EXPECT_TRUE(says(log, "this copy of a snapshot cannot be used: disk/out-")) << log;
 }
 
+// Both lists of each rank cannot be read at first. They are read again, and no copy is deleted.
+TEST_F(LocalDir, ADiskThatIsAwayForAMomentCostsNothing) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  make_reference();
+  lose_power_at_step(12);
+  const std::int64_t common = std::min(step_of(copies_of(0)[0]), step_of(copies_of(1)[0]));
+  const ProgramResult result = run_.run(command(), "exec " + with_faults("open */disk/*/rank-*.json 1 EIO"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_reference();
+  EXPECT_EQ(last_attempt()["from_step"], common);
+  EXPECT_EQ(last_attempt()["from"], "local disk");
+  EXPECT_TRUE(says(log_of(1), "Input/output error; trying again for 60 s")) << log_of(1);
+}
+
 TEST_F(LocalDir, ThePlanSaysWhatItTakes) {
   const ProgramResult plan = run_.train("--dry-run --checkpoint.local_dir=disk");
   ASSERT_EQ(plan.code, 0) << plan.err;
@@ -139,7 +153,7 @@ TEST_F(LocalDir, ThePlanSaysWhatItTakes) {
 
 TEST_F(LocalDir, AFullDiskIsAWarning) {
   if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
-  const ProgramResult result = run_.run(command("--training.steps=12"), with_faults("write */disk/*.safetensors 3+ ENOSPC"));
+  const ProgramResult result = run_.run(command("--training.steps=60"), with_faults("write */disk/*.safetensors 3+ ENOSPC"));
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(log_of(0), "has no copy in checkpoint.local_dir: disk/out-")) << log_of(0);
   EXPECT_TRUE(says(log_of(0), "No space left on device")) << log_of(0);

@@ -65,6 +65,7 @@ TEST(RunLock, WhoHasLostTheFolderEnds) {
   EXPECT_EQ(result.code, 2) << result.err;
   EXPECT_NE(result.err.find("out: another run has taken this folder over: process "), std::string::npos) << result.err;
   EXPECT_EQ(lock_of(run / "out")["run"], "another") << "the other's lock stays";
+  EXPECT_EQ(json_of(read_file(run / "out/run.json"))["ended"], "") << "run.json is the other's";
 }
 
 }  // namespace

@@ -187,5 +187,17 @@ TEST_F(Supervise, ACorpusThatCannotBeReadGetsTimeToo) {
   EXPECT_TRUE(says(result.err, "corpus.idx: cannot be read: ")) << result.err;
 }
 
+// On a file system without hard links the file of an attempt gets its text at once, so that others see who has the number. Here
+// it keeps that text, because later ones cannot be written.
+TEST_F(Supervise, ANumberIsNotTakenWithoutAName) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  const ProgramResult result =
+      run_.run(command("--training.steps=2", 1),
+               "exec " + with_faults("link */out/attempts/* 1+ ENOTSUP; rename */out/attempts/*.json 1+ EACCES"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(json_of(read_file(run_ / "out/attempts/00000001.json"))["ended"], "");
+}
+
 }  // namespace
 }  // namespace octet::testing

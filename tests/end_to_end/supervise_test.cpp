@@ -411,20 +411,47 @@ TEST_F(SuperviseFaults, ObeysWhileAGateRuns) {
   EXPECT_EQ(result.code, 75) << result.err;
 }
 
-// The checkpoint that --resume names is still where the second attempt begins, if the first has saved nothing.
+// The checkpoint that --resume or the TOML names is still where the second attempt begins, if the first has saved nothing.
 TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
   ASSERT_EQ(run_.train("--training.steps=6 --checkpoint.interval=3 --checkpoint.keep_latest_k=0 --run.output_dir=first").code, 0);
-  Process process(command("--resume first/checkpoints/step-00000003 --checkpoint.interval=0 --checkpoint.memory_every=0 "
-                          "--training.steps=12", 1),
-                  run_.path());
-  ASSERT_TRUE(process.read_to_step(5));
-  kill_rank(0);
+  const std::string begin = "first/checkpoints/step-00000003";
+  for (const std::string where : {"command", "TOML"}) {
+    const bool in_command = where == "command";
+    if (!in_command) {
+      std::string toml = read_file(run_ / "run.toml");
+      const std::string table = "[checkpoint]\n";
+      write_text(run_ / "run.toml", toml.replace(toml.find(table), table.size(), concat(table, "resume = \"", begin, "\"\n")));
+    }
+    std::filesystem::remove_all(run_ / "out");
+    Process process(command(concat(in_command ? "--resume " + begin : "",
+                                   " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=100"),
+                            1),
+                    run_.path());
+    ASSERT_TRUE(process.read_to_step(5));
+    kill_rank(0);
+    const ProgramResult result = process.wait();
+    ASSERT_EQ(result.code, 0) << where << "\n" << result.err;
+    const Json attempts = status()["attempts"];
+    ASSERT_EQ(attempts.size(), 2u);
+    EXPECT_EQ(attempts[0]["from_step"], 3);
+    EXPECT_EQ(attempts[1]["from_step"], 3);
+  }
+}
+
+// The first attempt would have been refused, because an older run is in the folder, but its rank died before it could say so.
+TEST_F(SuperviseFaults, ARestartSetsNoOlderRunAside) {
+  ASSERT_EQ(run_.train("--training.steps=4").code, 0);
+  write_text(run_ / "kills", "");
+  Process process(command("--resume none --training.steps=6 ", 1), run_.path(),
+                  "exec " + with_faults(concat("open */out/run.lock 1 kill while ", (run_ / "kills").string())));
+  for (int tries = 0; tries < 3000 && !std::filesystem::exists(run_ / "faults.log"); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::filesystem::remove(run_ / "kills");
   const ProgramResult result = process.wait();
-  ASSERT_EQ(result.code, 0) << result.err;
-  const Json attempts = status()["attempts"];
-  ASSERT_EQ(attempts.size(), 2u);
-  EXPECT_EQ(attempts[0]["from_step"], 3);
-  EXPECT_EQ(attempts[1]["from_step"], 3);
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_TRUE(says(result.err, "was killed by signal 9")) << result.err;
+  EXPECT_TRUE(says(result.err, "out: there is a run up to step 4")) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out/history"));
 }
 
 TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {
@@ -433,6 +460,8 @@ TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {
   EXPECT_EQ(run_.run("launch -n 2 --restarts=1 -- train run.toml").code, 2);
   EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --trainin.steps=3"), 2,
                       "--trainin.steps=3: trainin: unknown key (did you mean training?)"));
+  EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --parallel.replicate=65536 --parallel.tensor=65536"), 2,
+                      "parallel.replicate = 65536: there are only 2 ranks"));
   EXPECT_TRUE(refused(run_.run("status nowhere"), 76, "nowhere: no such folder; give the folder of a run"));
   EXPECT_TRUE(refused(run_.run("status run.toml"), 76, "run.toml: not a folder; give the folder of a run"));
   EXPECT_TRUE(refused(run_.run("status ."), 76, ".: no attempts/ and no run.json here; give the folder of a run"));

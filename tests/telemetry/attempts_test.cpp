@@ -101,6 +101,33 @@ TEST(Attempts, AreNeverSeenEmpty) {
   for (const auto& entry : fs::directory_iterator(folder / "attempts")) EXPECT_EQ(entry.path().extension(), ".json");
 }
 
+// A file system without hard links shows the file before its text.
+TEST(Attempts, AreFoundOnceTheirTextIsThere) {
+  const TemporaryFolder folder;
+  const Attempts attempts(folder.path());
+  ASSERT_TRUE(attempts.begin_as({.number = 1, .job = "theirs"}));
+  const std::string text = read_file(attempts.path_of(1));
+  testing::write_text(attempts.path_of(1), "");
+  EXPECT_FALSE(attempts.find(1, 0));
+  std::thread other([&] { testing::write_text(attempts.path_of(1), text); });
+  const std::optional<Attempt> found = attempts.find(1, 60);
+  other.join();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->job, "theirs");
+}
+
+TEST(Attempts, AFileThatIsNoneIsToldOnce) {
+  const TemporaryFolder folder;
+  const Attempts attempts(folder.path());
+  fs::create_directories(folder / "attempts");
+  std::ofstream(folder / "attempts/00000002.json") << "[1, 2]";
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) attempts.read();
+  const std::string said = ::testing::internal::GetCapturedStderr(), words = "not an attempt of a run; left out";
+  EXPECT_NE(said.find(words), said.npos);
+  EXPECT_EQ(said.find(words), said.rfind(words)) << said;
+}
+
 TEST(Attempts, AFolderThatCannotBeReadIsNotEmpty) {
   const TemporaryFolder folder;
   std::ofstream(folder / "attempts") << "a file";

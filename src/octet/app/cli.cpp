@@ -72,15 +72,15 @@ int Octet::take_launched(int argc, const char* const* argv) {
   return static_cast<int>(mark - argv);
 }
 
-// The run that a command `train ...` names; nothing of any other command.
-RunFile Octet::run_of(const std::vector<std::string>& command) {
+// What a command `train ...` says; nothing of any other command.
+TrainArgs Octet::train_of(const std::vector<std::string>& command) {
   if (command.empty() || command.front() != "train") return {};
   std::vector<const char*> arguments = {"octet"};
   for (const std::string& argument : command) arguments.push_back(argument.c_str());
   Octet reader;
   reader.only_reads_ = true;
   reader.run(static_cast<int>(arguments.size()), arguments.data());
-  return reader.train_.run;
+  return reader.train_;
 }
 
 void Octet::add_data() {
@@ -266,7 +266,7 @@ void Octet::add_training() {
                "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself.",
            .tail = "-- COMMAND [ARGUMENT...]"},
           [this] {
-            launch_.run = run_of(launch_.command);
+            launch_.train = train_of(launch_.command);
             return run_launch(launch_);
           });
   option(launch,

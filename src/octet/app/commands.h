@@ -115,7 +115,7 @@ struct LaunchArgs {
   std::string on_exclude;
   int exclude_stragglers = 0;  // slow intervals; 0: never
   std::string gate = "auto";  // auto | on | off
-  RunFile run;        // of the command, with `supervise`
+  TrainArgs train;            // the command, with `supervise`
 };
 int run_launch(const LaunchArgs& args);
 

@@ -8,33 +8,15 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
+#include "octet/app/process_group.h"
 #include "octet/base/require.h"
 
 namespace octet::app {
-namespace {
-
-// The environment of this process with the variables, which are "NAME=value". The result points into both.
-std::vector<char*> environment_with(std::vector<std::string>& variables) {
-  std::vector<char*> result;
-  for (char** i = environ; *i; ++i) {
-    const std::string_view name(*i, std::strcspn(*i, "="));
-    bool replaced = false;
-    for (const std::string& variable : variables) replaced = replaced || variable.starts_with(concat(name, "="));
-    if (!replaced) result.push_back(*i);
-  }
-  for (std::string& variable : variables) result.push_back(variable.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-}  // namespace
-
 void ExcludeCommand::start(const std::string& node, int code, const std::string& reason) {
   if (command_.empty()) return;
-  std::vector<std::string> variables = {concat("OCTET_NODE=", node), concat("OCTET_CODE=", code),
-                                        concat("OCTET_REASON=", reason)};
+  std::vector<std::string> environment =
+      environment_with({concat("OCTET_NODE=", node), concat("OCTET_CODE=", code), concat("OCTET_REASON=", reason)});
   // A group of its own, so that Ctrl-C does not end it, and no handlers or blocked signals of the supervisor.
   sigset_t all, none;
   sigfillset(&all);
@@ -48,9 +30,11 @@ void ExcludeCommand::start(const std::string& node, int code, const std::string&
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  // The command may outlive this process, and must not keep the memory of its snapshots.
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   std::array<char*, 4> arguments = {const_cast<char*>("sh"), const_cast<char*>("-c"), command_.data(), nullptr};
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, "/bin/sh", &actions, &attributes, arguments.data(), environment_with(variables).data());
+  const int error = ::posix_spawn(&pid, "/bin/sh", &actions, &attributes, arguments.data(), pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error == 0)

@@ -42,7 +42,7 @@ GateProcess::GateProcess(GateKind kind, const std::filesystem::path& folder, int
 double GateProcess::limit_s() const { return kind_ == GateKind::full ? kFullGateLimitS : kQuickGateLimitS; }
 
 void GateProcess::turn(int also, double at_most_s) {
-  group_.turn(also, std::min(at_most_s, std::max(0.0, limit_s() - seconds())));
+  group_.turn(also, late_ ? at_most_s : std::min(at_most_s, std::max(0.0, limit_s() - seconds())));
   if (!running() || late_ || seconds() < limit_s()) return;
   late_ = true;
   group_.end(0);

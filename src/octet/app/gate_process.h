@@ -12,8 +12,9 @@
 
 namespace octet::app {
 
-// A gate is killed after this long, which is many times what it should take, because a host may be busy.
-inline constexpr double kQuickGateLimitS = 120, kFullGateLimitS = 300;
+// A gate is killed after this long, which is many times what it should take, because a host may be busy. The kernel cannot kill a
+// process that waits for a device; nobody waits for such a gate any longer than kGateKillS.
+inline constexpr double kQuickGateLimitS = 120, kFullGateLimitS = 300, kGateKillS = 10;
 
 struct GateEnd {
   int code = 0;  // 0: the host is fit
@@ -27,7 +28,7 @@ class GateProcess {
   GateProcess(GateKind kind, const std::filesystem::path& folder, int gpus, SignalPipe& signals);
 
   GateKind kind() const { return kind_; }
-  bool running() const { return group_.running(); }
+  bool running() const { return group_.running() && seconds() < limit_s() + kGateKillS; }
   // As of ProcessGroup. Kills a gate that takes too long.
   void turn(int also, double at_most_s);
   // Whether a signal has asked this host to leave the run.

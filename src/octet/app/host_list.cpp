@@ -3,22 +3,19 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <climits>
 #include <memory>
-#include <optional>
+#include <utility>
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
+#include "octet/base/process_identity.h"
 #include "octet/base/require.h"
 #include "octet/comm/environment.h"
+#include "octet/comm/socket.h"
 
 namespace octet::app {
 namespace {
@@ -32,14 +29,7 @@ std::string value_of(const Get& get, const char* name) {
   return value ? value : "";
 }
 
-int number_of(const Get& get, const char* name) {
-  const std::string text = value_of(get, name);
-  int value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  demand(error == std::errc() && end == text.data() + text.size() && value >= 0, ExitCode::config, name, "=", text,
-         " is not a whole number of at least 0");
-  return value;
-}
+int number_of(const Get& get, const char* name) { return comm::number_in(name, value_of(get, name)); }
 
 // Splits at commas outside of brackets.
 std::vector<std::string> split(std::string_view list) {
@@ -67,7 +57,9 @@ void expand(const std::string& part, std::vector<std::string>& hosts) {
   for (const std::string& range : split(part.substr(open + 1, close - open - 1))) {
     const std::size_t dash = range.find('-');
     const std::string low = range.substr(0, dash), high = dash == range.npos ? low : range.substr(dash + 1);
-    demand(!low.empty() && !high.empty() && high.size() < 10, ExitCode::config, part, " is not a list of hosts");
+    const bool numbers = !low.empty() && low.size() < 10 && !high.empty() && high.size() < 10;
+    demand(numbers && std::stoi(low) <= std::stoi(high), ExitCode::config, part, " is not a list of hosts: [", range,
+           "] must be a number, or a smaller and a larger one such as [2-5]");
     for (int i = std::stoi(low), last = std::stoi(high); i <= last && hosts.size() < kMostHosts; ++i)
       expand(concat(part.substr(0, open), fmt::format("{:0{}}", i, low.size()), part.substr(close + 1)), hosts);
   }
@@ -95,18 +87,10 @@ HostList from_pytorch_job(const Get& get) {
   return list;
 }
 
-// `all` is the text of a JSON list, `hosts_name` and `here_name` say where it and the name of this host were found.
 HostList from_names(const std::string& all, const std::string& hosts_name, const std::string& here,
                     const std::string& here_name) {
-  const Json json = json_of(all);
-  const auto is_text = [](const Json& host) { return host.is_string(); };
-  demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config, hosts_name, "=",
-         all, R"( is not a list such as ["algo-1","algo-2"])");
-  HostList list{.hosts = json.get<std::vector<std::string>>()};
-  const auto found = std::find(list.hosts.begin(), list.hosts.end(), here);
-  demand(found != list.hosts.end(), ExitCode::config, here_name, "=", here, " is not in ", hosts_name, "=", all);
-  list.mine = static_cast<int>(found - list.hosts.begin());
-  return list;
+  comm::NamedHosts named = comm::named_hosts(all, hosts_name, here, here_name);
+  return {.hosts = std::move(named.hosts), .mine = named.mine};
 }
 
 HostList from_sagemaker(const Get& get, const std::filesystem::path& file) {
@@ -120,21 +104,8 @@ HostList from_sagemaker(const Get& get, const std::filesystem::path& file) {
                     "current_host");
 }
 
-std::string name_of_this_machine() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 // The name up to its first dot.
 std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
-
-std::string text_of(const sockaddr* address) {
-  std::array<char, NI_MAXHOST> text{};
-  const socklen_t size = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const int error = ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return error == 0 ? text.data() : "";
-}
 
 // All addresses of this machine's interfaces, loopback apart.
 std::vector<std::string> own_addresses() {
@@ -143,7 +114,7 @@ std::vector<std::string> own_addresses() {
   if (::getifaddrs(&list) != 0) return result;
   for (const ifaddrs* i = list; i; i = i->ifa_next) {
     const bool internet = i->ifa_addr && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
-    const std::string text = internet ? text_of(i->ifa_addr) : "";
+    const std::string text = internet ? comm::text_of(i->ifa_addr) : "";
     if (!text.empty() && text != "127.0.0.1" && text != "::1") result.push_back(text);
   }
   ::freeifaddrs(list);
@@ -156,13 +127,13 @@ bool has_address_of(const std::vector<std::string>& own, const std::string& host
   if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return false;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, &::freeaddrinfo);
   for (const addrinfo* i = list; i; i = i->ai_next) {
-    if (std::find(own.begin(), own.end(), text_of(i->ai_addr)) != own.end()) return true;
+    if (std::find(own.begin(), own.end(), comm::text_of(i->ai_addr)) != own.end()) return true;
   }
   return false;
 }
 
 int find_this_machine(const std::string& list, const std::vector<std::string>& hosts) {
-  const std::string name = name_of_this_machine();
+  const std::string name = ProcessIdentity::mine().host;
   const auto by_name = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
     return host == name || (short_name(host) == short_name(name) && host.find_first_not_of("0123456789.") != host.npos);
   });

@@ -16,6 +16,7 @@ namespace octet::app {
 namespace {
 
 constexpr double kGoodbyeSeconds = 2;  // for what a client still sends after its answer
+constexpr double kAcceptAgainS = 1;    // after this process ran out of file descriptors
 
 const char* words_of(int status) {
   switch (status) {
@@ -92,13 +93,14 @@ HttpServer::~HttpServer() = default;
 void HttpServer::run(int fd, const std::function<bool()>& stop) {
   std::vector<pollfd> polled;
   for (;;) {
-    polled.assign({{fd, POLLIN, 0}, {listener_.get(), POLLIN, 0}});
-    auto next = Clock::time_point::max();
+    const bool accepts = Clock::now() >= accept_again_;
+    polled.assign({{fd, POLLIN, 0}, {accepts ? listener_.get() : -1, POLLIN, 0}});
+    auto next = accepts ? Clock::time_point::max() : accept_again_;
     for (const Client& client : clients_) {
       polled.push_back({client.socket.get(), static_cast<short>(client.state == Client::State::writing ? POLLOUT : POLLIN), 0});
       next = std::min(next, client.deadline);
     }
-    ::poll(polled.data(), polled.size(), clients_.empty() ? -1 : comm::milliseconds_until(next));
+    ::poll(polled.data(), polled.size(), next == Clock::time_point::max() ? -1 : comm::milliseconds_until(next));
     if (polled[0].revents != 0 && stop()) return;
     std::size_t i = 2;
     for (Client& client : clients_) {
@@ -120,7 +122,11 @@ void HttpServer::run(int fd, const std::function<bool()>& stop) {
 
 void HttpServer::accept_new() {
   Descriptor socket = comm::accept_from(listener_);
-  if (!socket.open()) return;
+  if (!socket.open()) {
+    // Out of file descriptors. poll() would report the listener again at once.
+    if (!would_wait() && errno != ECONNABORTED) accept_again_ = Clock::now() + comm::seconds(kAcceptAgainS);
+    return;
+  }
   if (clients_.size() >= limits_.connections) clients_.pop_front();
   clients_.push_back({.socket = std::move(socket), .deadline = Clock::now() + comm::seconds(limits_.request_s)});
 }

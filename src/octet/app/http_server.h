@@ -59,6 +59,7 @@ class HttpServer {
   Handler handler_;
   Limits limits_;
   std::list<Client> clients_;  // the oldest first
+  Clock::time_point accept_again_{};
 };
 
 }  // namespace octet::app

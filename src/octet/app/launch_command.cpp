@@ -62,13 +62,17 @@ class Console {
   int stdout_error_ = 0;  // errno
 };
 
-}  // namespace
-
-namespace {
-
 // The mesh of all ranks, with the shards that remain if parallel.shard = -1.
 DataMesh mesh_of(const train::Config& config, int ranks) {
   const train::ParallelConfig& parallel = config.parallel;
+  std::int64_t others = 1;
+  for (const auto& [axis, size] : {std::pair("pipeline", parallel.pipeline), std::pair("replicate", parallel.replicate),
+                                   std::pair("context", parallel.context), std::pair("tensor", parallel.tensor)}) {
+    demand(size <= ranks / others, ExitCode::config, "parallel.", axis, " = ", size, ": there are only ", ranks, " ranks");
+    others *= size;
+  }
+  demand(parallel.shard <= ranks / others, ExitCode::config, "parallel.shard = ", parallel.shard, ": there are only ", ranks,
+         " ranks");
   const auto number = [](std::int64_t value) { return static_cast<int>(value); };
   DataMesh mesh{.replicate = number(parallel.replicate),
                 .shard = number(parallel.shard),
@@ -81,9 +85,11 @@ DataMesh mesh_of(const train::Config& config, int ranks) {
 }
 
 SupervisorOptions supervisor_options(const LaunchArgs& args) {
-  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::Config config = train::load_config(args.train.run.path, args.train.run.overrides);
+  if (!args.train.resume.empty()) config.checkpoint.resume = args.train.resume;
   SupervisorOptions options{.ranks = args.ranks,
                             .command = args.command,
+                            .begins_as_told = config.checkpoint.resume != "auto",
                             .run_folder = config.run.output_dir,
                             .grace_s = args.grace_s.value_or(kLastWordsS),
                             .limits = {.restarts = args.restarts, .per_hour = args.restarts_per_hour},
@@ -122,9 +128,9 @@ int run_launch(const LaunchArgs& args) {
   demand(!args.supervise || args.command.front() == "train", ExitCode::config,
          "`octet launch --supervise` keeps `octet train` going, not `octet ", args.command.front(), "`");
   if (args.command.front() == "train") {
-    if (args.run.path.empty()) return 0;  // `train --help`
+    if (args.train.run.path.empty()) return 0;  // `train --help`
     // Each rank would say the same. A supervisor starts them even so, because it records how an attempt ended.
-    if (!args.supervise) train::check_config(train::load_config(args.run.path, args.run.overrides), args.ranks);
+    if (!args.supervise) train::check_config(train::load_config(args.train.run.path, args.train.run.overrides), args.ranks);
   }
   std::signal(SIGPIPE, SIG_IGN);
   Console console;

@@ -58,7 +58,9 @@ NodePlace place_of(const std::string& text) {
 std::string text_of(const Order& order) {
   const RanksHere& ranks = order.ranks;
   return dump({{"attempt", order.attempt},
+               {"recorded", order.recorded},
                {"job", order.job},
+               {"loaded", order.loaded},
                {"saved", order.saved},
                {"gate", order.gate},
                {"first", ranks.first},
@@ -76,7 +78,9 @@ std::string text_of(const Order& order) {
 Order order_of(const std::string& text) {
   return read_message(topic::kOrder, text, [](const Value& json) {
     Order order{.attempt = json.at("attempt").get<std::int64_t>(),
+                .recorded = json.at("recorded").get<std::int64_t>(),
                 .job = json.at("job").get<std::string>(),
+                .loaded = json.at("loaded").get<bool>(),
                 .saved = json.at("saved").get<bool>(),
                 .gate = json.at("gate").get<bool>(),
                 .ranks = {.first = json.at("first").get<int>(),

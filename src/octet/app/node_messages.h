@@ -46,8 +46,10 @@ struct NodePlace {
 // One attempt on one node.
 struct Order {
   std::int64_t attempt = 0;
+  std::int64_t recorded = 0;  // the highest number that has a file in attempts/
   std::string job;
-  bool saved = false;  // an attempt of the job has saved a checkpoint
+  bool loaded = false;  // an attempt of the job has got as far as loading, so no older run in the folder forbade it
+  bool saved = false;   // an attempt of the job has saved a checkpoint
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
   checkpoint::ReplicaPlaces replicas;

@@ -68,6 +68,7 @@ void NodeNetwork::tell(NodeEvent event) {
 std::vector<NodeEvent> NodeNetwork::take() {
   const std::lock_guard lock(mutex_);
   news_.clear();
+  taken_ = Clock::now();
   std::vector<NodeEvent> result(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
   events_.clear();
   return result;
@@ -110,6 +111,11 @@ void NodeNetwork::connect(int node, const std::string& host, double timeout_s) {
 std::string NodeNetwork::address() const {
   const std::lock_guard lock(mutex_);
   return address_;
+}
+
+std::string NodeNetwork::last_refusal() const {
+  const std::lock_guard lock(mutex_);
+  return door_.last_refusal();
 }
 
 bool NodeNetwork::serve(int node, Link& link, bool readable, Clock::time_point now, std::string& why) {
@@ -157,7 +163,9 @@ void NodeNetwork::run() {
     // This process itself may have been suspended. What the others sent meanwhile is still to be read.
     const bool slept = now - last_turn > beat + comm::seconds(options_.silence_s / 2);
     last_turn = now;
-    if (now - last_beat >= beat) {
+    // A node whose main thread hangs, as on a file server, must not hold up the others.
+    const bool hangs = now - taken_ > comm::seconds(options_.hang_s);
+    if (now - last_beat >= beat && !hangs) {
       last_beat = now;
       for (auto& [node, link] : links_) {
         if (!link.connection.has_output()) link.connection.send({});

@@ -1,7 +1,7 @@
 // Messages between the supervisors of a run, one on each host (a node), over TCP connections that both ends have proved to know
 // the token of (comm/handshake.h). A node has at most one connection to the node that coordinates, its uplink, and as many from
 // others as connect to it. A thread serves them, so that a node that waits for a disk or for its terminal still shows signs of
-// life.
+// life, for as long as Options::hang_s.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,7 @@ class NodeNetwork {
     comm::Token token;
     std::string version;   // must be the same on all nodes
     double silence_s = 5;  // a node that sends nothing for this long is gone
+    double hang_s = 60;    // this node falls silent if nobody has called take() for this long
   };
   // Listens. Throws Error{peer} "node2 (10.0.0.3) cannot listen at ...".
   explicit NodeNetwork(Options options);
@@ -59,6 +60,8 @@ class NodeNetwork {
   void connect(int node, const std::string& host, double timeout_s);
   // The address of this machine that the uplink uses, or the one where it listens.
   std::string address() const;
+  // Why the last process that wanted to join was refused, or "".
+  std::string last_refusal() const;
 
  private:
   struct Link {
@@ -79,6 +82,7 @@ class NodeNetwork {
   std::map<int, Link> links_;
   std::deque<NodeEvent> events_;
   std::string address_;
+  Clock::time_point taken_ = Clock::now();
   bool stop_ = false;
   comm::Doorkeeper door_;
   std::thread thread_;

@@ -18,7 +18,7 @@ class Octet {
 
  private:
   int take_launched(int argc, const char* const* argv);
-  static RunFile run_of(const std::vector<std::string>& command);
+  static TrainArgs train_of(const std::vector<std::string>& command);
 
   void add_data();
   void add_training();

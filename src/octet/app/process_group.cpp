@@ -25,23 +25,6 @@ constexpr int kPreempted = static_cast<int>(ExitCode::preempted), kPeer = static
 // "NAME" of "NAME=value".
 std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  result.reserve(texts.size() + 1);
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-std::vector<std::string> environment_with(const std::vector<std::string>& own) {
-  std::vector<std::string> all = own;
-  for (char** inherited = environ; *inherited; ++inherited) {
-    const auto same = [&](const std::string& variable) { return name_of(variable) == name_of(*inherited); };
-    if (std::none_of(own.begin(), own.end(), same)) all.emplace_back(*inherited);
-  }
-  return all;
-}
-
 // The ends of a pipe, above stdin, stdout and stderr even where this process was started without them.
 std::array<Descriptor, 2> make_pipe() {
   constexpr const char* kTrouble = "cannot make a pipe for a rank's output";
@@ -65,6 +48,23 @@ std::string describe_end(std::size_t rank, int status, int code) {
 }
 
 }  // namespace
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> environment_with(const std::vector<std::string>& own) {
+  std::vector<std::string> all = own;
+  for (char** inherited = environ; *inherited; ++inherited) {
+    const auto same = [&](const std::string& variable) { return name_of(variable) == name_of(*inherited); };
+    if (std::none_of(own.begin(), own.end(), same)) all.emplace_back(*inherited);
+  }
+  return all;
+}
 
 ProcessGroup::ProcessGroup(ProcessGroupOptions options, SignalPipe* signals)
     : options_(std::move(options)),

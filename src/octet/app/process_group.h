@@ -18,6 +18,11 @@ namespace octet::app {
 
 enum class StandardStream { out, err };
 
+// This process's environment with these variables, each "NAME=value", in place of those of the same names.
+std::vector<std::string> environment_with(const std::vector<std::string>& own);
+// Pointers to the texts, with a null at the end, as exec wants them.
+std::vector<char*> pointers(std::vector<std::string>& texts);
+
 struct ProcessGroupOptions {
   std::string program;                 // path of what every rank runs
   std::vector<std::string> arguments;  // its argv, the name included

@@ -39,9 +39,7 @@ RestartBudget::Decision RestartBudget::judge(const End& end) {
   Decision decision{.code = end.code};
   const int most = most_restarts(end.code, end.cause);
   if (end.asked || most == 0) return decision;
-  const std::int64_t before = latest_step_.value_or(end.from_step);
-  latest_step_ = std::max({before, end.saved_step, end.from_step});
-  if (*latest_step_ > before) without_progress_ = {};
+  note_progress(end);
   while (!restarts_.empty() && end.at_s - restarts_.front() >= kHour) restarts_.pop_front();
   int& of_cause = without_progress_[static_cast<std::size_t>(end.cause)];
   const int all = std::accumulate(without_progress_.begin(), without_progress_.end(), 0);
@@ -61,6 +59,18 @@ RestartBudget::Decision RestartBudget::judge(const End& end) {
   }
   if (end.cause == Cause::memory && !decision.restarts) decision.code = static_cast<int>(ExitCode::internal);
   return decision;
+}
+
+void RestartBudget::count(const End& end) {
+  note_progress(end);
+  ++without_progress_[static_cast<std::size_t>(end.cause)];
+  restarts_.push_back(end.at_s);
+}
+
+void RestartBudget::note_progress(const End& end) {
+  const std::int64_t before = latest_step_.value_or(end.from_step);
+  latest_step_ = std::max({before, end.saved_step, end.from_step});
+  if (*latest_step_ > before) without_progress_ = {};
 }
 
 }  // namespace octet::app

@@ -47,8 +47,11 @@ class RestartBudget {
     std::string why;  // a clause: "it has used up ..."; "" if the code itself says why
   };
   Decision judge(const End& end);
+  // Counts a restart that somebody else has decided on. It must have come before all that this one judges.
+  void count(const End& end);
 
  private:
+  void note_progress(const End& end);
   RestartLimits limits_;
   std::array<int, kCauses> without_progress_{};
   std::optional<std::int64_t> latest_step_;  // that any attempt has saved or gone on from

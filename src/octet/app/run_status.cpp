@@ -58,13 +58,19 @@ void read_remote(const fs::path& folder, RunStatus& status) {
   status.remote_age_s = age_s(path);
 }
 
-// Sets step, steps, loss, speed and stragglers, and the code if the run ended after `attempt_ended`, the newest end that a
-// supervisor has recorded.
-void read_metrics(const fs::path& folder, const std::string& attempt_ended, RunStatus& status) {
+// Whether the process that trained last ended after the last attempt whose end a supervisor has recorded. Clocks of two hosts
+// may differ, so the times decide only between different jobs.
+bool is_newer(const telemetry::RunInfo& info, const telemetry::Attempt& last_ended) {
+  if (!info.job.empty() && info.job == last_ended.job) return !info.ended.empty() && info.attempt > last_ended.number;
+  return info.ended > last_ended.ended;
+}
+
+// Sets step, steps, loss, speed and stragglers, and the code if the process that trained ended after `last_ended`.
+void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, RunStatus& status) {
   if (path_exists(folder / "run.json")) {
     const telemetry::RunInfo info = telemetry::read_run_info(folder / "run.json");
     status.steps = info.steps;
-    if (info.ended > attempt_ended) status.code = static_cast<int>(info.code);
+    if (is_newer(info, last_ended)) status.code = static_cast<int>(info.code);
     if (const fs::path path = folder / "stragglers.jsonl"; path_exists(path))
       status.stragglers = standing(telemetry::read_jsonl<telemetry::StragglerRecord>(path).records, info.started);
   }
@@ -107,7 +113,7 @@ RunState state_of(const RunStatus& status, const fs::path& folder, const std::op
     return RunState::done;
   // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended.
   if (!last) return lock ? RunState::vanished : RunState::ended;
-  if (unfinished || (lock && lock->since > last->ended)) return RunState::vanished;
+  if (unfinished || (lock && !is_left_over(*lock, *last) && lock->since > last->ended)) return RunState::vanished;
   return last->code == 0 ? RunState::done : RunState::ended;
 }
 
@@ -154,13 +160,13 @@ RunStatus status_of(const fs::path& folder) {
   RunStatus status{.attempts = telemetry::Attempts(folder).read()};
   read_checkpoints(folder, status);
   read_remote(folder, status);
-  std::string attempt_ended;
+  telemetry::Attempt last_ended;
   for (const telemetry::Attempt& attempt : status.attempts) {
     if (attempt.ended.empty()) continue;
-    attempt_ended = attempt.ended;
+    last_ended = attempt;
     status.code = telemetry::code_of_run(attempt);
   }
-  read_metrics(folder, attempt_ended, status);
+  read_metrics(folder, last_ended, status);
   demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
          ": no attempts/ and no run.json here; give ", kWanted);
   const auto lock = checkpoint::lock_holder(folder);

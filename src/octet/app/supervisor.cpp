@@ -21,6 +21,7 @@ constexpr std::size_t kLines = 20;     // attempts that are told in the end
 constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
+constexpr double kTextS = 2;           // how long it waits for the text of another node's new file in attempts/
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
@@ -38,12 +39,10 @@ std::vector<std::string> resuming(const std::vector<std::string>& command) {
 }
 
 // The command that begins again where the first attempt was told to begin, because nothing has been saved. What the attempt
-// before has left is moved to history/, if the command does not go on from it.
+// before has left is moved to history/, if the command does not go on from it. An older run cannot be there, because that attempt
+// was not refused.
 std::vector<std::string> beginning_again(std::vector<std::string> command) {
-  const bool told = std::any_of(command.begin(), command.end(), [](const std::string& argument) {
-    return argument.starts_with("--resume") || argument.starts_with("--checkpoint.resume");
-  });
-  if (told) command.push_back("--run.set_aside=true");
+  command.push_back("--run.set_aside=true");
   return command;
 }
 
@@ -61,7 +60,7 @@ std::string text_of_checkpoint(const telemetry::Attempt& a) {
 // The same on all nodes of a run, and most likely another one for another run.
 int port_of_run(const SupervisorOptions& options) {
   RunningChecksum sum;
-  sum.update(fmt::format("{} {}", options.run_folder.string(), fmt::join(options.hosts.hosts, ",")));
+  sum.update(options.run_folder.string());
   return comm::kFirstPort + static_cast<int>(std::stoul(sum.hex().substr(0, 7), nullptr, 16) % comm::kPorts);
 }
 
@@ -114,6 +113,7 @@ Supervisor::Supervisor(SupervisorOptions options)
       replicas_(replica_server(options_, token_)),
       ranks_(ranks_options(options_, token_, replicas_.get())),
       members_(options_.hosts.hosts.size()),
+      budget_(options_.limits),
       exclude_command_(options_.on_exclude) {
   if (options_.metrics_port > 0)
     metrics_ = std::make_unique<RunMetrics>(options_.metrics_address, options_.metrics_port, options_.stall_s,
@@ -146,11 +146,22 @@ const std::string& Supervisor::host_of(int node) const {
 
 std::string Supervisor::name_of(int node) const { return concat("node", node, " (", host_of(node), ")"); }
 
-NodeJoin Supervisor::own_join() const {
-  const std::string host = network_ ? network_->address() : "127.0.0.1";
+int Supervisor::own_port() {
+  try {
+    const int port = free_port(network_ ? network_->address() : "127.0.0.1");
+    port_trouble_.clear();
+    return port;
+  } catch (const Error& error) {
+    if (std::exchange(port_trouble_, error.what()) != error.what())
+      ranks_.say(concat(error.what(), "; this host runs no ranks until it can"));
+    return 0;
+  }
+}
+
+NodeJoin Supervisor::own_join() {
   return {.name = ProcessIdentity::mine().host,
-          .host = host,
-          .port = free_port(host),
+          .host = network_ ? network_->address() : "127.0.0.1",
+          .port = own_port(),
           .ranks = options_.ranks,
           .replicas_port = replicas_ ? replicas_->port() : 0,
           .command = fmt::format("{}", fmt::join(options_.command, " ")),
@@ -164,10 +175,10 @@ std::vector<NodeEvent> Supervisor::turn(double at_most_s) {
 }
 
 std::optional<int> Supervisor::coordinate() {
-  RestartBudget budget(options_.limits);
   const bool first = std::exchange(fresh_, false);
   if (job_.empty()) job_ = comm::Token::random().hex().substr(0, 16);
   bool has_file = coordinator_ && end_orphan();  // of the newest attempt
+  look_back();
   for (Member& member : members_) member.here = member.runs = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
@@ -196,7 +207,7 @@ std::optional<int> Supervisor::coordinate() {
     if (metrics_) metrics_->begin();
     run_attempt(attempt, has_file);
     RestartBudget::Decision decision;
-    judge(attempt, decision, budget);
+    judge(attempt, decision);
     if (metrics_) metrics_->end(attempt);
     if (has_file) unwritten_.push_back(attempt);
     if (!decision.restarts) free_room();
@@ -217,28 +228,31 @@ Supervisor::Gathered Supervisor::gather(bool first) {
   const Clock::time_point start = Clock::now();
   double told_s = 0;
   for (;;) {
+    if (member(me()).join.port == 0) member(me()).join.port = own_port();
     int here = 0;
     for (int node = 0; node < nodes(); ++node) here += is_ready(node) ? 1 : 0;
     if (const std::string why = too_few_fit(); !why.empty()) {
       ranks_.say(why);
       return Gathered::unfit;
     }
-    const double waited_s = seconds_since(start);
-    if (here == nodes() - roster_.unfit() || (here >= wanted() && (!first || waited_s >= kSparesS))) return Gathered::yes;
-    const bool late = waited_s >= options_.join_timeout_s;
-    if (suffice(here) && (late || (!first && waited_s >= kSettleS))) return Gathered::yes;
+    // A first coordinator has already waited while it searched for another one. Nodes that asked it meanwhile join at once.
+    const double gathers_s = seconds_since(start), waited_s = first ? seconds_since(born_) : gathers_s;
+    if (here == nodes() - roster_.unfit() || (here >= wanted() && (!first || gathers_s >= kSparesS))) return Gathered::yes;
+    const bool late = waited_s >= options_.join_timeout_s && gathers_s >= std::min(kSettleS, options_.join_timeout_s);
+    if (suffice(here) && (late || (!first && gathers_s >= kSettleS))) return Gathered::yes;
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
-      if (!member(node).here && !roster_.is_unfit(node)) missing.push_back(name_of(node));
+      if (!is_ready(node) && !roster_.is_unfit(node)) missing.push_back(name_of(node));
     }
     const std::string which = fmt::format("{}", fmt::join(missing, ", "));
     if (late) {
-      ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}", here, nodes(), waited_s,
-                             fewest(), which));
+      const std::string refusal = network_ ? network_->last_refusal() : "";
+      ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(), waited_s,
+                             fewest(), which, refusal.empty() ? "" : "; " + refusal));
       return Gathered::too_few;
     }
     if (waited_s >= told_s + kSparesS) {
-      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, options_.join_timeout_s - waited_s));
+      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, std::max(0.0, options_.join_timeout_s - waited_s)));
       told_s = waited_s + options_.join_timeout_s / 10;
     }
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
@@ -255,7 +269,26 @@ bool Supervisor::is_replaced() {
       if (attempt.job == job_ && attempt.coordinator != me()) newest = std::max(newest, attempt.number);
     }
   });
-  return newest > known_attempt_;
+  return newest > recorded_attempt_;
+}
+
+// The coordinator that this node has lost may have begun an attempt that nobody heard of.
+bool Supervisor::is_of_another(const telemetry::Attempt& attempt) const {
+  return attempt.job == job_ && attempt.number > recorded_attempt_ && attempt.coordinator != me() &&
+         !(coordinator_ && attempt.coordinator == coordinator_->node);
+}
+
+bool Supervisor::take_number(telemetry::Attempt& attempt) {
+  const std::vector<telemetry::Attempt> all = attempts_.read();
+  if (std::any_of(all.begin(), all.end(), [&](const telemetry::Attempt& other) { return is_of_another(other); })) return false;
+  for (const telemetry::Attempt& earlier : all) newest_attempt_ = std::max(newest_attempt_, earlier.number);
+  for (attempt.number = newest_attempt_ + 1; !attempts_.begin_as(attempt); ++attempt.number) {
+    // Where a file system has no hard links, or no room, the file is there before its text.
+    const std::optional<telemetry::Attempt> other = attempts_.find(attempt.number, kTextS);
+    if (other && is_of_another(*other)) return false;
+  }
+  recorded_attempt_ = attempt.number;
+  return true;
 }
 
 bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
@@ -283,32 +316,23 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
   }
   bool mine = true;
   has_file = record([&] {
-    if (!network_) return attempts_.begin(attempt);
-    if (known_attempt_ == 0) {
-      for (const telemetry::Attempt& earlier : attempts_.read()) known_attempt_ = std::max(known_attempt_, earlier.number);
-    }
-    attempt.number = known_attempt_ + 1;
-    while (mine && !attempts_.begin_as(attempt)) {
-      // The coordinator that this node has lost may have begun an attempt that nobody heard of.
-      const std::vector<telemetry::Attempt> all = attempts_.read();
-      mine = std::none_of(all.begin(), all.end(), [&](const telemetry::Attempt& other) {
-        return other.number == attempt.number && other.job == job_ && !(coordinator_ && other.coordinator == coordinator_->node);
-      });
-      ++attempt.number;
-    }
+    if (network_)
+      mine = take_number(attempt);
+    else
+      attempts_.begin(attempt);
   });
   // Without a file of its own the attempt must not overwrite that of another one.
-  if (!has_file) attempt.number = std::max(known_attempt_, ended_.empty() ? 0 : ended_.back().number) + 1;
+  if (!has_file) attempt.number = newest_attempt_ + 1;
   if (!mine) return false;
-  known_attempt_ = attempt.number;
+  newest_attempt_ = attempt.number;
   exclude_suspects(ran_before, last_has_file);
   return true;
 }
 
 void Supervisor::give_orders(const telemetry::Attempt& attempt) {
-  std::vector<std::string> command = has_saved_   ? resuming(options_.command)
-                                     : has_begun_ ? beginning_again(options_.command)
-                                                  : options_.command;
+  std::vector<std::string> command = has_saved_                               ? resuming(options_.command)
+                                     : has_loaded_ && options_.begins_as_told ? beginning_again(options_.command)
+                                                                              : options_.command;
   has_begun_ = true;
   if (smaller_) {
     command.push_back(concat("--parallel.replicate=", smaller_->replicate));
@@ -327,7 +351,9 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
     const int count = found == chosen_.end() ? 0 : std::min(options_.ranks, attempt.ranks - before);
     const Order order{
         .attempt = attempt.number,
+        .recorded = recorded_attempt_,
         .job = job_,
+        .loaded = has_loaded_,
         .saved = has_saved_,
         .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
@@ -387,7 +413,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
     }
     if (ranks_.pages().page(0).saved_step > 0) write_ended();  // so there is room on the disk again
     say_recovered();
-    tell_saved();
+    tell_progress(attempt.ranks);
     if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
     if (can_grow()) {
       ranks_.say("enough hosts are here again: saves, and goes on with more ranks");
@@ -401,7 +427,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
   attempt.ended = utc_now();
   record_times(attempt, ranks_.pages().page(0));
   if (fault_) failed_at_ = fault_;
-  member(me()).join.port = own_join().port;
+  member(me()).join.port = own_port();
 }
 
 void Supervisor::handle(const NodeEvent& event) {
@@ -459,16 +485,24 @@ int Supervisor::finish(int code) {
 }
 
 std::string Supervisor::news() const {
-  return text_of(Order{.attempt = has_begun_ ? known_attempt_ : 0,
+  return text_of(Order{.attempt = has_begun_ ? newest_attempt_ : 0,
+                       .recorded = recorded_attempt_,
                        .job = job_,
+                       .loaded = has_loaded_,
                        .saved = has_saved_,
                        .ranks = {.count = 0, .all = 0},
                        .chosen = chosen_});
 }
 
-void Supervisor::tell_saved() {
-  if (has_saved_ || ranks_.pages().page(0).saved_step == 0) return;
-  has_saved_ = true;
+void Supervisor::tell_progress(int ranks) {
+  const Pages pages = ranks_.pages().first(ranks);
+  const bool loads = std::any_of(pages.begin(), pages.end(), [](const telemetry::RankPage* page) {
+    return page->entered_ns[static_cast<std::size_t>(telemetry::Phase::loading)] > 0;
+  });
+  const bool loaded = has_loaded_ || loads, saved = has_saved_ || pages.front()->saved_step > 0;
+  if (loaded == has_loaded_ && saved == has_saved_) return;
+  has_loaded_ = loaded;
+  has_saved_ = saved;
   for (int node = 0; network_ && node < nodes(); ++node) network_->send(node, topic::kWelcome, news());
 }
 
@@ -489,7 +523,7 @@ bool Supervisor::end_orphan() {
   bool found = false;
   record([&] {
     for (telemetry::Attempt& attempt : attempts_.read()) {
-      if (attempt.number != known_attempt_ || attempt.job != job_) continue;
+      if (attempt.number != recorded_attempt_ || attempt.job != job_) continue;
       found = true;
       if (!ended_.empty() && ended_.back().number == attempt.number) continue;  // this node coordinated it
       if (!attempt.ended.empty()) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ inline constexpr double kLateS = 10;
 struct SupervisorOptions {
   int ranks = 1;                     // on each host
   std::vector<std::string> command;  // "train RUN.toml ..."
+  bool begins_as_told = false;       // the command has another checkpoint.resume than "auto"
   std::filesystem::path run_folder;
   double grace_s = 2;  // what the other ranks have to end by themselves after one failed
   RestartLimits limits;
@@ -86,10 +88,15 @@ class Supervisor {
   std::string names_of(const std::vector<int>& nodes) const;  // the same of several
   Member& member(int node) { return members_[static_cast<std::size_t>(node)]; }
   // Whether the node can run ranks.
-  bool is_ready(int node) const { return members_[static_cast<std::size_t>(node)].here && !roster_.is_unfit(node); }
+  bool is_ready(int node) const {
+    const Member& member = members_[static_cast<std::size_t>(node)];
+    return member.here && member.join.port > 0 && !roster_.is_unfit(node);
+  }
   // Waits as NodeRanks::turn, and returns what other nodes have sent.
   std::vector<NodeEvent> turn(double at_most_s);
-  NodeJoin own_join() const;
+  NodeJoin own_join();
+  // A free port at this node's address, or 0 as long as this host does not have that address.
+  int own_port();
 
   // What a coordinator does (supervisor.cpp, supervisor_end.cpp). coordinate() returns nothing if another node has taken over.
   std::optional<int> coordinate();
@@ -98,6 +105,9 @@ class Supervisor {
   bool is_replaced();
   // Chooses the nodes and writes the attempt down. False: another node has begun it.
   bool begin(telemetry::Attempt& attempt, bool& has_file);
+  // Gives the attempt a number and a file. Returns false if another node has begun a newer attempt. Throws SystemError.
+  bool take_number(telemetry::Attempt& attempt);
+  bool is_of_another(const telemetry::Attempt& attempt) const;
   // Says that a node runs no ranks any more because its gate has found a fault.
   void exclude_unfit(int node, std::string_view what);
   // Whether the run can go on with so many hosts.
@@ -134,12 +144,15 @@ class Supervisor {
   // Whether the hosts suffice that were not asked to leave. Waits a little, because a scheduler that ends the job asks all
   // hosts, if not at the same moment.
   bool others_go_on();
-  void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget);
+  // Learns from the run folder which restarts this job has had, whoever ordered them, and whether it has loaded and saved.
+  void look_back();
+  void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision);
   int finish(int code);
   bool pause(double seconds);
   void say_recovered();
-  // Tells the other nodes once that a checkpoint is there, so that the next coordinator goes on from it.
-  void tell_saved();
+  // Tells the other nodes once that the attempt has loaded, and once that a checkpoint is there, so that the next coordinator
+  // knows how to begin again.
+  void tell_progress(int ranks);
   // The state of the job, without ranks.
   std::string news() const;
   // From where and how fast rank 0 began, and then also how the attempt went.
@@ -180,6 +193,7 @@ class Supervisor {
   // The members below serve the coordinator. members_ has an entry for every node, this one included.
   std::vector<Member> members_;
   Roster roster_;
+  RestartBudget budget_;
   ExcludeCommand exclude_command_;
   struct Fault {
     int code = 0;
@@ -203,17 +217,22 @@ class Supervisor {
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun
+  bool has_loaded_ = false;                     // one got as far as loading, so no older run in the folder forbade it
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_, unwritten_;
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
+  std::string port_trouble_;               // why there was no port the last time
+  Clock::time_point born_ = Clock::now();  // the search for a coordinator counts as waiting for the others
 
   // The members below serve a node that follows the coordinator or searches for it.
-  std::int64_t known_attempt_ = 0;  // the highest number that this node has heard of
+  std::int64_t newest_attempt_ = 0;    // the highest number that this node has heard of
+  std::int64_t recorded_attempt_ = 0;  // the highest of those with a file in attempts/, which only one node can create
   std::optional<NodePlace> coordinator_, lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
   std::vector<NodeEvent> early_;  // what came before this node knew its role
+  std::set<std::string> refusals_;  // of nodes that this one has asked; each is said once
   Clock::time_point pages_sent_;
   bool fresh_ = true;  // has not found a coordinator yet
 };

@@ -2,16 +2,24 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "octet/app/supervisor.h"
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
+#include "octet/base/utc.h"
 #include "octet/comm/socket.h"
+#include "octet/telemetry/jsonl.h"
 
 namespace octet::app {
 namespace {
 
 constexpr double kLeavingS = 1;  // within which a scheduler asks all hosts, if it asks more than one
+
+// judge() counts no restart "with more hosts", or "without" hosts that were unfit, slow or asked to leave.
+bool is_restart_of_a_fault(const std::string& next) { return next.starts_with("restarts") && !next.starts_with("restarts with"); }
+
 double rounded(double seconds) { return std::round(seconds * 1e3) / 1e3; }
 
 constexpr int kUnfit = static_cast<int>(ExitCode::unfit), kMissesPeer = static_cast<int>(ExitCode::peer);
@@ -130,7 +138,34 @@ bool Supervisor::others_go_on() {
   return suffice(stay);
 }
 
-void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision, RestartBudget& budget) {
+void Supervisor::look_back() {
+  if (!network_) return;  // the job has just begun
+  std::map<std::int64_t, telemetry::Attempt> attempts;
+  record([&] {
+    for (telemetry::Attempt& attempt : attempts_.read()) {
+      if (attempt.job == job_) attempts[attempt.number] = std::move(attempt);
+    }
+    // The coordinator before may have been lost before it told of a checkpoint.
+    const std::filesystem::path about = options_.run_folder / "run.json";
+    if (!path_exists(about)) return;
+    const telemetry::RunInfo info = telemetry::read_run_info(about);
+    has_saved_ = has_saved_ || (info.job == job_ && info.checkpoint_step > 0);
+  });
+  for (const telemetry::Attempt& attempt : ended_) attempts[attempt.number] = attempt;
+  budget_ = RestartBudget(options_.limits);
+  const double now_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9, utc_s = seconds_of_utc(utc_now()).value_or(0);
+  for (const auto& [number, attempt] : attempts) {
+    has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");
+    if (attempt.ended.empty() || !is_restart_of_a_fault(attempt.next)) continue;
+    budget_.count({.code = attempt.code,
+                   .cause = attempt.code == static_cast<int>(ExitCode::data) ? Cause::storage : Cause::unknown,
+                   .saved_step = attempt.checkpoint_step,
+                   .from_step = attempt.from_step,
+                   .at_s = now_s - std::max(0.0, utc_s - seconds_of_utc(attempt.ended).value_or(utc_s))});
+  }
+}
+
+void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision) {
   // What several hosts cannot read or write is the fault of none.
   if (attempt.code == kUnfit && verdict_.node() < 0) attempt.code = static_cast<int>(ExitCode::data);
   // Wrong bits may have been a single event, so that is a fault like any other.
@@ -153,12 +188,12 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
     decision = {.restarts = true};
     attempt.next = without_straggler_.empty() ? "restarts with more hosts" : without_straggler_;
   } else {
-    decision = budget.judge({.code = attempt.code,
-                             .cause = verdict_.cause(),
-                             .asked = asked,
-                             .saved_step = ranks_.pages().page(0).saved_step,
-                             .from_step = ranks_.pages().page(0).start_step,
-                             .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
+    decision = budget_.judge({.code = attempt.code,
+                              .cause = verdict_.cause(),
+                              .asked = asked,
+                              .saved_step = ranks_.pages().page(0).saved_step,
+                              .from_step = ranks_.pages().page(0).start_step,
+                              .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
     if (decision.restarts) {
       attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
     } else if (attempt.code != 0) {
@@ -185,6 +220,7 @@ void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::Rank
   attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
   // Rank 0 may have ended before it looked for a checkpoint.
   attempt.checkpoint_step = page.saved_step > 0 || ended_.empty() ? page.saved_step.load() : ended_.back().checkpoint_step;
+  has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");
   has_saved_ = has_saved_ || page.saved_step > 0;
 }
 

@@ -32,7 +32,7 @@ Supervisor::Role Supervisor::search() {
         if (!attempt.coordinator_host.empty() && (!newest || attempt.number > newest->number)) newest = std::move(attempt);
       }
     });
-    if (newest && newest->job == job_ && newest->number >= known_attempt_ && !goes_on(*newest)) {
+    if (newest && newest->job == job_ && newest->number >= recorded_attempt_ && !goes_on(*newest)) {
       over_code_ = telemetry::code_of_run(*newest);
       return Role::over;
     }
@@ -72,17 +72,20 @@ Supervisor::Role Supervisor::search() {
       lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }
     // Another side of a broken network has begun an attempt: this one must not.
-    if (!fresh_ && newest && newest->job == job_ && newest->number > known_attempt_ && newest->coordinator != me() &&
+    if (!fresh_ && newest && newest->job == job_ && newest->number > recorded_attempt_ && newest->coordinator != me() &&
         !(lost && newest->coordinator == lost->node))
       elsewhere = true;
     const double waited_s = seconds_since(start);
     const bool late = waited_s >= options_.join_timeout_s;
     demand(!elsewhere || !late, ExitCode::peer, name_of(me()), " cannot reach the node that coordinates the run: ", trouble);
-    if (!elsewhere && !lower_lives && (!fresh_ || me() == 0 || late)) {
+    // Of a job that has begun, the file of the next attempt decides if a lower node wakes up at this moment.
+    const bool yields = lower_lives && (fresh_ || !late);
+    if (!elsewhere && !yields && (!fresh_ || me() == 0 || late)) {
       coordinator_ = lost;
       // It may have begun an attempt that nobody heard of. That one is over too, and is no sign of another coordinator.
       if (lost && newest && newest->job == job_ && newest->coordinator == lost->node)
-        known_attempt_ = std::max(known_attempt_, newest->number);
+        recorded_attempt_ = std::max(recorded_attempt_, newest->number);
+      newest_attempt_ = std::max(newest_attempt_, recorded_attempt_);
       return Role::coordinator;
     }
     for (const NodeEvent& event : turn(kRetryS)) hold(event);
@@ -100,6 +103,10 @@ void Supervisor::hold(const NodeEvent& event) {
 Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble) {
   try {
     network_->connect(place.node, place.host, kConnectS);
+  } catch (const comm::Refused& error) {
+    trouble = error.what();
+    if (refusals_.insert(trouble).second) ranks_.say(trouble);
+    return Answer::none;
   } catch (const Error& error) {
     trouble = error.what();
     return Answer::none;
@@ -142,7 +149,8 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
 std::optional<int> Supervisor::follow() {
   fresh_ = false;
   ranks_.say(concat("node", me(), " follows ", name_of(coordinator_->node)));
-  network_->send(kUplink, topic::kJoin, text_of(own_join()));
+  NodeJoin join = own_join();
+  network_->send(kUplink, topic::kJoin, text_of(join));
   for (const NodeEvent& event : std::exchange(early_, {})) {
     if (const std::optional<int> code = obey(event)) return code;
   }
@@ -153,9 +161,13 @@ std::optional<int> Supervisor::follow() {
     std::optional<NodeEnd> end = ranks_.news();
     if (end || seconds_since(pages_sent_) >= kPagesS) send_pages();
     if (end) {
-      end->port = own_join().port;
+      end->port = join.port = own_port();
       network_->send(kUplink, topic::kEnded, text_of(*end));
       if (end->all && end->asked) return kLeft;
+    }
+    if (join.port == 0 && !ranks_.running()) {
+      join = own_join();
+      if (join.port > 0) network_->send(kUplink, topic::kJoin, text_of(join));
     }
     if (ranks_.asked() && !ranks_.running()) return kLeft;
   }
@@ -207,9 +219,11 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
 }
 
 void Supervisor::hear(const Order& news) {
-  known_attempt_ = std::max(known_attempt_, news.attempt);
+  newest_attempt_ = std::max(newest_attempt_, news.attempt);
+  recorded_attempt_ = std::max(recorded_attempt_, news.recorded);
   job_ = news.job;
   has_begun_ = has_begun_ || news.attempt > 0;
+  has_loaded_ = has_loaded_ || news.loaded;
   has_saved_ = has_saved_ || news.saved;
   chosen_ = news.chosen;
 }

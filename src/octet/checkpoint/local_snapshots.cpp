@@ -12,6 +12,7 @@
 #include "octet/base/log.h"
 #include "octet/base/process_identity.h"
 #include "octet/base/require.h"
+#include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/snapshot_slot.h"
 
@@ -35,8 +36,8 @@ std::string own_host() {
 }  // namespace
 
 LocalSnapshots::LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder,
-                               const Ranks& ranks, DiskFault on_fault)
-    : on_fault_(on_fault), rank_(ranks.rank), size_(ranks.size) {
+                               const Ranks& ranks, DiskFault on_fault, double retry_s)
+    : on_fault_(on_fault), retry_s_(on_fault == DiskFault::refuse ? retry_s : 0), rank_(ranks.rank), size_(ranks.size) {
   std::string failure = what_fails([&] {
     const std::filesystem::path run = true_path(run_folder);
     folder_ = local_dir / name_for(run);
@@ -100,15 +101,25 @@ std::filesystem::path LocalSnapshots::file(std::size_t copy, const char* suffix)
   return folder_ / fmt::format("rank-{:05}.{}.{}", rank_, copy, suffix);
 }
 
-std::vector<Manifest> LocalSnapshots::find(const std::string& timeline,
-                                           const std::function<void(std::string_view)>& on_warning) const {
+std::optional<Manifest> LocalSnapshots::list_of(std::size_t copy) {
+  const std::filesystem::path list = file(copy, "json");
+  try {
+    return retry(retry_s_, [&] {
+      return path_exists(list) ? std::optional(parse_manifest_part(read_file(list), list.string())) : std::nullopt;
+    });
+  } catch (const SystemError&) {
+    retry_s_ = 0;  // a disk that is broken holds the run up once
+    throw;
+  }
+}
+
+std::vector<Manifest> LocalSnapshots::find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning) {
   std::vector<Manifest> found;
   for (std::size_t copy = 0; copy < kCopies; ++copy) {
-    const std::filesystem::path list = file(copy, "json"), data = file(copy, "safetensors");
+    const std::filesystem::path data = file(copy, "safetensors");
     try {
-      if (path_exists(list)) {
-        Manifest manifest = parse_manifest_part(read_file(list), list.string());
-        if (is_of(manifest, timeline, rank_, size_)) found.push_back(std::move(manifest));
+      if (std::optional<Manifest> manifest = list_of(copy)) {
+        if (is_of(*manifest, timeline, rank_, size_)) found.push_back(*std::move(manifest));
       } else if (path_exists(data)) {
         on_warning(concat(data.string(), ": this copy of a snapshot is not complete; its rank ended while it was written"));
       }
@@ -136,17 +147,18 @@ void LocalSnapshots::keep(std::span<const std::byte> data, Manifest manifest, st
 }
 
 void LocalSnapshots::go_on(const std::string& timeline, std::int64_t step) {
-  const std::vector<Manifest> all = find(timeline, [](std::string_view) {});
   for (std::size_t copy = 0; copy < kCopies; ++copy) {
-    const std::string name = file(copy, "safetensors").filename().string();
     steps_[copy] = -1;
-    for (const Manifest& manifest : all) {
-      const bool is_this = std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [&](const auto& tensor) {
-        return !tensor.second.slices.empty() && tensor.second.slices[0].file == name;
-      });
-      if (is_this && manifest.step <= step) steps_[copy] = manifest.step;
+    std::optional<Manifest> manifest;
+    try {
+      manifest = list_of(copy);
+    } catch (const Error&) {  // find() has told
+      continue;
     }
-    if (steps_[copy] >= 0) continue;
+    if (manifest && is_of(*manifest, timeline, rank_, size_) && manifest->step <= step) {
+      steps_[copy] = manifest->step;
+      continue;
+    }
     remove_tree(file(copy, "json"));
     remove_tree(file(copy, "safetensors"));
   }

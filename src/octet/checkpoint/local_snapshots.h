@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,24 +29,28 @@ class LocalSnapshots {
   // Makes a folder for the run in `local_dir`. Throws Error{config} if ranks on different hosts see the same files there, if
   // it belongs to another run of this name, or, with DiskFault::refuse, if it cannot be written. Collective.
   LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder, const Ranks& ranks,
-                 DiskFault on_fault);
+                 DiskFault on_fault, double retry_s);
 
   // Where the files of manifests from find() are.
   const std::filesystem::path& folder() const { return folder_; }
-  // Returns the lists of this rank's complete copies on `timeline`. on_warning gets a line about each that is not complete or
-  // cannot be read, which other ranks do not know.
-  std::vector<Manifest> find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning) const;
+  // Returns the lists of this rank's complete copies on `timeline`. With DiskFault::refuse it tries again for retry_s what cannot
+  // be read. on_warning gets a line about each copy that is not complete or cannot be read even then, which other ranks do not
+  // know.
+  std::vector<Manifest> find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning);
 
   // Writes a snapshot, `data` of a safetensors file, in the place of the older copy, but never of that of step `stays`. The
   // manifest's slices may name any file.
   // When it returns, the copy survives a loss of power. Throws Error{internal}.
   void keep(std::span<const std::byte> data, Manifest manifest, std::int64_t stays);
-  // Deletes this rank's copies of other timelines and of steps after `step`. Throws Error{internal}.
+  // Deletes this rank's copies of other timelines and of steps after `step`. A copy that cannot be read stays until a new one
+  // takes its place. Throws Error{internal}.
   void go_on(const std::string& timeline, std::int64_t step);
 
  private:
   static constexpr std::size_t kCopies = 2;
   std::filesystem::path file(std::size_t copy, const char* suffix) const;
+  // Nothing if the copy is not complete. Throws Error{data} if its list cannot be read.
+  std::optional<Manifest> list_of(std::size_t copy);
   std::filesystem::path mark(int rank, const std::string& number) const;
   void make_folder(const std::filesystem::path& run_folder) const;
   // Returns who else sees what this host writes here, or "". Collective.
@@ -55,6 +60,7 @@ class LocalSnapshots {
 
   std::filesystem::path folder_;
   DiskFault on_fault_;
+  double retry_s_;
   bool warned_ = false;
   int rank_, size_;
   std::array<std::int64_t, kCopies> steps_ = {-1, -1};  // that this process has written or goes on from; -1: none

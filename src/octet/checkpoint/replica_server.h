@@ -41,7 +41,7 @@ class ReplicaServer {
  private:
   // The replicas of a rank. A new one overwrites the oldest, except the one that the rank says must stay.
   struct Kept {
-    SnapshotMemory memory{1};
+    SnapshotMemory memory{1, Heirs::none};
     std::vector<SlotWriter> slots;
     std::vector<std::int64_t> steps;  // what each slot holds; -1: nothing
     std::string timeline;             // of these steps

@@ -245,10 +245,13 @@ void RunLock::watch(const std::string& seen) const {
   const std::optional<LockHolder> holder = holder_of(seen);
   log_info(concat(path_.string(), ": ", describe(holder), ", holds this folder. Waiting up to ", times_.silence_s,
                   " s to see whether it still runs"));
-  const auto start = Clock::now();
+  auto start = Clock::now();
   while (seconds_since(start) < times_.silence_s) {
     sleep_s(std::min(kLookS, times_.silence_s));
+    const auto look = Clock::now();
     const std::string now = text_of(path_, times_.retry_s);
+    // The storage was away, perhaps for the holder as well, which then gets all of the time again to raise its counter.
+    if (seconds_since(look) > times_.beat_s) start = Clock::now();
     const std::optional<LockHolder> other = holder_of(now);
     if (now == seen) continue;
     if (!holder || !other || other->run != holder->run) return;  // another holder, to be judged anew

@@ -30,9 +30,9 @@ bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
 }  // namespace
 
-SnapshotMemory::SnapshotMemory(int ranks) {
+SnapshotMemory::SnapshotMemory(int ranks, Heirs heirs) {
   for (std::size_t file = 0; file < static_cast<std::size_t>(ranks) * kFilesPerRank; ++file) {
-    files_.emplace_back(::memfd_create("octet snapshot", 0));
+    files_.emplace_back(::memfd_create("octet snapshot", heirs == Heirs::none ? MFD_CLOEXEC : 0));
     if (!files_.back().open()) fail_errno(ExitCode::internal, "cannot make the memory for snapshots");
   }
 }

@@ -16,10 +16,13 @@ namespace octet::checkpoint {
 // One is being written while the other is the newest that all ranks have.
 inline constexpr int kSlotsPerRank = 2;
 
+// A process that inherits memory keeps it from being freed.
+enum class Heirs { children, none };
+
 class SnapshotMemory {
  public:
-  // Makes empty slots for the ranks of this host. They take memory as ranks fill them. Throws Error{internal}.
-  explicit SnapshotMemory(int ranks);
+  // Makes empty slots for so many ranks. They take memory as they are filled. Throws Error{internal}.
+  explicit SnapshotMemory(int ranks, Heirs heirs = Heirs::children);
   int ranks() const { return static_cast<int>(files_.size()) / (2 * kSlotsPerRank); }
   // The slots of one rank. The ranks of a host are counted from 0.
   std::vector<SnapshotSlot> slots(int local_rank) const;

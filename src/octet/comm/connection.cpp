@@ -14,10 +14,6 @@ namespace {
 constexpr std::string_view kGreeting = "OctetRv2";
 constexpr std::size_t kLengthBytes = 4, kFixedBytes = 1 + 8 + 4 + 4;  // the length field; the fields between it and the key
 
-void put(std::string& out, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
-}
-
 std::uint64_t take(std::string_view& in, int bytes) {
   std::uint64_t value = 0;
   for (int i = 0; i < bytes; ++i) value |= std::uint64_t{static_cast<unsigned char>(in[static_cast<std::size_t>(i)])} << (8 * i);
@@ -26,6 +22,10 @@ std::uint64_t take(std::string_view& in, int bytes) {
 }
 
 }  // namespace
+
+void put(std::string& out, std::uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
+}
 
 Connection::Connection(Descriptor socket) : socket_(std::move(socket)), output_(kGreeting) {}
 

@@ -21,7 +21,6 @@ enum class Message : std::uint8_t {
   failure,  // sent instead of goodbye: this rank ends with an error
   set,      // key, value; id: number of reads after which the key goes, or 0
   get,      // key; answered by value or failed
-  wait,     // like get, but the answer does not contain the value
   meet,     // key, value; answered by value or failed once all ranks have sent it; all values must be equal
   // sent by the server; refused and failed have a sentence as their value
   challenge,  // the first message; value: nonce
@@ -45,6 +44,9 @@ struct Frame {
 inline constexpr std::size_t kMaxKey = 4096, kMaxValue = std::size_t{64} << 20;
 inline constexpr double kGoodbyeSeconds = 1;    // how long an end that has sent goodbye waits for the other end's goodbye
 inline constexpr std::size_t kMaxHello = 4096;  // limit of what is sent before the handshake has ended
+
+// Appends the lowest bytes of the value, little-endian.
+void put(std::string& out, std::uint64_t value, int bytes);
 
 class Connection {
  public:

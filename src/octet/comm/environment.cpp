@@ -48,27 +48,25 @@ class Variables {
     const auto set = find({because});
     fail(ExitCode::config, because, "=", set ? set->value : "", " is set, but ", *names.begin(), " is not");
   }
-  int need_number(std::initializer_list<const char*> names, const char* because) const { return number(need(names, because)); }
+  int need_number(std::initializer_list<const char*> names, const char* because) const {
+    const Variable variable = need(names, because);
+    return number_in(variable.name, variable.value);
+  }
 
   std::optional<int> find_number(std::initializer_list<const char*> names) const {
     const auto variable = find(names);
-    return variable ? std::optional(number(*variable)) : std::nullopt;
+    return variable ? std::optional(number_in(variable->name, variable->value)) : std::nullopt;
   }
 
   std::optional<int> find_port() const {
     const auto variable = find({"MASTER_PORT"});
     if (!variable) return std::nullopt;
-    const int port = number(*variable);
+    const int port = number_in(variable->name, variable->value);
     demand(port >= 1 && port <= 65535, ExitCode::config, "MASTER_PORT=", variable->value, " is not a port (1 to 65535)");
     return port;
   }
 
  private:
-  static int number(const Variable& variable) {
-    const auto value = number_of<int>(variable.value);
-    demand(value.has_value(), ExitCode::config, variable.name, "=", variable.value, " is not a whole number of at least 0");
-    return *value;
-  }
   const std::function<const char*(const char*)>& get_;
 };
 
@@ -244,14 +242,8 @@ RankEnvironment from_sagemaker(const Variables& variables) {
   RankEnvironment ranks{.source = "SageMaker"};
   const Variable list = variables.need({"SM_HOSTS"}, "SM_CURRENT_HOST");
   const Variable here = variables.need({"SM_CURRENT_HOST"}, "SM_HOSTS");
-  const Json json = json_of(list.value);
-  const auto is_text = [](const Json& host) { return host.is_string(); };
-  demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config,
-         "SM_HOSTS=", list.value, R"( is not a list such as ["algo-1","algo-2"])");
-  const auto hosts = json.get<std::vector<std::string>>();
-  const auto found = std::find(hosts.begin(), hosts.end(), here.value);
-  demand(found != hosts.end(), ExitCode::config, "SM_CURRENT_HOST=", here.value, " is not in SM_HOSTS=", list.value);
-  ranks.rank = static_cast<int>(found - hosts.begin());
+  const auto [hosts, mine] = named_hosts(list.value, list.name, here.value, here.name);
+  ranks.rank = mine;
   ranks.size = static_cast<int>(hosts.size());
   if (ranks.size == 1) return ranks;
   const int gpus = variables.find_number({"SM_NUM_GPUS"}).value_or(0);
@@ -282,6 +274,25 @@ RankEnvironment from_launcher(const Variables& variables) {
 }
 
 }  // namespace
+
+int number_in(const std::string& name, const std::string& text) {
+  const auto value = number_of<int>(text);
+  demand(value.has_value(), ExitCode::config, name, "=", text, " is not a whole number of at least 0");
+  return *value;
+}
+
+NamedHosts named_hosts(const std::string& all, const std::string& all_name, const std::string& here,
+                       const std::string& here_name) {
+  const Json json = json_of(all);
+  const auto is_text = [](const Json& host) { return host.is_string(); };
+  demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config, all_name, "=", all,
+         R"( is not a list such as ["algo-1","algo-2"])");
+  NamedHosts named{.hosts = json.get<std::vector<std::string>>()};
+  const auto found = std::find(named.hosts.begin(), named.hosts.end(), here);
+  demand(found != named.hosts.end(), ExitCode::config, here_name, "=", here, " is not in ", all_name, "=", all);
+  named.mine = static_cast<int>(found - named.hosts.begin());
+  return named;
+}
 
 std::string first_host(std::string_view list) {
   std::string host;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "octet/comm/token.h"
 
@@ -31,6 +32,18 @@ inline constexpr int kDefaultPort = 29500;
 // Error{config} with the variable and its value if a variable is missing, is not a number or contradicts another one, or as
 // find_token().
 RankEnvironment rank_environment(const std::function<const char*(const char*)>& get);
+
+// The number that the variable `name` has as its text. Throws Error{config} "NAME=TEXT is not a whole number of at least 0".
+int number_in(const std::string& name, const std::string& text);
+
+// `all` is the text of a JSON list of names, and `here` one of them. The other two say where both were found. Throws
+// Error{config}.
+struct NamedHosts {
+  std::vector<std::string> hosts;
+  int mine = 0;  // the index of `here`
+};
+NamedHosts named_hosts(const std::string& all, const std::string& all_name, const std::string& here,
+                       const std::string& here_name);
 
 // Returns the first host of a Slurm list such as "node[003-005,9],gpu1". Throws Error{config} if `list` is not such a list.
 std::string first_host(std::string_view list);

@@ -17,10 +17,6 @@ namespace {
 
 constexpr char kRank = 'r', kServer = 's';
 
-void append_number(std::string& text, std::uint64_t value) {
-  for (int i = 0; i < 8; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
-}
-
 std::string nonce_of(const Frame& hello) { return hello.key.substr(0, kNonceBytes); }
 
 // The next message of the server, or nothing if the connection ended or the deadline passed.
@@ -59,8 +55,8 @@ bool shake_hands(Connection& connection, const JoinOptions& options, Clock::time
 
 std::string Challenge::message(char role, const std::string& nonce, const Claim& claim) const {
   std::string text = concat("octet rendezvous 2", role) + nonce_ + nonce;  // all of fixed length
-  append_number(text, claim.rank);
-  append_number(text, claim.size);
+  put(text, claim.rank, 8);
+  put(text, claim.size, 8);
   return text + claim.version;
 }
 
@@ -96,8 +92,9 @@ bool Challenge::proves_server(const Token& token, const Frame& hello, const Fram
 
 Connection join(const JoinOptions& options) {
   const auto deadline = Clock::now() + seconds(options.timeout_s);
+  const std::string me = options.me.empty() ? concat("rank ", options.claim.rank) : options.me;
   const auto failed = [&](const std::string& what, std::string_view why) {
-    fail(ExitCode::peer, options.me.empty() ? concat("rank ", options.claim.rank) : options.me, " cannot ", what, ": ", why);
+    fail(ExitCode::peer, me, " cannot ", what, ": ", why);
   };
   const std::string place =
       concat("reach ", options.server, " at ", options.host, " port ", options.port, " within ", options.timeout_s, " s");
@@ -112,7 +109,7 @@ Connection join(const JoinOptions& options) {
     try {
       if (shake_hands(connection, options, deadline)) return connection;
     } catch (const Error& error) {
-      failed("join", error.what());
+      throw Refused(ExitCode::peer, concat(me, " cannot join: ", error.what()));
     }
     const auto now = Clock::now();
     if (now >= deadline) failed(place, "no answer");

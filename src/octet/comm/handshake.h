@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "octet/base/require.h"
 #include "octet/comm/connection.h"
 #include "octet/comm/token.h"
 
@@ -55,8 +56,15 @@ struct JoinOptions {
   double timeout_s = 60;
   std::string server = "rank 0", me = {};  // names in messages; `me` empty: "rank N"
 };
+// The server is there, and does not let this process in.
+class Refused : public Error {
+ public:
+  using Error::Error;
+};
+
 // Connects to the server and shakes hands. A connection that the server closes without an answer is tried again, because the
-// server closes those for which it has no room. Throws Error{peer} with a sentence that names the rank.
+// server closes those for which it has no room. Throws Error{peer} with a sentence that names the rank; Refused if the two do not
+// belong together.
 Connection join(const JoinOptions& options);
 
 }  // namespace octet::comm

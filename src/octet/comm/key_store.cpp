@@ -49,9 +49,8 @@ void KeyStore::set(int rank, Frame&& request) {
 }
 
 bool KeyStore::read(const Waiter& waiter, Value& value) {
-  const bool wanted = waiter.request.kind == Message::get;
-  answer_(waiter.rank, {Message::value, waiter.request.id, 0, {}, wanted ? value.text : std::string()});
-  return !wanted || value.reads == 0 || --value.reads > 0;
+  answer_(waiter.rank, {Message::value, waiter.request.id, 0, {}, value.text});
+  return value.reads == 0 || --value.reads > 0;
 }
 
 void KeyStore::forget(std::map<std::string, Value>::iterator value) {

@@ -28,7 +28,7 @@ class KeyStore {
   KeyStore(int size, Answer answer, const Quota& quota = {})
       : size_(size), quota_(quota), answer_(std::move(answer)), holdings_(static_cast<std::size_t>(size)) {}
 
-  // Handles a set, get, wait or meet request. Throws Error{peer} if the rank would exceed its quota; the request then has no
+  // Handles a set, get or meet request. Throws Error{peer} if the rank would exceed its quota; the request then has no
   // effect.
   void serve(int rank, Frame&& request, Clock::time_point now);
   // A rank has said goodbye. It takes part in no further meeting, so open meetings fail.
@@ -62,7 +62,7 @@ class KeyStore {
   void set(int rank, Frame&& request);
   void wait(Waiter&& waiter);
   void meet(Waiter&& waiter);
-  // Answers a get or wait. Returns false if that was the last read of the value.
+  // Answers a get. Returns false if that was the last read of the value.
   bool read(const Waiter& waiter, Value& value);
   void forget(std::map<std::string, Value>::iterator value);
   void hold(const Waiter& waiter);     // counts a request that waits from now on

@@ -1,6 +1,5 @@
 #include "octet/comm/rendezvous.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -58,14 +57,6 @@ std::string Rendezvous::get(const std::string& key, double timeout_s) {
   return client_->request({Message::get, 0, milliseconds_of(timeout_s), checked_key(key)});
 }
 
-void Rendezvous::wait(const std::vector<std::string>& keys, double timeout_s) {
-  const auto deadline = Clock::now() + seconds(timeout_s);
-  for (const std::string& key : keys) {
-    const double left_s = std::chrono::duration<double>(deadline - Clock::now()).count();
-    client_->request({Message::wait, 0, milliseconds_of(std::max(0.0, left_s)), checked_key(key)});
-  }
-}
-
 void Rendezvous::barrier(const std::string& name) { meet("barrier \"" + name + "\"", ""); }
 
 void Rendezvous::agree(const std::string& what, const std::string& value) { meet("agreement on " + what, value); }
@@ -73,8 +64,6 @@ void Rendezvous::agree(const std::string& what, const std::string& value) { meet
 void Rendezvous::meet(const std::string& name, const std::string& value) {
   client_->request({Message::meet, 0, milliseconds_of(timeout_s_), checked_key(name), value});
 }
-
-std::vector<int> Rendezvous::lost(double wait_s) const { return client_->lost(wait_s); }
 
 std::string Rendezvous::lost_text(double wait_s) const { return client_->lost_text(wait_s); }
 

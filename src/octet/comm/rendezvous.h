@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "octet/comm/token.h"
 
@@ -48,7 +47,6 @@ class Rendezvous {
   // Wait until the key has been set. If a rank is or becomes lost, waiting for a key that has not been set fails.
   std::string get(const std::string& key);
   std::string get(const std::string& key, double timeout_s);
-  void wait(const std::vector<std::string>& keys, double timeout_s);
 
   // Every rank calls these with the same `what` or `name`, which may be used again later. If a rank does not arrive in time, is
   // lost or has left, the call fails on every rank that has arrived.
@@ -57,11 +55,10 @@ class Rendezvous {
   // rank and names both values and the first rank that differs from rank 0.
   void agree(const std::string& what, const std::string& value);
 
-  // The lost ranks: those that disconnected without a goodbye or were silent for too long. They are in the order in which they
-  // were noticed, so the first is the likely cause. A lost rank stays lost. Waits up to wait_s for the first lost rank, because
-  // a caller may see a broken connection before the server's message about the loss arrives.
-  std::vector<int> lost(double wait_s = 0) const;
-  // The same as a sentence: "rank 2 closed its connection; rank 3 has been silent for 10 s", or "".
+  // The lost ranks: those that disconnected without a goodbye or were silent for too long, as in "rank 2 closed its connection;
+  // rank 3 has been silent for 10 s", or "". They are in the order in which they were noticed, so the first is the likely cause.
+  // A lost rank stays lost. Waits up to wait_s for the first lost rank, because a caller may see a broken connection before the
+  // server's message about the loss arrives.
   std::string lost_text(double wait_s = 0) const;
 
  private:

@@ -78,12 +78,6 @@ std::vector<RendezvousClient::Loss> RendezvousClient::losses(double wait_s) cons
   return losses_;
 }
 
-std::vector<int> RendezvousClient::lost(double wait_s) const {
-  std::vector<int> ranks;
-  for (const Loss& loss : losses(wait_s)) ranks.push_back(loss.rank);
-  return ranks;
-}
-
 std::string RendezvousClient::lost_text(double wait_s) const {
   std::string text;
   for (const Loss& loss : losses(wait_s)) text += concat(text.empty() ? "" : "; ", "rank ", loss.rank, " ", loss.how);

@@ -32,9 +32,9 @@ class RendezvousClient {
   // with the server's message, or with the reason why there is no answer.
   std::string request(Frame frame);
 
-  // The lost ranks, in the order in which they were noticed. Waits up to wait_s for the first one.
-  std::vector<int> lost(double wait_s) const;
-  std::string lost_text(double wait_s) const;  // "rank 2 closed its connection; rank 3 ..." or ""
+  // The lost ranks, in the order in which they were noticed: "rank 2 closed its connection; rank 3 ..." or "". Waits up to wait_s
+  // for the first one.
+  std::string lost_text(double wait_s) const;
 
  private:
   struct Loss {

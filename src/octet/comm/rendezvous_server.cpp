@@ -121,7 +121,6 @@ void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) 
       return drop(peer, "ended with an error");
     case Message::set:
     case Message::get:
-    case Message::wait:
     case Message::meet:
       return store_.serve(peer.rank, std::move(frame), now);
     default:

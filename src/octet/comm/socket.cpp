@@ -69,11 +69,7 @@ std::vector<unsigned char> bytes_of(const sockaddr* address) {
   return {};
 }
 
-std::string text_of(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  ::inet_ntop(address->sa_family, bytes_of(address).data(), text, sizeof(text));
-  return text;
-}
+using comm::text_of;
 
 std::string text_of(const Address& address) { return text_of(reinterpret_cast<const sockaddr*>(&address)); }
 
@@ -153,6 +149,12 @@ Descriptor connect_once(const addrinfo& address, Clock::time_point deadline) {
 }
 
 }  // namespace
+
+std::string text_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(address->sa_family, bytes_of(address).data(), text, sizeof(text));
+  return text;
+}
 
 int milliseconds_until(Clock::time_point time) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count();

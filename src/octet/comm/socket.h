@@ -10,6 +10,8 @@
 #include "octet/base/clock.h"
 #include "octet/base/descriptor.h"
 
+struct sockaddr;
+
 namespace octet::comm {
 
 inline constexpr double kLongestWait = 1e6;  // seconds; limits what is sent in milliseconds and added to times
@@ -39,6 +41,8 @@ class Wakeup {
 // that is free. Throws Error{peer} "WHO cannot listen at HOST port PORT: reason".
 Descriptor listen_at(const std::string& host, int port, std::string_view who = "rank 0");
 int port_of(const Descriptor& listener);
+// "10.0.0.7" or "fd00::7"; "" for other kinds of addresses.
+std::string text_of(const sockaddr* address);
 // The socket's own address and that of its peer, such as "10.0.0.7" or "fd00::7".
 std::string address_of(const Descriptor& socket);
 std::string address_of_peer(const Descriptor& socket);

@@ -47,8 +47,9 @@ std::string write_new_token(const std::filesystem::path& folder, const char* adv
   if (!file.open()) fail_errno(ExitCode::internal, name, refusal);
   const std::string text = Token::random().hex() + "\n";
   const ssize_t written = ::write(file.get(), text.data(), text.size());
-  if (written != static_cast<ssize_t>(text.size())) {
-    const int reason = written < 0 ? errno : ENOSPC;
+  const bool whole = written == static_cast<ssize_t>(text.size());
+  if (!whole || ::fsync(file.get()) != 0) {  // a token file that is empty after a loss of power would stop every start
+    const int reason = whole || written < 0 ? errno : ENOSPC;
     ::unlink(name.c_str());
     errno = reason;
     fail_errno(ExitCode::internal, name, "cannot write");

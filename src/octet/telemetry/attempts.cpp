@@ -7,8 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <thread>
 
+#include "octet/base/clock.h"
+#include "octet/base/descriptor.h"
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
@@ -22,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRoom = ".room";
+constexpr std::chrono::milliseconds kLook{50};  // between two looks at a file without a text
 constexpr std::size_t kRoomBytes = 64 << 10;  // of several attempts, on any file system
 
 Json to_json(const Attempt& a) {
@@ -83,6 +89,16 @@ Attempt attempt_of(const nlohmann::json& json) {
   return a;
 }
 
+// Nothing if the file is no attempt.
+std::optional<Attempt> attempt_in(const fs::path& path) {
+  const nlohmann::json json = json_of(read_file(path));
+  try {
+    return attempt_of(json);
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
 std::optional<double> seconds_of(const Attempt& attempt, const char* name) {
   const auto found = attempt.seconds.find(name);
   return found == attempt.seconds.end() ? std::nullopt : std::optional(found->second);
@@ -110,14 +126,16 @@ bool Attempts::begin_as(const Attempt& attempt) const {
   } catch (const Error&) {
     // A full disk has room for an empty file, and a file system without hard links takes one that is written later.
   }
-  const int fd = ::open(path_of(attempt.number).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0 && errno == EEXIST) return false;
-  if (fd < 0) fail_errno(ExitCode::internal, path_of(attempt.number), "");
-  ::close(fd);
-  try {
-    write(attempt);
-  } catch (const Error& error) {  // the empty file keeps the number from others
-    log_warning(concat(error.what(), "; attempt ", attempt.number, " is written down when it ends"));
+  const Descriptor file(::open(path_of(attempt.number).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file.open() && errno == EEXIST) return false;
+  if (!file.open()) fail_errno(ExitCode::internal, path_of(attempt.number), "");
+  // At once, because others who find the number taken want to know by whom.
+  const std::string text = json_text_of(attempt);
+  const ssize_t written = ::write(file.get(), text.data(), text.size());
+  if (written != static_cast<ssize_t>(text.size()) || ::fsync(file.get()) != 0) {  // the file keeps the number from others
+    const char* const reason = std::strerror(written < 0 || written == static_cast<ssize_t>(text.size()) ? errno : ENOSPC);
+    log_warning(
+        concat(path_of(attempt.number).string(), ": ", reason, "; attempt ", attempt.number, " is written down when it ends"));
   }
   return true;
 }
@@ -136,14 +154,22 @@ std::vector<Attempt> Attempts::read() const {
   if (!path_exists(folder_)) return result;
   for (const fs::path& path : entries_of(folder_)) {
     if (path.extension() != ".json") continue;
-    const nlohmann::json json = json_of(read_file(path));
-    try {
-      result.push_back(attempt_of(json));
-    } catch (const nlohmann::json::exception&) {
+    if (std::optional<Attempt> attempt = attempt_in(path)) {
+      result.push_back(*std::move(attempt));
+    } else if (warned_.insert(path).second) {
       log_warning(concat(path.string(), ": not an attempt of a run; left out"));
     }
   }
   return result;
+}
+
+std::optional<Attempt> Attempts::find(std::int64_t number, double wait_s) const {
+  const Clock::time_point start = Clock::now();
+  for (;;) {
+    std::optional<Attempt> attempt = attempt_in(path_of(number));
+    if (attempt || seconds_since(start) >= wait_s) return attempt;
+    std::this_thread::sleep_for(kLook);
+  }
 }
 
 int code_of_run(const Attempt& last) { return last.next == kAskedToEnd ? static_cast<int>(ExitCode::preempted) : last.code; }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,20 +52,24 @@ class Attempts {
   // Gives the attempt the next free number and writes it down. Throws Error{internal} or Error{data} "PATH: REASON".
   void begin(Attempt& attempt) const;
   // Writes the attempt down under its own number. Returns false if that is taken. If there is no room on the disk, the number is
-  // taken and the file is empty until the next write().
+  // taken and the file is no attempt until the next write().
   bool begin_as(const Attempt& attempt) const;
   void write(const Attempt& attempt) const;
   // Keeps room on the disk, in attempts/.room, so that write() can record how a run ended that a full disk has ended. free_room()
   // gives the room back. Both throw SystemError.
   void keep_room() const;
   void free_room() const;
-  // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning. Throws SystemError
-  // if the folder or a file cannot be read; a folder that does not exist has no attempts.
+  // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning at the first time.
+  // Throws SystemError if the folder or a file cannot be read; a folder that does not exist has no attempts.
   std::vector<Attempt> read() const;
+  // The attempt of this number, whose file is there. Waits up to wait_s for its text, and returns nothing if the file is no
+  // attempt even then. Throws SystemError if the file cannot be read.
+  std::optional<Attempt> find(std::int64_t number, double wait_s) const;
   std::filesystem::path path_of(std::int64_t number) const;
 
  private:
   std::filesystem::path folder_;
+  mutable std::set<std::filesystem::path> warned_;  // files that are no attempts
 };
 
 // The attempt that this process is a rank of, as its supervisor says in the variable OCTET_ATTEMPT; {} without a supervisor.

@@ -115,6 +115,8 @@ struct RunInfo {
   std::string commit{};
   std::string first_started{};
   std::string started{};
+  std::string job{};
+  std::int64_t attempt = 0;
   std::string changes{};
   std::int64_t checkpoint_step = 0;
   std::string timeline{};
@@ -313,6 +315,9 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "started",
                   .help = "Start of the last process that trained: later than first_started if the run was resumed."},
         r.started);
+  visit(FieldName{.json = "job", .help = "`job` of attempts/, if a supervisor has started the process that trains, or \"\"."},
+        r.job);
+  visit(FieldName{.json = "attempt", .help = "Number of its attempt in attempts/; 0 without a supervisor."}, r.attempt);
   visit(FieldName{.json = "changes",
                   .help = "What has changed while the run went on from checkpoints, as \"step 20: KEY BEFORE -> NOW; ...\"."},
         r.changes);

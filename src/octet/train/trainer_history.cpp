@@ -60,6 +60,7 @@ std::optional<std::string> Trainer::first_start() const {
 void Trainer::set_old_history_aside() {
   world_.barrier("read");
   if (!old_history_) return;
+  lock_->renew();
   const fs::path folder = config_.run.output_dir;
   log_info(
       concat(folder.string(), ": ", old_history_->text(), " is now in ", set_aside(folder, *old_history_, kept_step_).string()));
@@ -68,6 +69,7 @@ void Trainer::set_old_history_aside() {
 void Trainer::set_abandoned_steps_aside() {
   world_.barrier("read");
   if (!world_.is_first()) return;
+  lock_->renew();
   if (remote_) remote_->abandon_after(step_);
   recorder_->sync();
   const fs::path folder = config_.run.output_dir;

@@ -4,6 +4,7 @@
 
 #include "octet/base/log.h"
 #include "octet/base/utc.h"
+#include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/skipped_steps.h"
 #include "octet/train/trainer.h"
@@ -138,6 +139,9 @@ telemetry::RunInfo Trainer::run_info() const {
   info.commit = commit();
   info.started = utc_now();
   info.first_started = first_start().value_or(info.started);
+  const telemetry::OwnAttempt attempt = telemetry::own_attempt();
+  info.job = attempt.job;
+  info.attempt = attempt.number;
   info.changes = text_of_record(continuation_.record);
   info.checkpoint_step = newest_checkpoint();
   info.timeline = timeline_;
@@ -155,9 +159,10 @@ void Trainer::record_end(ExitCode code) {
   info_.code = static_cast<int>(code);
   info_.skipped_steps = anomaly_.skipped_steps();
   try {
+    lock_->renew();  // run.json may be another run's by now
     recorder_->write_run_info(info_);
   } catch (const Error& error) {
-    log_warning(concat(error.what(), "; run.json does not say how the run ended"));
+    log_warning(concat(error.what(), "; run.json does not say how this run ended"));
   }
 }
 

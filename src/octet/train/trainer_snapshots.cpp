@@ -63,7 +63,7 @@ void Trainer::open_snapshots() {
   if (!local_dir.empty()) {
     local = std::make_unique<checkpoint::LocalSnapshots>(
         local_dir, config_.run.output_dir, world_.checkpoint_ranks(),
-        job_has_trained_ ? checkpoint::DiskFault::warn : checkpoint::DiskFault::refuse);
+        job_has_trained_ ? checkpoint::DiskFault::warn : checkpoint::DiskFault::refuse, config_.checkpoint.retry_s);
   }
   std::unique_ptr<checkpoint::ReplicaClient> replicas;
   if (std::optional<checkpoint::ReplicaPlaces> places = checkpoint::inherited_replica_places()) {

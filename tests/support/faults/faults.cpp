@@ -4,14 +4,16 @@
 //
 //     CALLS PATTERN WHEN FAILURE [while PATH]
 //
-// CALLS: names of calls, separated by commas. They are open, opendir, readdir, read, write, fsync, close, rename, unlink, mkdir,
-//     rmdir, stat, truncate and pipe. A name stands for its whole family: `open` also for openat, creat and fopen, `read` for
-//     pread, `write` for pwrite, `fsync` for fdatasync, `rename` for renameat and renameat2, `stat` for lstat, fstat and access.
+// CALLS: names of calls, separated by commas. They are open, opendir, readdir, read, write, fsync, close, rename, link, unlink,
+//     mkdir, rmdir, stat, truncate and pipe. A name stands for its whole family: `open` also for openat, creat and fopen, `read`
+//     for pread, `write` for pwrite, `fsync` for fdatasync, `rename` for renameat and renameat2, `stat` for lstat, fstat and
+//     access.
 // PATTERN: a glob as for fnmatch. It must match the whole absolute path; * also matches slashes. A call on a descriptor has the
 //     path that the descriptor was opened with. A rename has its destination's path. The path of `pipe` is "pipe".
 // WHEN: which of this process's matching calls fail, counted from 1. `3`: the third, `3-5`: the third to the fifth, `3+`: the
 //     third and all later ones.
-// FAILURE: the name of an errno (EIO, ENOSPC, EACCES, ...), `short`, `kill` or `hang`. `short` lets a read or write do half of its
+// FAILURE: the name of an errno (EIO, ENOSPC, EACCES, ...), `short`, `kill` or `hang`. `short` lets a read or write do half of
+// its
 //     work. `kill` sends the process SIGKILL instead of making the call. With `hang` the call never returns.
 // while PATH: calls match and are counted only while the file PATH exists. A test can so switch a fault on and off in a running
 //     process.
@@ -64,8 +66,8 @@ constexpr Name kErrors[] = {
     {"hang", kHang}};
 
 // The calls that a rule may name.
-constexpr const char* kCalls[] = {"open",   "opendir", "readdir", "read",  "write", "fsync",    "close",
-                                  "rename", "unlink",  "mkdir",   "rmdir", "stat",  "truncate", "pipe"};
+constexpr const char* kCalls[] = {"open", "opendir", "readdir", "read",  "write", "fsync",    "close", "rename",
+                                  "link", "unlink",  "mkdir",   "rmdir", "stat",  "truncate", "pipe"};
 
 [[noreturn]] void refuse(const char* rule) {
   std::fprintf(stderr, "faults.cpp: cannot read the rule \"%s\"\n", rule);
@@ -331,6 +333,7 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) {
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
   return fails_at("rename", to_folder, to) ? -1 : next<"renameat2">(&renameat2)(from_folder, from, to_folder, to, flags);
 }
+int link(const char* from, const char* to) { return fails_at("link", AT_FDCWD, to) ? -1 : next<"link">(&link)(from, to); }
 int unlink(const char* path) { return fails_at("unlink", AT_FDCWD, path) ? -1 : next<"unlink">(&unlink)(path); }
 int unlinkat(int folder, const char* path, int flags) {
   return fails_at((flags & AT_REMOVEDIR) != 0 ? "rmdir" : "unlink", folder, path)
