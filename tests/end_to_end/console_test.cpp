@@ -55,6 +55,16 @@ TEST(Console, AFullDiskUnderTheLogIsToldInTheEnd) {
   EXPECT_TRUE(fs::exists(run / "out/model"));
 }
 
+// Whoever starts the job again goes by the code.
+TEST(Console, ASavedRunEndsWithItsCodeWhereNobodyReads) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  const TinyRun run;
+  const ProgramResult result = run.run(
+      "train run.toml --training.steps=100000 >/dev/full & pid=$!; "
+      "until grep -q step out/metrics.jsonl 2>/dev/null; do sleep 0.05; done; kill -TERM $pid; wait $pid");
+  EXPECT_EQ(result.code, 75) << result.err;
+}
+
 // A command that prints an answer ends when its reader has gone, as other programs do.
 TEST(Console, AnAnswerEndsWithItsReader) {
   const TinyRun run;

@@ -328,7 +328,15 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   EXPECT_EQ(talks.code, 76);
   EXPECT_TRUE(says(talks.err, "base_model_name_or_path = \"somebody/model\": not a model directory here"));
   with("r", 4);
-  expect_refused(options + " --run.output_dir=third --lora.alpha=4.5 --lora.rank=3", 76, "expected [3, 32]");
+  expect_refused(options + " --run.output_dir=third --lora.alpha=4.5 --lora.rank=3", 2,
+                 "has rank 4, but lora.rank is 3: give --lora.rank=4");
+  // Another model of the same shape.
+  fs::copy(run_ / "base/model", run_ / "other", fs::copy_options::recursive);
+  with("base_model_name_or_path", (run_ / "other").string());
+  const ProgramResult beside_another = train(options + " --run.output_dir=third");
+  EXPECT_EQ(beside_another.code, 0) << beside_another.err;
+  EXPECT_TRUE(says(beside_another.err,
+                   "out/adapter: was trained beside " + (run_ / "other").string() + ", and this run adapts base/model"));
 }
 
 TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {

@@ -75,6 +75,20 @@ TEST(Config, NumbersThatWouldOverflowAreRefused) {
   EXPECT_EQ(parse_error("[training]\nsteps = 4294967296\n"),
             "run.toml:2: training.steps = 4294967296: must be at least 0 and at most 4294967295");
   EXPECT_EQ(parse_config("[checkpoint]\nkeep_latest_k = 4294967297\n", "run.toml").checkpoint.keep_latest_k, 4294967297);
+  EXPECT_EQ(parse_error("[parallel]\npipeline_chunks = 9223372036854775807\n"),
+            "run.toml:2: parallel.pipeline_chunks = 9223372036854775807: must be at least 1 and at most 1048576");
+  EXPECT_EQ(parse_error("[comm]\ntimeout_s = 1e10\n"), "run.toml:2: comm.timeout_s = 10000000000.0: must be above 0 and at most 31536000");
+  EXPECT_EQ(parse_error("[optimizer]\neps = 1e-46\n"),
+            "run.toml:2: optimizer.eps = 1e-46: must be at least 1.17549435082229e-38");
+}
+
+TEST(Config, BatchesThatNoRankCanComputeAreRefused) {
+  const auto refusal = [](const std::string& training) {
+    return check_error(kWhole + "[training]\n" + training);
+  };
+  EXPECT_NE(refusal("global_batch_size = 2147483647\n").find("2147483647 micro-batches a step on each rank"), std::string::npos);
+  EXPECT_NE(refusal("micro_batch_size = 524288\nglobal_batch_size = 524288\n").find("batch sizes count sequences, not tokens"),
+            std::string::npos);
 }
 
 // [precision] and recipes::Options must have the same defaults.
@@ -197,7 +211,7 @@ TEST(Config, TargetsOfLoraAreOneNameOrSeveral) {
   EXPECT_EQ(c.lora->targets, (Names{"k_proj", "o_proj"}));
   EXPECT_EQ(check_error(kWhole + "[lora]\ntargets = []\n"),
             "run.toml: lora.targets = []: adapters of no linear train nothing; name linears, or give \"all-linear\"");
-  EXPECT_EQ(parse_error("[lora]\nrank = 0\n"), "run.toml:2: lora.rank = 0: must be at least 1");
+  EXPECT_EQ(parse_error("[lora]\nrank = 0\n"), "run.toml:2: lora.rank = 0: must be at least 1 and at most 1048576");
   EXPECT_EQ(parse_error("[lora]\nlora_dropout = 0.1\n"),
             "run.toml:2: lora.lora_dropout: unknown key (did you mean lora.dropout?)");
   EXPECT_EQ(parse_error("[model]\ndropout = 0.1\n"),

@@ -180,7 +180,7 @@ void Octet::add_data() {
          {.name = "--pack",
           .help = "Say how full data.packing = \"documents\" makes sequences of N tokens.",
           .value = "N",
-          .range = kAtLeastOne},
+          .range = {.min = 1, .max = 1 << 30}},
          inspect_.pack);
   flag(inspect, json_field(), inspect_.json);
 }
@@ -545,8 +545,8 @@ int run(int argc, const char* const* argv) {
   try {
     hold_standard_streams();
     const int code = Octet().run(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) || lost_output()) return say("octet: cannot write to stdout", ExitCode::internal);
-    return code;
+    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) || lost_output();
+    return code == 0 && lost ? say("octet: cannot write to stdout", ExitCode::internal) : code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());
   } catch (const SystemError& error) {

@@ -53,7 +53,10 @@ void Octet::add_models() {
       ->expected(0, 1);
   option(generate, {.name = "--system", .help = "With --chat: the system message.", .value = "TEXT"}, generate_.system);
   option(generate,
-         {.name = "--max-tokens", .help = "Most tokens to write; with --chat in each answer.", .value = "N", .range = kAtLeastOne},
+         {.name = "--max-tokens",
+          .help = "Most tokens to write; with --chat in each answer.",
+          .value = "N",
+          .range = {.min = 1, .max = 1 << 30}},
          generate_.max_tokens)
       ->capture_default_str();
   option(generate,
@@ -169,7 +172,10 @@ void Octet::add_numerics() {
           .value = "FILE"},
          probe_.calibrate);
   flag(probe, {.name = "--grads", .help = "Also write every gradient."}, probe_.grads);
-  option(probe, {.name = "--steps", .help = "Train this many steps (AdamW, lr 1e-3).", .value = "N", .range = kNotNegative}, probe_.steps);
+  option(
+      probe,
+      {.name = "--steps", .help = "Train this many steps (AdamW, lr 1e-3).", .value = "N", .range = {.min = 0, .max = 1 << 20}},
+      probe_.steps);
   option(probe,
          {.name = "--dump", .help = "Write the operands and products of the linear layers that match; needs --steps.", .value = "PATTERN"},
          probe_.dump);

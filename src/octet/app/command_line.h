@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -65,6 +66,8 @@ class CommandLine {
     constexpr bool is_number = std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>;
     Field checked = field;
     if (std::is_unsigned_v<Value>) checked.range.min = std::max(checked.range.min, 0.0);
+    if constexpr (is_number && std::is_integral_v<Value> && sizeof(Value) < sizeof(std::int64_t))
+      checked.range.max = std::min(checked.range.max, static_cast<double>(std::numeric_limits<Value>::max()));
     if (is_number || !field.choices.empty()) option->check(check_of(checked, is_number, std::is_integral_v<Value>));
     if (is_path(field)) option->check(CLI::Validator([field](std::string& text) { return refusal_of_path(field, text); }, ""));
     option->type_name(placeholder_of(field));

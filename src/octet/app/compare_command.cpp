@@ -139,6 +139,8 @@ int run_compare(const CompareArgs& args) {
   const train::Config config = load_run(args.run);
   demand(config.checkpoint.remote.empty(), ExitCode::config, "checkpoint.remote: `octet compare` makes several runs, and one place holds the "
          "checkpoints of one run; give --checkpoint.remote=");
+  demand(config.checkpoint.resume == "auto" || config.checkpoint.resume == "none", ExitCode::config, "checkpoint.resume = \"",
+         printable(config.checkpoint.resume), "\": `octet compare` trains every recipe from the beginning; use `octet train`");
   if (!args.gpus.empty()) return compare_ranks(args, config, stops);
   std::optional<StdoutToStderr> progress_on_stderr;
   if (args.json) progress_on_stderr.emplace();

@@ -19,7 +19,10 @@ int run_probe(const ProbeArgs& args) {
   config.optimizer.weight_decay = 0.0;
   config.optimizer.max_grad_norm = 0.0;
   config.training.micro_batch_size = 0;
-  for (const std::string& assignment : args.set) train::apply_override(config, assignment);
+  for (const std::string& assignment : args.set) {
+    demand(assignment.rfind("precision.recipe=", 0) != 0, ExitCode::config, "--set ", assignment, ": --recipe says which");
+    train::apply_override(config, assignment);
+  }
   use_threads(config);
   const DeviceKind device = train::device_of(config);
   train::ProbeOptions options{.model = train::exported_model_at(fetched_folder(args.model)),

@@ -279,6 +279,7 @@ int run_quantize(const QuantizeArgs& args) {
   for (const std::string& assignment : args.set) {
     demand(assignment.rfind("precision.", 0) == 0, ExitCode::config, "--set ", assignment,
            ": only keys of [precision] are allowed here");
+    demand(assignment.rfind("precision.recipe=", 0) != 0, ExitCode::config, "--set ", assignment, ": --recipe says which");
     train::apply_override(config, assignment);
   }
   use_threads(config);

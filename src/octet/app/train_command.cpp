@@ -144,6 +144,10 @@ int run_train(const TrainArgs& args) {
              telemetry::format_count(config.training.seq_len, "token"),
              telemetry::format_count(train::accumulation_of(config, mesh.data_coordinates()), "micro-batch"),
              config.training.micro_batch_size);
+  if (const std::int64_t warmup = config.lr_scheduler.warmup_steps; warmup >= trainer.steps() && trainer.steps() > 0) {
+    fmt::print("the learning rate rises until the run ends: lr_scheduler.warmup_steps = {}, and there are {}\n", warmup,
+               telemetry::format_count(trainer.steps(), "step"));
+  }
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(config.run.output_dir, unknown);
   fmt::print("a checkpoint takes {}{} in {}\n", telemetry::format_bytes(trainer.checkpoint_bytes()),

@@ -111,14 +111,18 @@ AdapterDirectory open_adapter(const fs::path& directory) {
   return result;
 }
 
-void load_adapter(Engine& engine, const fs::path& directory) {
+std::string load_adapter(Engine& engine, const fs::path& directory) {
   const AdapterDirectory from = open_adapter(directory);
-  const double scale = engine.options().adapters.scale;
+  const models::Adapters& wanted = engine.options().adapters;
+  const double scale = wanted.scale;
+  demand(from.adapters.rank == wanted.rank, ExitCode::config, (directory / kConfig).string(), ": has rank ", from.adapters.rank,
+         ", but lora.rank is ", wanted.rank, ": give --lora.rank=", from.adapters.rank);
   demand(std::abs(from.adapters.scale - scale) <= 1e-6 * scale, ExitCode::config, (directory / kConfig).string(),
          ": multiplies by ", from.adapters.scale, ", but lora.alpha and lora.rank say ", scale,
          ": give --lora.alpha=", from.adapters.scale * static_cast<double>(from.adapters.rank));
   checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names_of(engine.model()));
   engine.refresh();
+  return from.base;
 }
 
 void write_adapter(const fs::path& directory, models::Decoder& model, const models::Adapters& adapters, const std::string& base,

@@ -21,9 +21,9 @@ struct AdapterDirectory {
 // Throws Error{data} for what is missing, malformed, or not supported, by name.
 AdapterDirectory open_adapter(const std::filesystem::path& directory);
 
-// Overwrites the adapters of an engine and refreshes. Throws Error{data} that lists all missing, unexpected and misshapen
-// tensors, and Error{config} if the engine multiplies by another scale.
-void load_adapter(Engine& engine, const std::filesystem::path& directory);
+// Overwrites the adapters of an engine and refreshes. Returns the name of the adapters' base. Throws Error{data} that lists all
+// missing, unexpected and misshapen tensors, and Error{config} if the engine's adapters have another rank or scale.
+std::string load_adapter(Engine& engine, const std::filesystem::path& directory);
 
 // Writes the adapters of `model` in F32. `whole` returns their parameters; `base` becomes base_model_name_or_path.
 void write_adapter(const std::filesystem::path& directory, models::Decoder& model, const models::Adapters& adapters,

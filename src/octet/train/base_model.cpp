@@ -68,7 +68,13 @@ void begin_model(Engine& engine, const Config& config) {
           "model.init_from");
     engine.initialise(config.run.seed);
   }
-  if (config.lora && !config.lora->init_from.empty()) load_adapter(engine, config.lora->init_from);
+  if (!config.lora || config.lora->init_from.empty()) return;
+  const std::string base = load_adapter(engine, config.lora->init_from);
+  // A name that is no folder here may well be that of the same model on a hub.
+  if (is_folder(base) && !(is_folder(config.model.init_from) && std::filesystem::equivalent(base, config.model.init_from))) {
+    log_shared_warning(concat(config.lora->init_from, ": was trained beside ", base, ", and this run adapts ",
+                              config.model.init_from.empty() ? "random weights" : config.model.init_from));
+  }
 }
 
 std::string hash_of_base(const Config& config) {

@@ -20,6 +20,9 @@ namespace {
 
 constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
+// Of a step on a rank. Schedules have an entry for each micro-batch, and the tokens of one are counted in 32 bits.
+constexpr std::int64_t kMostMicroBatches = 1 << 16, kMostTokens = 1 << 27;
+
 constexpr std::string_view kOldRemedy = "none";  // what earlier versions, and checkpoints of theirs, call "rollback"
 
 bool gives(const TomlNode& root, const char* key) {
@@ -221,6 +224,11 @@ void check_config(const Config& config, std::int64_t ranks) {
         " with parallel.pipeline_schedule = \"", parallel.pipeline_schedule, "\": must be ", interleaved ? "at least 2" : "1");
   check(!interleaved || parallel.pipeline > 1, "parallel.pipeline_schedule = \"interleaved\" with parallel.pipeline = 1: there is one stage");
   const std::int64_t micro_batches = training.global_batch_size / at_once;
+  check(micro_batches <= kMostMicroBatches, "training.global_batch_size = ", training.global_batch_size, ": ", micro_batches,
+        " micro-batches a step on each rank, but at most ", kMostMicroBatches, " are possible; raise training.micro_batch_size");
+  check(training.micro_batch_size <= kMostTokens / training.seq_len, "training.micro_batch_size = ", training.micro_batch_size,
+        ": with training.seq_len = ", training.seq_len, " a rank would compute more than ", kMostTokens,
+        " tokens at once; batch sizes count sequences, not tokens");
   check(!interleaved || micro_batches % parallel.pipeline == 0, "parallel.pipeline_schedule = \"interleaved\" with ", micro_batches,
         " micro-batches a step on each rank: must be a multiple of parallel.pipeline = ", parallel.pipeline);
   const ActivationCheckpointConfig& again = config.activation_checkpoint;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -53,7 +54,7 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Repeats the same bits in every run on a GPU, more slowly; the CPU always repeats them."},
         c.deterministic);
   visit(Field{.name = "threads",
-              .help = "CPU threads, at most four per core; 0 takes one per core.", .value = "threads", .range = kNotNegative},
+              .help = "CPU threads, at most four per core; 0 takes one per core.", .value = "threads", .range = {.min = 0, .max = 65536}},
         c.threads);
   visit(Field{.name = "set_aside",
               .help = "If output_dir holds an earlier run that checkpoint.resume does not continue: true moves that run to "
@@ -166,7 +167,9 @@ template <FieldsOf<OptimizerConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "lr", .help = "Peak learning rate of AdamW.", .range = kNotNegative}, c.lr);
   visit(Field{.name = "betas", .help = "Decay rates of the two moments.", .range = {.min = 0, .max = 1, .below_max = true}}, c.betas);
-  visit(Field{.name = "eps", .help = "Added to the root of the second moment.", .range = kPositive}, c.eps);
+  visit(Field{.name = "eps",
+              .help = "Added to the root of the second moment.", .range = {.min = std::numeric_limits<float>::min()}},
+        c.eps);
   visit(Field{.name = "weight_decay",
               .help = "Decoupled weight decay of matrices; norms have none.", .range = kNotNegative},
         c.weight_decay);
@@ -275,6 +278,9 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "emulate", .help = "Lets a recipe run slowly on a device that has no instructions for it."}, c.emulate);
 }
 
+// Far more than any cluster has, and few enough that products of them do not overflow.
+inline constexpr Range kRanksRange{.min = 1, .max = 1 << 20};
+
 struct ParallelConfig {
   std::int64_t replicate = 1;
   std::int64_t shard = -1;
@@ -292,23 +298,23 @@ struct ParallelConfig {
 template <FieldsOf<ParallelConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "replicate",
-              .help = "Number of groups of ranks that each hold a whole copy of the weights.", .value = "ranks", .range = kAtLeastOne},
+              .help = "Number of groups of ranks that each hold a whole copy of the weights.", .value = "ranks", .range = kRanksRange},
         c.replicate);
   visit(Field{.name = "shard",
               .help = "Ranks that share the parameters and the batch; -1 takes the ranks that remain.",
-              .value = "ranks", .range = {.min = -1}},
+              .value = "ranks", .range = {.min = -1, .max = kRanksRange.max}},
         c.shard);
   visit(Field{.name = "context",
               .help = "Ranks that share each sequence; seq_len must be a multiple of twice this number.",
-              .value = "ranks", .range = kAtLeastOne},
+              .value = "ranks", .range = kRanksRange},
         c.context);
   visit(Field{.name = "tensor",
               .help = "Neighbouring ranks that share each layer; heads, vocabulary and tokens must divide by it.",
-              .value = "ranks", .range = kAtLeastOne},
+              .value = "ranks", .range = kRanksRange},
         c.tensor);
   visit(Field{.name = "expert",
               .help = "Ranks of shard that share the experts of a layer; must divide shard and the number of experts.",
-              .value = "ranks", .range = kAtLeastOne},
+              .value = "ranks", .range = kRanksRange},
         c.expert);
   visit(Field{.name = "expert_lanes",
               .help = "2 runs two micro-batches in turn: one computes while ranks exchange the tokens of the other for experts.",
@@ -318,7 +324,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "pipeline",
               .help = "Stages that share the blocks of the model. Micro-batches pass through them in order.",
               .value = "stages",
-              .range = kAtLeastOne},
+              .range = kRanksRange},
         c.pipeline);
   visit(Field{.name = "pipeline_schedule",
               .help = "Order of forward and backward on a stage; interleaved needs pipeline_chunks.",
@@ -326,12 +332,12 @@ void visit_fields(C& c, auto&& visit) {
         c.pipeline_schedule);
   visit(Field{.name = "pipeline_chunks",
               .help = "Runs of consecutive blocks on each stage: 1 with 1f1b, at least 2 with interleaved.",
-              .value = "chunks", .range = kAtLeastOne},
+              .value = "chunks", .range = kRanksRange},
         c.pipeline_chunks);
   visit(Field{.name = "pipeline_head_blocks",
               .help = "Number of blocks as which the head counts when stages share out the blocks; -1 estimates it.",
               .value = "blocks",
-              .range = {.min = -1}},
+              .range = {.min = -1, .max = kRanksRange.max}},
         c.pipeline_head_blocks);
   visit(Field{.name = "reshard_after_forward",
               .help = "Gathers weights for each use (true) or keeps them for a step (false); auto keeps them if they fit.",
@@ -385,6 +391,9 @@ void visit_fields(C& c, auto&& visit) {
         c.remedy);
 }
 
+// At most a year: longer times overflow what counts them.
+inline constexpr Range kSecondsRange{.min = 0, .max = 31536000, .above_min = true};
+
 struct CommConfig {
   double timeout_s = 300;
   double join_timeout_s = 300;
@@ -398,21 +407,21 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "timeout_s",
               .help = "How long a rank waits for the others in a collective, or for a value that another rank sets. A rank that dies is "
                       "noticed at once.",
-              .value = "seconds", .range = kPositive},
+              .value = "seconds", .range = kSecondsRange},
         c.timeout_s);
   visit(Field{.name = "join_timeout_s",
-              .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kPositive},
+              .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kSecondsRange},
         c.join_timeout_s);
   visit(Field{.name = "silence_s",
               .help = "A host whose supervisor (`octet launch --hosts`) says nothing for this long is lost.",
               .value = "seconds",
-              .range = kPositive},
+              .range = kSecondsRange},
         c.silence_s);
   visit(Field{.name = "stall_s",
               .help = "If no rank of a supervised run moves for this long, and for ten steps, the supervisor says which ranks hold up the "
                       "others, writes the stacks of their threads to logs/ and starts all ranks again (code 80).",
               .value = "seconds",
-              .range = kPositive},
+              .range = kSecondsRange},
         c.stall_s);
   visit(
       Field{.name = "interface",

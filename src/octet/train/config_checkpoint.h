@@ -29,7 +29,7 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Steps between checkpoints; 0 saves at the end only.", .value = "steps", .range = kNotNegative},
         c.interval);
   visit(Field{.name = "keep_latest_k",
-              .help = "Number of checkpoints to keep; 0 keeps all.", .value = "checkpoints", .range = kNotNegative},
+              .help = "Number of checkpoints to keep; 0 keeps all.", .value = "checkpoints", .range = {.min = 0, .max = 1e12}},
         c.keep_latest_k);
   visit(Field{.name = "keep_every",
               .help = "Also keeps the checkpoints of steps that are multiples of this, for ever; 0 keeps none.",
@@ -53,7 +53,7 @@ void visit_fields(C& c, auto&& visit) {
         c.max_failed_saves);
   visit(Field{.name = "retry_s",
               .help = "How long reading checkpoints and corpora is tried again after an error that may pass, such as EIO.",
-              .value = "seconds", .range = kNotNegative},
+              .value = "seconds", .range = {.min = 0, .max = 31536000}},
         c.retry_s);
   visit(Field{.name = "memory_every",
               .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run goes on after ranks "

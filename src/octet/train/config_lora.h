@@ -19,7 +19,8 @@ struct LoraConfig {
 };
 template <FieldsOf<LoraConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "rank", .help = "Rank of each adapter; at most the smaller dim of the linear.", .range = kAtLeastOne},
+  visit(Field{.name = "rank",
+              .help = "Rank of each adapter; at most the smaller dim of the linear.", .range = {.min = 1, .max = 1 << 20}},
         c.rank);
   visit(Field{.name = "alpha", .help = "What an adapter computes is multiplied by alpha / rank.", .range = kPositive}, c.alpha);
   visit(Field{.name = "targets",
