@@ -53,8 +53,6 @@ class SilentGroup final : public Group {
 
 Group::Group(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {
   require(size >= 1 && rank >= 0 && rank < size, "group ", name_, ": rank ", rank, " of ", size);
-  // "shard of ranks 0 and 1": the page has the axis, which has the same name on all ranks.
-  if (size > 1) page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank")));
 }
 
 Group::~Group() {
@@ -74,6 +72,8 @@ bool Group::begin(Stream& stream, Exchange op, double bytes) {
   traffic_.bytes += bytes;
   ++traffic_.messages;
   if (stream.kind() == DeviceKind::meta) return false;
+  // "shard of ranks 0 and 1": the page has the axis, which has the same name on all ranks.
+  if (!page_) page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank")));
   telemetry::own_page().begin(*page_, op, bytes);
   return true;
 }

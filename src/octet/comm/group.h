@@ -154,7 +154,7 @@ class Group {
   std::string name_;
   int rank_, size_;
   Traffic traffic_;
-  telemetry::GroupPage* page_ = nullptr;  // what others see of this group; null: one rank
+  telemetry::GroupPage* page_ = nullptr;  // what others see of this group; null until it exchanges something
   int batched_ = -1;  // operations in the open batch; -1 if none is open
 };
 
