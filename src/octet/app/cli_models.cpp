@@ -56,7 +56,7 @@ void Octet::add_models() {
          {.name = "--max-tokens",
           .help = "Most tokens to write; with --chat in each answer.",
           .value = "N",
-          .range = {.min = 1, .max = 1 << 30}},
+          .range = kAtLeastOne},
          generate_.max_tokens)
       ->capture_default_str();
   option(generate,

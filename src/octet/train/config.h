@@ -54,7 +54,7 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Repeats the same bits in every run on a GPU, more slowly; the CPU always repeats them."},
         c.deterministic);
   visit(Field{.name = "threads",
-              .help = "CPU threads, at most four per core; 0 takes one per core.", .value = "threads", .range = {.min = 0, .max = 65536}},
+              .help = "CPU threads, at most four per core; 0 takes one per core.", .value = "threads", .range = {.min = 0, .max = 2147483647}},
         c.threads);
   visit(Field{.name = "set_aside",
               .help = "If output_dir holds an earlier run that checkpoint.resume does not continue: true moves that run to "

@@ -108,9 +108,10 @@ void check(const DecoderConfig& c, const std::string& source) {
   demand(rotated > 0 && rotated % 2 == 0 && rotated <= c.head_dim, ExitCode::data, source, ": ", rotated,
          " dims to rotate of heads of ", c.head_dim, ": must be even and positive, and no more than there are (rotary halves)");
   demand(c.rope_theta > 0, ExitCode::data, source, ": rope_theta = ", c.rope_theta, ": must be positive");
-  demand(c.norm_epsilon >= std::numeric_limits<float>::min(), ExitCode::data, source, ": ",
-         c.norm == nn::NormKind::layer ? "layer_norm_eps" : "rms_norm_eps", " = ", c.norm_epsilon,
-         ": must be positive, and not too small for FP32");
+  const char* const epsilon = c.norm == nn::NormKind::layer ? "layer_norm_eps" : "rms_norm_eps";
+  demand(c.norm_epsilon > 0, ExitCode::data, source, ": ", epsilon, " = ", c.norm_epsilon, ": must be positive");
+  demand(c.norm_epsilon >= std::numeric_limits<float>::min(), ExitCode::data, source, ": ", epsilon, " = ", c.norm_epsilon,
+         ": too small for FP32");
   demand(c.init_std >= 0, ExitCode::data, source, ": initializer_range = ", c.init_std, ": must not be negative");
 }
 
