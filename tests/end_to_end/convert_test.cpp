@@ -64,6 +64,12 @@ TEST_F(Convert, SizesOfFilesAreReadAsPeopleWriteThem) {
   }
 }
 
+TEST_F(Convert, TheOutputNeedsAName) {
+  EXPECT_TRUE(refused(run("convert import --input fp8 --output ''"), 2, "--output"));
+  EXPECT_TRUE(refused(run("convert export --checkpoint " + kCheckpoint + " --output ''"), 2, "--output"));
+  EXPECT_TRUE(refused(run("probe --model fp8 --tokens none --recipe bf16 --output ''"), 2, "--output"));
+}
+
 TEST_F(Convert, AFailureLeavesNothing) {
   const fs::path broken = copy("fp8");
   fs::resize_file(broken / "model.safetensors", fs::file_size(broken / "model.safetensors") - 1);
