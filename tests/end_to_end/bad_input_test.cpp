@@ -249,6 +249,8 @@ TEST_F(BadModel, FilesThatAreBroken) {
     write_text(run_ / "bad/config.json", text);
     EXPECT_TRUE(refused_everywhere("bad/config.json")) << text;
   }
+  write_text(run_ / "bad/config.json", std::string(config).replace(config.find("\"silu\""), 6, R"("si\u0000lu")"));
+  EXPECT_TRUE(refused(run_.run("generate --model bad --prompt x"), 76, "bad/config.json: hidden_act", "NUL"));
   write_text(run_ / "bad/config.json", "{}");  // `train` takes what is missing from its own [model]
   EXPECT_TRUE(refused(run_.run("generate --model bad --prompt x"), 76, "bad/config.json"));
   fs::remove(run_ / "bad/config.json");
