@@ -38,6 +38,8 @@ TEST_F(RunStatusCode, IsThatOfTheNewestEndThatIsRecorded) {
   EXPECT_EQ(code(), 134) << "the second attempt has not ended";
   run_ended("2026-01-01T00:02:00Z", 77);
   EXPECT_EQ(code(), 77) << "its supervisor was killed before it recorded this end";
+  run_ended("2026-01-01T00:03:00Z", -1);
+  EXPECT_EQ(code(), std::nullopt) << "nobody has recorded the code of this end";
 }
 
 // Rank 0 ran on a host whose clock is ahead of the coordinator's.

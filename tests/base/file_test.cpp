@@ -192,6 +192,13 @@ TEST_F(FileTest, RemovesWhatInterruptedWritesHaveLeft) {
   remove_interrupted_writes(folder_ / "there" / "link");
   EXPECT_FALSE(fs::exists(folder_ / "run.json.tmp-3-4"));
   remove_interrupted_writes("/dev/null");
+
+  fs::create_directory(folder_ / "model");
+  for (const char* name : {"model.safetensors.tmp-12", "config.json.tmp-1-2", "config.json.tmp-mine", "config.json"})
+    testing::write_text(folder_ / "model" / name, "half");
+  remove_interrupted_writes_in(folder_ / "model");
+  remove_interrupted_writes_in(folder_ / "nowhere");
+  EXPECT_EQ(testing::names_in(folder_ / "model"), (std::vector<std::string>{"config.json", "config.json.tmp-mine"}));
 }
 
 TEST_F(FileTest, CreatesAFileOnceAndLeavesNothingBehind) {

@@ -1,6 +1,11 @@
 #include "octet/base/new_directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
 
 #include "octet/base/file.h"
 #include "octet/base/require.h"
@@ -47,6 +52,33 @@ TEST(NewDirectory, LeavesNothingWhenItIsNotFinished) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+TEST(NewDirectory, RemovesWhatAKillHasLeftAndNothingThatIsBeingWritten) {
+  const TemporaryFolder folder;
+  const NewDirectory living(folder / "a");
+  const auto make_elsewhere = [&](bool killed) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto made = std::make_unique<NewDirectory>(folder / "a");
+      write_file_atomically(made->path() / "file", "text");
+      if (!killed) made.reset();
+      ::_exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  };
+  folder.write("a.tmp-mine/file", "text");
+  folder.write("a.tmp-0123456789abcdef-1-2/file", "of another machine");
+  std::vector<std::string> expected = {"a.tmp-0123456789abcdef-1-2", "a.tmp-mine", living.path().filename().string()};
+  std::sort(expected.begin(), expected.end());
+  make_elsewhere(true);
+  EXPECT_EQ(testing::names_in(folder.path()).size(), 4u);
+  make_elsewhere(false);
+  EXPECT_EQ(testing::names_in(folder.path()), expected);
+}
+
+TEST(NewDirectory, NeedsAName) { EXPECT_EQ(error_of("").first, ExitCode::config); }
+
 TEST(NewDirectory, TakesNobodysPlace) {
   const TemporaryFolder folder;
   folder.write("full/file", "text");
@@ -60,7 +92,13 @@ TEST(NewDirectory, TakesNobodysPlace) {
 
   NewDirectory made(folder / "late");
   folder.write("late/file", "theirs");
-  EXPECT_THROW(made.finish(), Error);
+  try {
+    made.finish();
+    ADD_FAILURE() << "it took their place";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_EQ(error.what(), (folder / "late").string() + ": exists already; remove it or give another name");
+  }
   EXPECT_EQ(read_file(folder / "late/file"), "theirs");
 }
 

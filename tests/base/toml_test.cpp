@@ -45,6 +45,11 @@ TEST(Toml, BrokenTextGetsOneLineWithItsPlace) {
   EXPECT_NE(toml_error("a = " + std::string(100000, '[')), "");  // nesting is limited, so that the stack does not overflow
 }
 
+TEST(Toml, RefusesStringsThatNoNameCanBe) {
+  EXPECT_EQ(toml_error("[run]\noutput_dir = \"w/nul\\u0000x\"\n"),
+            "run.toml:2: a string with a NUL character, \\u0000; remove it");
+}
+
 TEST(Toml, RefusesWhatTheParserCannotSurvive) {
   const auto repeat = [](const std::string& text, int times) {
     std::string result;

@@ -105,6 +105,35 @@ TEST_F(RunLockTest, ADeadHolderOfThisMachineIsTakenOverAtOnce) {
   }
 }
 
+// replace() writes run.lock.PID.RANDOM and renames it.
+TEST_F(RunLockTest, WhatAKilledTakeoverLeftGoesUnlessItMayGoOn) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto* lock = new RunLock(folder_.path(), kNoPatience);
+    ::_exit(lock == nullptr);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  fs::rename(path_, folder_ / concat("run.lock.", child, ".1"));
+  testing::write_text(folder_ / "run.lock.1.2", "{");
+  testing::write_text(folder_ / "run.lock.4711.3", foreign_lock(1));
+  {
+    const RunLock lock(folder_.path(), kNoPatience);
+    fs::copy_file(path_, folder_ / "run.lock.5.4");
+    EXPECT_EQ(names_in(folder_.path()),
+              (std::vector<std::string>{"run.lock", "run.lock.1.2", "run.lock.4711.3", "run.lock.5.4"}));
+    error_of(ExitCode::config, [&] { RunLock second(folder_.path(), kNoPatience); });
+  }
+  { const RunLock next(folder_.path(), kNoPatience); }
+  EXPECT_TRUE(fs::exists(folder_ / "run.lock.5.4")) << "its process lives";
+}
+
+TEST_F(RunLockTest, ALinkThatLeadsNowhereIsRefused) {
+  fs::create_symlink("/nonexistent", path_);
+  EXPECT_EQ(error_of(ExitCode::config, [&] { RunLock lock(folder_.path(), kQuick); }),
+            path_.string() + ": a link that leads nowhere; remove it");
+  EXPECT_TRUE(fs::is_symlink(path_));
+}
+
 TEST_F(RunLockTest, AHolderElsewhereIsTakenOverWhenItsCounterStandsStill) {
   put_lock(folder_.path(), foreign_lock(7));
   const auto start = Clock::now();

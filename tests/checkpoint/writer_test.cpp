@@ -373,6 +373,18 @@ TEST_P(BothModes, WhoMayNotPublishSavesNothing) {
   EXPECT_EQ(published, std::vector<std::int64_t>{1});
 }
 
+TEST_P(BothModes, AHostWithoutMemorySaysSo) {
+  const TemporaryFolder folder;
+  Memory memory;
+  Writer writer({.root = folder.path(), .mode = GetParam(), .may_publish = [] { throw std::bad_alloc(); }});
+  const std::vector<Entry> entries = {Entry::whole("a", memory.counting({5}))};
+  const std::string message = error_of(ExitCode::internal, [&] {
+    writer.save(7, memory.stream(), entries, Json::object());
+    writer.wait();
+  });
+  EXPECT_EQ(message, concat("the checkpoint of step 7 is not saved: this host is ", kOutOfMemory));
+}
+
 TEST(Writer, RefusesSlicesThatDoNotCover) {
   const TemporaryFolder folder;
   Memory memory;

@@ -118,8 +118,9 @@ TEST(CorpusInfo, RefusesBrokenDescriptions) {
        {std::string(), std::string("{}"), std::string("[1]"), good.substr(0, good.size() / 2), with("octet corpus", "other"),
         with("\"version\": 1", "\"version\": 2"), with("\"tokens\": 9", "\"tokens\": -9"),
         with("\"tokens\": 9", "\"tokens\": \"9\""), with("\"tokens\": 9", "\"tokens\": 18446744073709551615"),
-        with("\"tokens\": 9", "\"tokens\": 9.5"), with("uint16", "uint17"), with("\"vocab_size\": 256", "\"vocab_size\": 0"),
-        with("\"end_of_document\": null", "\"end_of_document\": 256"), with("\"documents\"", "\"dokuments\"")}) {
+        with("\"tokens\": 9", "\"tokens\": 9.5"), with("uint16", "uint17"), with("uint16", "uint16\\u0000"),
+        with("\"vocab_size\": 256", "\"vocab_size\": 0"), with("\"end_of_document\": null", "\"end_of_document\": 256"),
+        with("\"documents\"", "\"dokuments\"")}) {
     EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { parse_corpus_info(wrong, "c.json"); }), "c.json: ")) << wrong;
   }
 }

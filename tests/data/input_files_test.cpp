@@ -21,8 +21,7 @@ TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
   }
   std::filesystem::create_directory_symlink(folder.path(), folder / "cycle");
   std::filesystem::create_symlink(folder / "b.txt", folder / "link.txt");
-  std::filesystem::create_symlink(folder / "nowhere", folder / "broken.txt");
-  std::filesystem::create_symlink(folder / "itself.txt", folder / "itself.txt");
+  std::filesystem::create_symlink(folder / "nowhere", folder / ".#a.txt");  // as an editor locks a file
   // A folder called `build` is skipped, but a file called `build` is not.
   const std::vector<std::string> expected = {"a/B.txt", "a/b/deep.txt", "a/corpus.json", "a/z.txt",     "a.txt",
                                              "b.txt",   "build",        "link.txt",      "\xC3\xA4.txt"};
@@ -33,6 +32,14 @@ TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
 
 TEST(InputFiles, RefusesWhatIsNotThere) {
   const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "links");
+  for (const auto& [name, words] : {std::pair("itself.txt", ": Too many levels of symbolic links"),
+                                    std::pair("nowhere.txt", ": a link that leads nowhere; mend or remove it")}) {
+    const auto link = folder / "links" / name;
+    std::filesystem::create_symlink("itself.txt", link);
+    EXPECT_EQ(error_of(ExitCode::data, [&] { files_of(folder, {folder / "links"}); }), link.string() + words);
+    std::filesystem::remove(link);
+  }
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "none.txt"}); }), "none.txt: "));
   EXPECT_TRUE(
       contains(error_of(ExitCode::data, [&] { files_of(folder, {"/dev/null"}); }), "/dev/null: neither a file nor a folder"));

@@ -87,6 +87,8 @@ TEST_F(BadInput, Options) {
   EXPECT_TRUE(refused(run_.train("--precision.skip='*.nothing'"), 2, "*.nothing", "matches no linear layer"));
   EXPECT_TRUE(refused(run_.train("--precision.skip='*.q_proj'"), 2, "*.q_proj",
                       "matches a part of model.layers.0.self_attn.q_proj.fused"));
+  EXPECT_TRUE(refused(run_.train("--precision.skip='a\nfake: line'"), 2, "a\\nfake: line", "matches no linear layer"));
+  EXPECT_TRUE(refused(run_.train("--model.init_from='a\nfake: line'"), 76, "a\\nfake: line"));
   EXPECT_TRUE(refused(run_.train("--dryrun"), 2, "--dryrun", "did you mean --dry-run?"));
   EXPECT_TRUE(refused(run_.train("another.toml"), 2, "another.toml"));
   EXPECT_TRUE(refused(run_.run("train"), 2, "RUN.toml"));
@@ -247,6 +249,8 @@ TEST_F(BadModel, FilesThatAreBroken) {
     write_text(run_ / "bad/config.json", text);
     EXPECT_TRUE(refused_everywhere("bad/config.json")) << text;
   }
+  write_text(run_ / "bad/config.json", std::string(config).replace(config.find("\"silu\""), 6, R"("si\u0000lu")"));
+  EXPECT_TRUE(refused(run_.run("generate --model bad --prompt x"), 76, "bad/config.json: hidden_act", "NUL"));
   write_text(run_ / "bad/config.json", "{}");  // `train` takes what is missing from its own [model]
   EXPECT_TRUE(refused(run_.run("generate --model bad --prompt x"), 76, "bad/config.json"));
   fs::remove(run_ / "bad/config.json");

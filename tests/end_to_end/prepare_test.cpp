@@ -203,5 +203,31 @@ TEST_F(PrepareFaults, GoesOnAfterADiskThatFailed) {
     EXPECT_TRUE(read_file(run / (std::string("c") + suffix)) == read_file(run / (std::string("whole") + suffix))) << suffix;
 }
 
+TEST(Prepare, AFileThatMayNotGrowIsAnError) {
+  const TemporaryFolder folder;
+  folder.write("text.txt", std::string(100'000, 'x'));
+  EXPECT_TRUE(refused(run_program("data prepare --input text.txt --output corpus", folder.path(), "ulimit -f 8; exec"), 1,
+                      "corpus.bin.part: cannot write: File too large"));
+}
+
+TEST(Prepare, RemovesWhatAKillHasLeft) {
+  const TemporaryFolder folder;
+  for (const char* name : {"text.txt", "corpus.json.tmp-1-2", "corpus.json.part.tmp-1-2", "corpus.json.tmp-mine"})
+    folder.write(name, "some words");
+  EXPECT_EQ(run_program("data prepare --input text.txt --output corpus", folder.path()).code, 0);
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{"corpus.bin", "corpus.idx", "corpus.json", "corpus.json.tmp-mine", "text.txt"}));
+}
+
+TEST(Prepare, CountsTheLinksToFoldersThatItLeavesOut) {
+  const TemporaryFolder folder;
+  folder.write("texts/a.txt", "some words");
+  for (const char* name : {"texts/b", "texts/c"}) std::filesystem::create_directory_symlink(folder.path(), folder / name);
+  const ProgramResult result = run_program("data prepare --input texts --output corpus", folder.path());
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "warning: texts/")) << result.err;
+  EXPECT_TRUE(says(result.err, " and 1 more: links to folders are left out; give a folder with --input to read it"));
+}
+
 }  // namespace
 }  // namespace octet::testing

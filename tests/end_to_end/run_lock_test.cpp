@@ -50,6 +50,18 @@ TEST(RunLock, AfterAKillTheNextRunTakesOverAtOnce) {
   }
 }
 
+TEST(RunLock, TheNextRunRemovesWhatAKillLeftOfAnExport) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=8").code, 0);
+  fs::create_directory(run / "out/adapter");
+  write_text(run / "out/model/model.safetensors.tmp-123", "half");
+  write_text(run / "out/adapter/adapter_config.json.tmp-123-456", "half");
+  ASSERT_TRUE(fs::exists(run / "out/model/model.safetensors.tmp-123"));
+  EXPECT_EQ(run.train("--training.steps=8").code, 0);
+  EXPECT_FALSE(fs::exists(run / "out/model/model.safetensors.tmp-123"));
+  EXPECT_TRUE(fs::is_empty(run / "out/adapter"));
+}
+
 // Another machine has taken the folder over: this run ends, and publishes nothing more.
 TEST(RunLock, WhoHasLostTheFolderEnds) {
   const TinyRun run;

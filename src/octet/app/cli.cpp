@@ -1,19 +1,17 @@
 #include "octet/app/cli.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <new>
 #include <string_view>
 
 #include "octet/app/local_ranks.h"
+#include "octet/app/memory_fit.h"
 #include "octet/app/octet.h"
 #include "octet/app/standard_streams.h"
 #include "octet/base/bus_error.h"
 #include "octet/base/require.h"
 #include "octet/base/system_call.h"
-#include "octet/base/visible.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/rank_page.h"
@@ -529,11 +527,17 @@ void Octet::add_program() {
 
 namespace {
 
-int say(const std::string& line, ExitCode code) {
+int say_lines(const std::string& text, ExitCode code) {
   std::fflush(stdout);
-  // On a terminal a file name with a line feed must not pass for a second line.
-  std::fprintf(stderr, "%s\n", ::isatty(STDERR_FILENO) ? printable(line).c_str() : line.c_str());
+  std::fprintf(stderr, "%s\n", text.c_str());
   return static_cast<int>(code);
+}
+
+// A file name with a line feed must not pass for a second line.
+int say(const std::string& message, ExitCode code) {
+  std::string line;
+  for (const char c : message) line += c == '\n' ? std::string("\\n") : std::string(1, c);
+  return say_lines(line, code);
 }
 
 }  // namespace
@@ -549,6 +553,8 @@ int run(int argc, const char* const* argv) {
     return code == 0 && lost ? say("octet: cannot write to stdout", ExitCode::internal) : code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());
+  } catch (const DoesNotFit& error) {
+    return say_lines(concat("octet: ", error.what()), error.code());
   } catch (const SystemError& error) {
     storage_failed = error.may_pass();
     return say(concat("octet: ", error.what()), error.code());

@@ -71,11 +71,12 @@ struct Needed {
   const auto part = [](std::size_t bytes, const char* what) {
     return bytes == 0 ? std::string() : concat(", ", telemetry::format_bytes(bytes), " of it for ", what, ",");
   };
-  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed.total()),
-       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), part(needed.nccl, "NCCL"), part(needed.snapshots, "snapshots"),
-       device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ", telemetry::format_bytes(available), " left",
-       ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes, plan.snapshot),
-       "what helps: a shorter training.seq_len", advice, ranks == 1 ? "" : ", fewer ranks a machine");
+  throw DoesNotFit(
+      concat("this run needs ", telemetry::format_bytes(needed.total()), ranks == 1 ? "" : concat(" (", ranks, " ranks)"),
+             part(needed.nccl, "NCCL"), part(needed.snapshots, "snapshots"),
+             device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ", telemetry::format_bytes(available),
+             " left", ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes, plan.snapshot),
+             "what helps: a shorter training.seq_len", advice, ranks == 1 ? "" : ", fewer ranks a machine"));
 }
 
 }  // namespace

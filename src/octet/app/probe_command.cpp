@@ -11,6 +11,7 @@
 namespace octet::app {
 
 int run_probe(const ProbeArgs& args) {
+  demand(!args.output.empty(), ExitCode::config, "--output \"\": the file to write needs a name");
   // A plain optimizer, so that the update is easily made elsewhere; --set changes it.
   train::Config config;
   config.precision.recipe = args.recipe;

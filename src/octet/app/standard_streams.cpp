@@ -93,6 +93,8 @@ void print_coloured(std::string_view text) {
 }
 
 void hold_standard_streams() {
+  // The signal would end the program in a write beyond `ulimit -f`. Without it the write fails, as on a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;
     // The lowest number that is free is this one. The wrong way round, so that nothing is read and nothing is lost unsaid.

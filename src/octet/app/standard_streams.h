@@ -45,8 +45,9 @@ void print_coloured(std::string_view text);
 
 // Takes the numbers of stdin, stdout and stderr where the program was started without them (`<&-`, some daemons): the next file
 // to be opened would have one, and what is said would be written into it. Reading and writing there fail as if they were closed.
-// Puts an OutputText behind stdout and stderr where they are terminals. To be called before any file is opened. Throws
-// Error{internal} when /dev/null cannot be opened.
+// Puts an OutputText behind stdout and stderr where they are terminals. From here on a write beyond the size that files may have
+// (ulimit -f) fails and does not end the program. To be called before any file is opened. Throws Error{internal} when /dev/null
+// cannot be opened.
 void hold_standard_streams();
 
 // For commands whose work matters more than what they print: from here on no write to stdout fails, and none ends the program, also

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <tuple>
 #include <utility>
@@ -22,6 +23,20 @@ constexpr std::size_t kBufferBytes = 1 << 20;
 std::filesystem::path temporary_for(const std::filesystem::path& path) {
   // Processes of two hosts may have the same id.
   return concat(path.string(), ".tmp-", ::getpid(), "-", std::random_device{}());
+}
+
+// Removes the temporary files in a folder whose writes were to files that `removes` accepts.
+void remove_temporaries(const std::filesystem::path& folder, const std::function<bool(std::string_view file)>& removes) {
+  constexpr std::string_view kMark = ".tmp-";
+  std::error_code error;  // what stays only takes room
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t mark = name.rfind(kMark);
+    if (mark == std::string::npos || name.find_first_not_of("0123456789-", mark + kMark.size()) != std::string::npos) continue;
+    std::error_code ignored;
+    if (removes(std::string_view(name).substr(0, mark))) std::filesystem::remove(entry->path(), ignored);
+  }
 }
 
 // Writes all bytes or throws.
@@ -271,19 +286,15 @@ void write_file_atomically(const std::filesystem::path& name, std::string_view t
 }
 
 void remove_interrupted_writes(const std::filesystem::path& name) {
-  std::error_code error;  // what stays only takes room
+  std::error_code error;
   const std::filesystem::path path =
       std::filesystem::is_symlink(name, error) ? std::filesystem::weakly_canonical(name, error) : name;
-  const std::string begin = path.filename().string() + ".tmp-";
-  error.clear();
-  std::filesystem::directory_iterator entry(path.has_parent_path() ? path.parent_path() : ".", error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    const std::string found = entry->path().filename().string();
-    const bool is_temporary =
-        found.starts_with(begin) && found.find_first_not_of("0123456789-", begin.size()) == std::string::npos;
-    std::error_code ignored;
-    if (is_temporary) std::filesystem::remove(entry->path(), ignored);
-  }
+  const std::string file = path.filename().string();
+  remove_temporaries(path.has_parent_path() ? path.parent_path() : ".", [&](std::string_view of) { return of == file; });
+}
+
+void remove_interrupted_writes_in(const std::filesystem::path& folder) {
+  remove_temporaries(folder, [](std::string_view) { return true; });
 }
 
 bool create_file_atomically(const std::filesystem::path& path, std::string_view text) {

@@ -9,9 +9,10 @@ namespace octet {
 // path. If finish() was not called, the destructor deletes the temporary folder.
 class NewDirectory {
  public:
-  // Creates the temporary folder and missing parent folders. Throws Error{config} "PATH: ..." if `path` exists and is not an
-  // empty folder, or if nothing can be created under this path (create_output), SystemError with ExitCode::data if the system
-  // cannot say what `path` is, and Error{internal} if the temporary folder cannot be created for another reason.
+  // Creates the temporary folder and missing parent folders. Removes the temporary folders for `path` that processes of this
+  // machine have left, if they were killed. Throws Error{config} "PATH: ..." if `path` is empty, if it exists and is not an empty
+  // folder, or if nothing can be created under this path (create_output), SystemError with ExitCode::data if the system cannot
+  // say what `path` is, and Error{internal} if the temporary folder cannot be created for another reason.
   explicit NewDirectory(const std::filesystem::path& path);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
@@ -19,7 +20,8 @@ class NewDirectory {
 
   // The temporary folder, into which files are written before finish().
   const std::filesystem::path& path() const { return temporary_; }
-  // Throws Error{internal} if the rename fails, for example because another process has created `path` in the meantime.
+  // Throws Error{config} if another process has created `path` in the meantime, and Error{internal} if the rename fails for
+  // another reason.
   void finish();
 
  private:

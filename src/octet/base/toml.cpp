@@ -62,6 +62,9 @@ TomlNode convert(const toml::node& node, const std::string& source) {
   } else if (const auto* string = node.as_string()) {
     result.kind = Kind::string;
     result.string = string->get();
+    // The system would take it for the end of a name.
+    demand(result.string.find('\0') == std::string::npos, ExitCode::config, source, ":", result.line,
+           ": a string with a NUL character, \\u0000; remove it");
   } else {
     fail(ExitCode::config, source, ":", result.line, ": a date or time, which no key takes; put quotes around it");
   }

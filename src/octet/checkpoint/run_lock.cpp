@@ -92,6 +92,23 @@ class FolderGuard {
   int fd_;
 };
 
+// Removes what replace() leaves when it is killed. A file that does not name its process, or a process of another machine, stays:
+// somebody may be about to rename it.
+void remove_interrupted_takeovers(const fs::path& lock) {
+  const std::string begin = lock.filename().string() + ".";
+  std::error_code error;  // what stays only takes room
+  fs::directory_iterator entry(lock.parent_path(), error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with(begin)) continue;
+    try {
+      const std::optional<LockHolder> holder = holder_of(text_of(entry->path(), 0));
+      std::error_code ignored;
+      if (holder && fate_of(holder->process) == Fate::ended) fs::remove(entry->path(), ignored);
+    } catch (const Error&) {
+    }
+  }
+}
+
 void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 // What abandon_run_lock() needs of the lock that this process took last. A signal handler may not allocate memory.
@@ -153,6 +170,7 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times, LockAttempt attempt
     retry(times_.retry_s, [&] { make_folders(folder_); });
     acquire();
   });
+  remove_interrupted_takeovers(path_);
   tell_handlers(folder_, begin_, made_folder_);
   renewed_ = Clock::now();
   const SignalsHeld held;
@@ -264,7 +282,11 @@ void RunLock::acquire() {
   for (;;) {
     if (retry(times_.retry_s, [&] { return create(); })) return;
     const std::string seen = text_of(path_, times_.retry_s);
-    if (seen.empty()) continue;  // gone in this moment
+    if (seen.empty()) {
+      std::error_code unknown;
+      demand(!fs::is_symlink(path_, unknown), ExitCode::config, path_.string(), ": a link that leads nowhere; remove it");
+      continue;  // gone in this moment
+    }
     const std::optional<LockHolder> holder = holder_of(seen);
     if (holder && attempt_.follows(holder->attempt)) {
       if (!replace(seen, false)) continue;

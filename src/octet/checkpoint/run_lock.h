@@ -51,8 +51,9 @@ void abandon_run_lock() noexcept;
 //   counter stands still for silence_s, it takes the folder over and says so.
 class RunLock {
  public:
-  // Makes the folder if need be. Throws Error{config} as above and if nothing can be written under this path (create_output), and
-  // Error{internal} or Error{data} "PATH: REASON" if the lock cannot be written or read for another reason.
+  // Makes the folder if need be. Throws Error{config} as above, if nothing can be written under this path (create_output), and if
+  // run.lock is a link that leads nowhere; Error{internal} or Error{data} "PATH: REASON" if the lock cannot be written or read
+  // for another reason.
   explicit RunLock(const std::filesystem::path& folder, RunLockTimes times = {}, LockAttempt attempt = {});
   // Removes run.lock, if it is still this holder's, and the folder if it is empty and the constructor made it.
   ~RunLock();

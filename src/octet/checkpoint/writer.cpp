@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -152,6 +153,8 @@ void attempt(std::string& failure, const std::function<void()>& act) {
   if (!failure.empty()) return;
   try {
     act();
+  } catch (const std::bad_alloc&) {
+    failure = concat("this host is ", kOutOfMemory);
   } catch (const std::exception& error) {
     failure = error.what();
   }

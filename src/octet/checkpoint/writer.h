@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,9 @@ enum class WriteMode : std::uint8_t {
   behind,  // a thread copies to host memory, the snapshot, which is allocated once and reused, and writes it
   now,     // save writes, and returns when the checkpoint is there
 };
+
+// Stands in the message about a save that failed because a host had no memory for it.
+inline constexpr std::string_view kOutOfMemory = "out of memory";
 
 // What the deletion of old checkpoints must know about the best one.
 struct BestCheckpoint {

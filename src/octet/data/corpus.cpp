@@ -117,7 +117,9 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
     return *found;
   };
   const auto text_in = [&](const nlohmann::json& object, const char* key) {
-    return field(object, key, &nlohmann::json::is_string).get<std::string>();
+    auto text = field(object, key, &nlohmann::json::is_string).get<std::string>();
+    demand(text.find('\0') == std::string::npos, ExitCode::data, name, ": \"", key, "\" has a NUL character");
+    return text;
   };
   const auto number_in = [&](const nlohmann::json& object, const char* key) {
     const auto value = field(object, key, &nlohmann::json::is_number_unsigned).get<std::uint64_t>();

@@ -37,7 +37,7 @@ CorpusParts::CorpusParts(const fs::path& prefix)
 
 void CorpusParts::remove() const {
   std::error_code ignored;
-  remove_interrupted_writes(journal_);
+  for (const fs::path& path : {journal_, finals_.json}) remove_interrupted_writes(path);
   for (const fs::path& path : {journal_, seen_, idx_, bin_, loss_idx_, loss_bin_}) fs::remove(path, ignored);
 }
 

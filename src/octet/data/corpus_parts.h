@@ -25,7 +25,7 @@ class CorpusParts {
   const std::filesystem::path& loss_idx() const { return loss_idx_; }
   const std::filesystem::path& seen() const { return seen_; }        // checksums of the documents, to find duplicates
   const std::filesystem::path& journal() const { return journal_; }  // PrepareJournal
-  // Deletes the part files.
+  // Deletes the part files and what interrupted writes of the journal and of PREFIX.json have left.
   void remove() const;
 
  private:

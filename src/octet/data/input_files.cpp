@@ -128,13 +128,16 @@ void InputFiles::enter(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       std::error_code error;
       const bool inner_folder = entry.is_directory(error);
-      // Links to nothing and to themselves are left out; what cannot be looked at must not be.
-      const bool no_end = error == std::errc::too_many_symbolic_link_levels || error == std::errc::no_such_file_or_directory;
-      demand(!error || no_end, ExitCode::data, entry.path().string(), ": ", error.message());
-      if (is_left_out(entry.path().filename(), inner_folder)) continue;
-      if (inner_folder ? entry.is_symlink() : !entry.is_regular_file(error)) continue;  // a link to a folder may be a cycle
-      if (!inner_folder && is_output(entry.path())) continue;
-      opened.entries.push_back(entry.path());
+      if (is_left_out(entry.path().filename(), inner_folder) || (!inner_folder && is_output(entry.path()))) continue;
+      // The text may lie on a disk that is not there now, and must not be missing in silence.
+      const bool leads_nowhere = error == std::errc::no_such_file_or_directory && entry.is_symlink();
+      demand(!leads_nowhere, ExitCode::data, entry.path().string(), ": a link that leads nowhere; mend or remove it");
+      demand(!error, ExitCode::data, entry.path().string(), ": ", error.message());
+      if (inner_folder && entry.is_symlink()) {  // it may be a cycle
+        linked_folders_.push_back(entry.path());
+        continue;
+      }
+      if (inner_folder || entry.is_regular_file(error)) opened.entries.push_back(entry.path());
     }
   } catch (const fs::filesystem_error& error) {
     fail(ExitCode::data, folder.string(), ": ", error.code().message());

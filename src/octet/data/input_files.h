@@ -33,8 +33,11 @@ class InputFiles {
     bool is_standard_input() const { return path == "-"; }
     std::string name() const { return is_standard_input() ? "standard input" : path.string(); }
   };
-  // Returns the next file, or nothing at the end.
+  // Returns the next file, or nothing at the end. Throws Error{data} if a folder cannot be read, or holds a link that leads
+  // nowhere.
   std::optional<File> next();
+  // The links to folders that next() has left out so far.
+  const std::vector<std::filesystem::path>& linked_folders() const { return linked_folders_; }
 
  private:
   struct Folder {
@@ -47,6 +50,7 @@ class InputFiles {
   std::vector<std::filesystem::path> inputs_;
   std::size_t next_input_ = 0;
   std::vector<Folder> open_;  // path from an input folder down to the folder being read
+  std::vector<std::filesystem::path> linked_folders_;
   std::filesystem::path output_folder_;
   std::vector<std::string> output_names_;  // final names and names of part files
 };

@@ -161,7 +161,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   const auto start = Clock::now();
   const InputFiles files(options.inputs, CorpusPaths(options.output));
   PrepareProgress progress;
-  for (InputFiles counted = files; const auto file = counted.next();) {
+  InputFiles counted = files;
+  while (const auto file = counted.next()) {
     progress.bytes_total += file->bytes;
     progress.endless = progress.endless || file->is_standard_input();
     const InputFormat format = input_format(file->path, options.format);
@@ -169,6 +170,11 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     demand(!options.chat || !file->named || format == InputFormat::jsonl || format == InputFormat::parquet, ExitCode::config,
            file->name(),
            ": not a file of conversations; --chat reads JSONL and Parquet (--format jsonl if the name does not say so)");
+  }
+
+  if (const auto& links = counted.linked_folders(); !links.empty()) {
+    log_warning(concat(links.front().string(), links.size() > 1 ? concat(" and ", links.size() - 1, " more") : "",
+                       ": links to folders are left out; give a folder with --input to read it"));
   }
 
   const std::string job = job_of(options, tokenizer, files);

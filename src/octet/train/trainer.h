@@ -194,10 +194,10 @@ class Trainer {
   void record_checkpoint(std::int64_t step);
   void record_end(ExitCode code);  // in run.json
   // On the first rank, a clause for the message about a failed save: what a checkpoint takes, what is free, and how old the
-  // newest one is. Call it while the writer is idle.
-  std::string room_for_saves() const;
+  // newest one is, or what takes less memory. Call it while the writer is idle.
+  std::string room_for_saves(const Error& failure) const;
   // On the first rank, a clause that says what to do after the run has ended because of failed saves.
-  std::string how_to_mend() const;
+  std::string how_to_mend(const Error& failure) const;
   std::string how_to_go_on() const;
 
   TrainerOptions options_;

@@ -14,6 +14,12 @@ namespace octet::train {
 
 namespace fs = std::filesystem;
 
+namespace {
+bool lacks_memory(const Error& failure) {
+  return std::string_view(failure.what()).find(checkpoint::kOutOfMemory) != std::string_view::npos;
+}
+}  // namespace
+
 void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled) {
   telemetry::StepMetrics m;
   const telemetry::StepMeter::Interval interval = meter_->take();
@@ -178,13 +184,14 @@ void Trainer::record_checkpoint(std::int64_t step) {
   }
 }
 
-std::string Trainer::how_to_mend() const {
+std::string Trainer::how_to_mend(const Error& failure) const {
   if (!world_.is_first()) return "";
-  return concat("; make room or mend the disk", info_.checkpoint_step > 0 ? how_to_go_on() : "");
+  return concat(lacks_memory(failure) ? "" : "; make room or mend the disk", info_.checkpoint_step > 0 ? how_to_go_on() : "");
 }
 
-std::string Trainer::room_for_saves() const {
+std::string Trainer::room_for_saves(const Error& failure) const {
   if (!world_.is_first()) return "";
+  if (lacks_memory(failure)) return config_.checkpoint.async ? "; checkpoint.async = false needs no snapshot in its memory" : "";
   std::error_code unknown;
   const fs::space_info space = fs::space(config_.run.output_dir, unknown);
   std::string text = concat("; a checkpoint takes ", telemetry::format_bytes(checkpoint_bytes()),

@@ -20,9 +20,9 @@ void Trainer::survive(const std::function<void()>& save) {
     const std::int64_t most = config_.checkpoint.max_failed_saves;
     demand(failed_saves_ < most, ExitCode::internal, error.what(), "; ",
            failed_saves_ == 1 ? "this save" : concat(failed_saves_, " saves in a row"),
-           " failed, and checkpoint.max_failed_saves = ", most, room_for_saves(), how_to_mend());
+           " failed, and checkpoint.max_failed_saves = ", most, room_for_saves(error), how_to_mend(error));
     log_shared_warning(concat(error.what(), "; training goes on", info_.checkpoint_step > 0 ? " with the older ones" : "",
-                              " (failed save ", failed_saves_, " of ", most, ")", room_for_saves()));
+                              " (failed save ", failed_saves_, " of ", most, ")", room_for_saves(error)));
   }
 }
 
@@ -41,7 +41,7 @@ void Trainer::save_for_good() {
     wait_for_writer();
   } catch (const Error& error) {
     if (error.code() != ExitCode::internal) throw;
-    fail(ExitCode::internal, error.what(), "; this was the last save of this process", room_for_saves(), how_to_mend());
+    fail(ExitCode::internal, error.what(), "; this was the last save of this process", room_for_saves(error), how_to_mend(error));
   }
 }
 

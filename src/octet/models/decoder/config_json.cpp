@@ -39,7 +39,10 @@ bool JsonReader::boolean(const char* key, bool otherwise) const {
 std::string JsonReader::string(const char* key, const std::string& otherwise) const {
   if (!has(key)) return otherwise;
   demand(object_[key].is_string(), ExitCode::data, source_, ": ", key, " = ", shown(object_[key]), ": must be a string");
-  return object_[key].get<std::string>();
+  std::string text = object_[key].get<std::string>();
+  demand(text.find('\0') == std::string::npos, ExitCode::data, source_, ": ", key, " = ", shown(object_[key]),
+         ": must have no NUL character");
+  return text;
 }
 
 namespace {
