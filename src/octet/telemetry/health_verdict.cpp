@@ -28,18 +28,22 @@ class Values {
   // The median of all, or of the first or last of them; the lower middle value if their number is even, and NaN if there are
   // none.
   double median() const { return lower_median(values_); }
-  // What is above (below) a limit: the median, or else the latest value.
+  // What is beyond which limit: the median, or else the latest value, whose limit is wider because healthy runs have single
+  // samples beyond that of the median.
   struct Beyond {
-    double value;
+    double value, limit;
     bool only_latest;
   };
   std::optional<Beyond> above(double limit) const {
-    if (median() > limit) return Beyond{median(), false};
-    return latest_ > limit ? std::optional(Beyond{latest_, true}) : std::nullopt;
+    if (median() > limit) return Beyond{median(), limit, false};
+    const double alone = 5 * limit;
+    return latest_ > alone ? std::optional(Beyond{latest_, alone, true}) : std::nullopt;
   }
+  // Of decibels.
   std::optional<Beyond> below(double limit) const {
-    if (median() < limit) return Beyond{median(), false};
-    return latest_ < limit ? std::optional(Beyond{latest_, true}) : std::nullopt;
+    if (median() < limit) return Beyond{median(), limit, false};
+    const double alone = limit - kMaxDbBelowPeers;
+    return latest_ < alone ? std::optional(Beyond{latest_, alone, true}) : std::nullopt;
   }
   double median_of_first(std::size_t n) const {
     return lower_median({values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(n)});
@@ -77,7 +81,7 @@ void add_attention(std::span<const AttentionSample> samples, std::vector<HealthF
                         .figure = "largest log-sum-exp",
                         .unit = "",
                         .value = logit->value,
-                        .limit = diverging ? kDivergingLogit : kLargeLogit,
+                        .limit = logit->limit,
                         .step = logit->only_latest ? last : 0,
                         .concern = diverging ? Concern::danger : Concern::watch,
                         .source = diverging ? "Wortsman et al., 2023" : "Dehghani et al., 2023"});
@@ -134,28 +138,28 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
   std::vector<HealthFinding> findings;
   for (TensorHealth& tensor : tensors) {
     const auto add = [&](Concern concern, const char* figure, const char* unit, const std::optional<Values::Beyond>& beyond,
-                         double limit, const char* source) {
+                         const char* source) {
       if (!beyond) return;
       findings.push_back({.layer = tensor.layer,
                           .operand = tensor.operand,
                           .figure = figure,
                           .unit = unit,
                           .value = beyond->value,
-                          .limit = limit,
+                          .limit = beyond->limit,
                           .step = beyond->only_latest ? last : 0,
                           .concern = concern,
                           .source = source});
     };
-    const auto danger = [&](const char* figure, const char* unit, const std::optional<Values::Beyond>& beyond, double limit) {
-      add(Concern::danger, figure, unit, beyond, limit, "");
+    const auto danger = [&](const char* figure, const char* unit, const std::optional<Values::Beyond>& beyond) {
+      add(Concern::danger, figure, unit, beyond, "");
     };
     const auto watch = [&](const char* figure, const char* unit, const Values& values, double limit, const char* source) {
-      add(Concern::watch, figure, unit, values.above(limit), limit, source);
+      add(Concern::watch, figure, unit, values.above(limit), source);
     };
     const double least_db = peers[tensor.operand].median() - kMaxDbBelowPeers;
-    danger("saturated", "%", tensor.saturated.above(kMaxSaturatedPct), kMaxSaturatedPct);
-    danger("flushed to zero", "%", tensor.flushed.above(kMaxFlushedPct), kMaxFlushedPct);
-    danger("signal to noise", "dB", tensor.sqnr.below(least_db), least_db);
+    danger("saturated", "%", tensor.saturated.above(kMaxSaturatedPct));
+    danger("flushed to zero", "%", tensor.flushed.above(kMaxFlushedPct));
+    danger("signal to noise", "dB", tensor.sqnr.below(least_db));
     watch("cosine of a channel's gate and up rows", "", tensor.alignment, kAligned, "Fishman et al., 2024");
     watch("at the edge of their binade", "%", tensor.edge, kMaxEdgePct, "Su et al., 2025");
     if (tensor.operand != 'x') continue;

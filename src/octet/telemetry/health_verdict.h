@@ -13,7 +13,8 @@ namespace octet::telemetry {
 
 // Each limit is compared with the median of a tensor's samples, so that the first steps, in which delayed scales have no history,
 // do not decide. The run's latest sample is compared as well, so that a median of healthy samples does not hide a run that has
-// just gone wrong.
+// just gone wrong. Its limits are wider, five times as large or 6 dB farther below, because single samples of healthy runs are
+// beyond those of the median.
 //
 // The largest healthy percentage of saturated elements. In a healthy run (quickstart), recipes with one scale for each tensor
 // saturate at most 0.006% of a tensor. Saturated elements are the largest and matter most; above this limit the scale does not
