@@ -254,7 +254,7 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
   const std::int64_t position = first + (wrong - out.begin());
   std::int64_t value = *wrong;
   if (type() == TokenType::i64) std::memcpy(&value, from + (position - first) * 8, 8);
-  const std::int64_t wanted = info_ ? info_->vocab_size : value + 1;
+  const std::int64_t wanted = info_ ? info_->vocab_size : std::min<std::int64_t>(value, INT32_MAX) + 1;
   fail(ExitCode::data, paths_.bin.string(), ": token ", value, " at position ", position, " (document ", document_at(position),
        ") is outside the vocabulary of ", vocab_size,
        value < 0 || value >= wanted || wanted > INT32_MAX
