@@ -70,7 +70,7 @@ int Octet::take_launched(int argc, const char* const* argv) {
   return static_cast<int>(mark - argv);
 }
 
-// What a command `train ...` says; nothing of any other command.
+// Returns the arguments of a command `train ...`, or empty ones for any other command.
 TrainArgs Octet::train_of(const std::vector<std::string>& command) {
   if (command.empty() || command.front() != "train") return {};
   std::vector<const char*> arguments = {"octet"};

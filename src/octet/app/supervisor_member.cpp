@@ -78,7 +78,8 @@ Supervisor::Role Supervisor::search() {
     const double waited_s = seconds_since(start);
     const bool late = waited_s >= options_.join_timeout_s;
     demand(!elsewhere || !late, ExitCode::peer, name_of(me()), " cannot reach the node that coordinates the run: ", trouble);
-    // Of a job that has begun, the file of the next attempt decides if a lower node wakes up at this moment.
+    // A lower node that wakes up at this moment may coordinate, too. Once the job has begun, only one of the two can create the
+    // file of the next attempt, and the other one yields.
     const bool yields = lower_lives && (fresh_ || !late);
     if (!elsewhere && !yields && (!fresh_ || me() == 0 || late)) {
       coordinator_ = lost;

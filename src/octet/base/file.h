@@ -109,7 +109,7 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path);
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 // Removes the temporary files of writes to `path` that a kill has interrupted, as far as it can. Nobody may be writing it now.
 void remove_interrupted_writes(const std::filesystem::path& path);
-// The same of writes to every file in a folder.
+// The same for every file in a folder.
 void remove_interrupted_writes_in(const std::filesystem::path& folder);
 
 // Creates a file that appears with its content. Returns false if `path` is there already, and leaves that file alone. Needs a

@@ -153,7 +153,7 @@ struct StepShape {
   bool recomputes(int block) const { return block < recomputed_blocks; }
   // The parts of a task of a block.
   const std::vector<Part>& parts_of(Kind kind, int block) const;
-  // Of each unit: whether its rowwise and columnwise codes are gathered separately (row and MX tiles).
+  // Whether the rowwise and columnwise codes of each unit are gathered separately (row and MX tiles).
   std::vector<char> two_copies;
   // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The
   // gradients of the others are complete first.

@@ -39,7 +39,7 @@ class Values {
     const double alone = 5 * limit;
     return latest_ > alone ? std::optional(Beyond{latest_, alone, true}) : std::nullopt;
   }
-  // Of decibels.
+  // The same below a limit in decibels.
   std::optional<Beyond> below(double limit) const {
     if (median() < limit) return Beyond{median(), limit, false};
     const double alone = limit - kMaxDbBelowPeers;

@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
-// Of a step on a rank. Schedules have an entry for each micro-batch, and the tokens of one are counted in 32 bits.
+// The most micro-batches of a step on a rank, because schedules have an entry for each, and the most tokens of a micro-batch,
+// because they are counted in 32 bits.
 constexpr std::int64_t kMostMicroBatches = 1 << 16, kMostTokens = 1 << 27;
 
 constexpr std::string_view kOldRemedy = "none";  // what earlier versions, and checkpoints of theirs, call "rollback"
