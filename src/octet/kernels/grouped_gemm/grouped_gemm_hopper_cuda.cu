@@ -1,18 +1,16 @@
 // Grouped products on Hopper (sm_90a), in the form that CUTLASS calls persistent and warp-specialised: a producer warp copies
 // tiles of both operands to shared memory with TMA, and two warpgroups multiply them with wgmma (PTX ISA 8.x, "Asynchronous
-// Warpgroup Level Matrix Instructions"). Which rows belong to a group is read from device memory.
+// Warpgroup Level Matrix Instructions"). Two more warps fetch the tiles of D to which products are added, and store the sums, so
+// that no warpgroup that multiplies waits for device memory. Which rows belong to a group is read from there.
 //
 // A block of threads computes tiles of D of 128 x 256. K is summed in steps of 128 bytes. Precise accumulation adds the sum of
 // each step in FP32 registers, because Hopper's tensor cores keep fewer bits of an FP8 sum (DeepSeek-AI, DeepSeek-V3 Technical
 // Report, 2024, section 3.3.2). Scales of blocks are applied to the same sums.
 #include <cuda.h>
-#include <cuda_bf16.h>
-
-#include <type_traits>
 
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/grouped_gemm/grouped_gemm_cuda.h"
-#include "octet/kernels/grouped_gemm/quad_cuda.cuh"
+#include "octet/kernels/grouped_gemm/pairs_cuda.cuh"
 #include "octet/kernels/grouped_gemm/tensor_maps_cuda.h"
 #include "octet/kernels/grouped_gemm/wgmma_cuda.cuh"
 
@@ -25,6 +23,9 @@ constexpr int kStepBytes = kSwizzleBytes;  // of K that are copied at a time: th
 constexpr int kWarpgroup = 128;            // threads
 constexpr int kConsumers = 2;              // warpgroups, with kM / 2 rows each
 constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+constexpr int kRows = kM / kConsumers;            // of a warpgroup
+constexpr int kBoxBytes = kRows * kSwizzleBytes;  // what TMA copies of D at a time
+constexpr int kPartBytes = 2 * kBoxBytes;         // of a warpgroup's rows of D, in a buffer of shared memory
 
 enum class Scaling : std::uint8_t {
   none,    // BF16
@@ -47,18 +48,19 @@ struct Variant {
   static constexpr int kStep = kStepBytes / kElement;
   static constexpr int kInstruction = 32 / kElement;  // K of a wgmma
   static constexpr int kABytes = kM * kStepBytes, kBBytes = kN * kStepBytes;
-  static constexpr int kStages = 4;
+  // Products along K, gradients of weights, are mostly added to D. A second buffer lets a part arrive while another is written.
+  static constexpr int kStages = kAlongM ? 4 : 3, kBuffers = kAlongM ? 1 : 2;
+  static constexpr int kBoxColumns = kSwizzleBytes / static_cast<int>(sizeof(Result)), kPartColumns = 2 * kBoxColumns;
+  static constexpr int kParts = kN / kPartColumns;
 };
 
 struct Product {
-  CUtensorMap a, b;           // b: along K
+  CUtensorMap a, b, d;        // b: along K; d: along M
   const CUtensorMap* maps_b;  // along M: of each group
-  void* const* results;       // along K: of each group
+  const CUtensorMap* maps_d;  // along K: of each group
   const float* const* scales_b;
   const float* scales_a;
   const float* scales_b_along_k;
-  void* d;  // along M
-  std::int64_t d_stride;
   const std::int32_t *counts, *first, *tiles;
   int groups, m, n, k;  // along K: k is not used
   int rows;             // R
@@ -113,19 +115,26 @@ __device__ Place place_of(const Product& p, int tile) {
   }
 }
 
+// Of a buffer for a part of D. When it is open, a warpgroup may write it; if products are added to D, it then holds that part.
+struct PartBarriers {
+  Barrier open, written;
+};
+
 template <class V>
 struct Shared {
   alignas(1024) std::uint8_t a[V::kStages][V::kABytes];
   alignas(1024) std::uint8_t b[V::kStages][V::kBBytes];
+  alignas(1024) std::uint8_t d[kConsumers][V::kBuffers][kPartBytes];
   Barrier full[V::kStages], empty[V::kStages];
+  PartBarriers parts[kConsumers][V::kBuffers];
 };
 
-// The stage of a step, and how often its barriers have been used before.
-template <class V>
+// The stage of a step, or the buffer of a part, and the parity of its barriers.
+template <int kCount>
 struct Ring {
   int stage = 0, phase = 0;
   __device__ void advance() {
-    if (++stage == V::kStages) {
+    if (++stage == kCount) {
       stage = 0;
       phase ^= 1;
     }
@@ -144,20 +153,9 @@ __device__ void copy_tile(std::uint8_t* to, const CUtensorMap* map, int row, int
   }
 }
 
-// Brings the part of D to which a tile adds into the second-level cache. Without this, a product of few steps waits for memory most of
-// the time.
-template <class V>
-__device__ void prefetch_result(const Product& p, const Place& place) {
-  using Out = typename V::Out;
-  const auto* const d = static_cast<const Out*>(V::kGroupsAlongM ? p.d : p.results[place.group]);
-  const int rows = min(kM, (V::kGroupsAlongM ? p.rows : p.m) - place.row);
-  const int bytes = min(kN, p.n - place.column) * static_cast<int>(sizeof(Out));
-  for (int row = 0; row < rows; ++row) prefetch(d + (place.row + row) * p.d_stride + place.column, bytes);
-}
-
 template <class V>
 __device__ void produce(const Product& p, Shared<V>& shared) {
-  Ring<V> ring;
+  Ring<V::kStages> ring;
   for (int tile = blockIdx.x; tile < tiles_of<V>(p); tile += gridDim.x) {
     const Place place = place_of<V>(p, tile);
     const CUtensorMap* const b = V::kGroupsAlongM ? p.maps_b + place.group : &p.b;
@@ -169,16 +167,52 @@ __device__ void produce(const Product& p, Shared<V>& shared) {
       copy_tile<V, V::kAFirst, kM>(shared.a[ring.stage], &p.a, place.row, k, full);
       copy_tile<V, V::kBFirst, kN>(shared.b[ring.stage], b, place.column, k, full);
     }
-    if (p.accumulate) prefetch_result<V>(p, place);
   }
 }
+
+// Opens the buffers for a warpgroup's parts of D, and stores those that are written.
+template <class V>
+__device__ void carry(const Product& p, Shared<V>& shared, int warpgroup) {
+  const int tiles = tiles_of<V>(p), first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
+  const int parts = first < tiles ? (tiles - first + step - 1) / step * V::kParts : 0;
+  // Calls f(map, column, row, memory) for the two boxes of part n.
+  const auto for_boxes = [&](int n, auto f) {
+    const Place place = place_of<V>(p, first + n / V::kParts * step);
+    const CUtensorMap* const map = V::kGroupsAlongM ? &p.d : p.maps_d + place.group;
+    std::uint8_t* const memory = shared.d[warpgroup][n % V::kBuffers];
+    const int column = place.column + n % V::kParts * V::kPartColumns, row = place.row + warpgroup * kRows;
+    f(map, column, row, memory);
+    f(map, column + V::kBoxColumns, row, memory + kBoxBytes);
+  };
+  const auto open = [&](int n) {
+    Barrier& barrier = shared.parts[warpgroup][n % V::kBuffers].open;
+    if (!p.accumulate) return barrier.arrive();
+    barrier.arrive_and_expect(kPartBytes);
+    for_boxes(n, [&](const CUtensorMap* map, int column, int row, std::uint8_t* memory) {
+      copy_box(memory, map, column, row, barrier);
+    });
+  };
+  for (int n = 0; n < min(parts, V::kBuffers); ++n) open(n);
+  for (int n = 0; n < parts; ++n) {
+    shared.parts[warpgroup][n % V::kBuffers].written.wait(n / V::kBuffers % 2);
+    for_boxes(n, [&](const CUtensorMap* map, int column, int row, const std::uint8_t* memory) {
+      store_box(map, column, row, memory);
+    });
+    wait_until_stores_have_read();
+    if (n + V::kBuffers < parts) open(n + V::kBuffers);
+  }
+}
+
+// The number of a thread's warpgroup among those that multiply. The shuffle tells the compiler that a warp agrees on it, so that
+// addresses of shared memory stay in uniform registers.
+__device__ int consumer() { return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kWarpgroup, 0) - 1; }
 
 // What a thread holds of a tile: rows `row` and row + 8, and in each half of the columns the pairs at 8 j + 2 (lane % 4).
 struct Lane {
   int row, column;  // in the tile
   __device__ Lane() {
-    const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-    row = warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
+    const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+    row = consumer() * kRows + thread / 32 * 16 + thread % 32 / 4;
     column = thread % 4 * 2;
   }
 };
@@ -186,22 +220,20 @@ struct Lane {
 // Multiplies one step for kCount halves of the columns from `first` on. The sums begin with it if `add` is 0.
 template <class V, int kCount>
 __device__ void multiply_step(const Shared<V>& shared, int stage, int first, float (&sums)[kCount][64], int add) {
-  const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   constexpr int kBox = 64 * kStepBytes;
-  const std::uint32_t a = shared_address(shared.a[stage]) + static_cast<std::uint32_t>(warpgroup * kBox);
-  const std::uint32_t b = shared_address(shared.b[stage]) + static_cast<std::uint32_t>(first * 2 * kBox);
+  const std::uint64_t a = descriptor(shared_address(shared.a[stage]) + static_cast<std::uint32_t>(consumer() * kBox), kBox);
+  const std::uint64_t b = descriptor(shared_address(shared.b[stage]) + static_cast<std::uint32_t>(first * 2 * kBox), kBox);
 #pragma unroll
   for (int half = 0; half < kCount; ++half) fence_sums(sums[half]);
   begin_products();
 #pragma unroll
   for (int i = 0; i < kStepBytes / 32; ++i) {
     // K comes first: 32 bytes further in each row. Otherwise as many rows of 128 bytes.
-    const std::uint32_t of_a = a + static_cast<std::uint32_t>(V::kAFirst ? i * V::kInstruction * kStepBytes : i * 32);
-    const std::uint32_t of_b = b + static_cast<std::uint32_t>(V::kBFirst ? i * V::kInstruction * kStepBytes : i * 32);
+    const int of_a = i * (V::kAFirst ? V::kInstruction * kStepBytes : 32);
+    const int of_b = i * (V::kBFirst ? V::kInstruction * kStepBytes : 32);
 #pragma unroll
     for (int half = 0; half < kCount; ++half) {
-      multiply_add<V::kKind, V::kAFirst, V::kBFirst>(
-          sums[half], descriptor(of_a, kBox), descriptor(of_b + static_cast<std::uint32_t>(half * 2 * kBox), kBox), add || i > 0);
+      multiply_add<V::kKind, V::kAFirst, V::kBFirst>(sums[half], moved(a, of_a), moved(b, of_b + half * 2 * kBox), add || i > 0);
     }
   }
   commit_products();
@@ -275,87 +307,55 @@ struct Scales {
   }
 };
 
-// Where a tile of D is written, and its scales. They are read before the sums are ready, so that nobody waits for them afterwards.
+// Applies the scales, and writes a warpgroup's part of a tile to its buffer, or adds it to what the buffer holds.
 template <class V>
-struct Result {
-  using Out = typename V::Out;
-  Out* d;
-  Scales<V> scales;
-  __device__ Result(const Product& p, const Place& place, const Lane& lane)
-      : d(static_cast<Out*>(V::kGroupsAlongM ? p.d : p.results[place.group])), scales(p, place, place.row + lane.row) {}
-};
-
-// Applies the scales and writes 128 columns of a tile.
-template <class V>
-__device__ void store_half(const Product& p, const Place& place, const Result<V>& result, const Lane& lane, int column,
-                           const float (&totals)[64]) {
-  using Out = typename V::Out;
-  constexpr int kPairs = 16;
-  const int row = place.row + lane.row, rows = V::kGroupsAlongM ? p.rows : p.m;
-  // All loads of a row come before its first store, so that they are under way together.
+__device__ void write_part(const Product& p, const Place& place, const Scales<V>& scales, const Lane& lane, int part,
+                           const float (&totals)[V::kHalves][64], std::uint8_t* buffer) {
+  using Pair = PairOf<typename V::Out>;
+  constexpr int kPairBytes = static_cast<int>(sizeof(Pair)), kPairs = V::kPartColumns / 8, kBatch = kPairs / 4;
+  // Row r swaps its pieces of 16 bytes: piece c is at c ^ r % 8, as the tensor map says. Rows r and r + 8 swap alike.
+  int swap = lane.row % 8 * 16;
+  asm volatile("" : "+r"(swap));  // keeps addresses from being computed before all tiles, and held in registers
+  const int own = lane.column / 2 * kPairBytes;
+  std::uint8_t* const rows = buffer + lane.row % kRows * kSwizzleBytes;
+  const auto pair_at = [&](int i, int j) -> Pair& {
+    const int byte = j * 4 * kPairBytes, box = byte / kSwizzleBytes * kBoxBytes;
+    return *reinterpret_cast<Pair*>(rows + ((byte % kSwizzleBytes + own) ^ swap) + box + i * 8 * kSwizzleBytes);
+  };
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const bool inside = row + 8 * i < rows;
-    Out* const at = result.d + (row + 8 * i) * p.d_stride;
-    const auto pair = [&](int j) {
-      const int place_of_pair = min(column + lane.column + j * 8, p.n - 2);
-      return result.scales.apply(i, place_of_pair, totals[4 * j + 2 * i], totals[4 * j + 2 * i + 1]);
-    };
-    if constexpr (std::is_same_v<Out, __nv_bfloat16>) {
-      // Four lanes exchange pairs, so that each loads and stores 16 bytes.
-      const auto col_of = [&](int first) { return column + (first + static_cast<int>(threadIdx.x) % 4) * 8; };
-      uint4 before[kPairs / 4] = {};
-      if (p.accumulate && inside) {
+  for (int first = 0; first < kPairs; first += kBatch) {
+    Pair before[2][kBatch];
+    if (p.accumulate) {
 #pragma unroll
-        for (int first = 0; first < kPairs; first += 4) {
-          if (col_of(first) < p.n) before[first / 4] = *reinterpret_cast<const uint4*>(at + col_of(first));
-        }
-      }
+      for (int n = 0; n < 2 * kBatch; ++n) before[n % 2][n / 2] = pair_at(n % 2, first + n / 2);
+    }
 #pragma unroll
-      for (int first = 0; first < kPairs; first += 4) {
-        const uint4& old = before[first / 4];
-        unsigned words[4] = {old.x, old.y, old.z, old.w};
-        if (p.accumulate) transpose_words(words);
+    for (int j = 0; j < kBatch; ++j) {
+      const int column = part * V::kPartColumns + (first + j) * 8, half = column / kHalf, at = column % kHalf / 2;
 #pragma unroll
-        for (int t = 0; t < 4; ++t) {
-          const float2 x = pair(first + t), addend = unpack(words[t]);
-          words[t] = pack(p.accumulate ? float2{addend.x + x.x, addend.y + x.y} : x);
-        }
-        transpose_words(words);
-        if (inside && col_of(first) < p.n)
-          *reinterpret_cast<uint4*>(at + col_of(first)) = {words[0], words[1], words[2], words[3]};
-      }
-    } else {
-      // Four lanes have 32 neighbouring bytes.
-      float2 before[kPairs] = {};
-      if (p.accumulate && inside) {
-#pragma unroll
-        for (int j = 0; j < kPairs; ++j) {
-          const int col = column + lane.column + j * 8;
-          if (col < p.n) before[j] = *reinterpret_cast<const float2*>(at + col);
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < kPairs; ++j) {
-        const int col = column + lane.column + j * 8;
-        const float2 x = pair(j);
-        if (inside && col < p.n) *reinterpret_cast<float2*>(at + col) = {before[j].x + x.x, before[j].y + x.y};
+      for (int i = 0; i < 2; ++i) {
+        const int in_scales = min(place.column + column + lane.column, p.n - 2);
+        const float2 x = scales.apply(i, in_scales, totals[half][at + 2 * i], totals[half][at + 2 * i + 1]);
+        pair_at(i, first + j) = narrow<Pair>(p.accumulate ? sum_of(widen(before[i][j]), x) : x);
       }
     }
   }
 }
 
+template <class V>
+__device__ void clear(float (&sums)[V::kHalves][64]) {
+#pragma unroll
+  for (int half = 0; half < V::kHalves; ++half) {
+    for (float& value : sums[half]) value = 0.0f;
+  }
+}
+
 // Sums a tile in the tensor cores alone.
 template <class V>
-__device__ void sum_fast(Shared<V>& shared, const Place& place, Ring<V>& ring, float (&sums)[V::kHalves][64]) {
+__device__ void sum_fast(Shared<V>& shared, const Place& place, Ring<V::kStages>& ring, float (&sums)[V::kHalves][64]) {
   const bool elected = threadIdx.x % kWarpgroup == 0;
-  Ring<V> done = ring;
-  if (place.steps == 0) {
-#pragma unroll
-    for (int half = 0; half < V::kHalves; ++half) {
-      for (float& value : sums[half]) value = 0.0f;
-    }
-  }
+  Ring<V::kStages> done = ring;
+  if (place.steps == 0) clear<V>(sums);
   for (int step = 0; step < place.steps; ++step, ring.advance()) {
     shared.full[ring.stage].wait(ring.phase);
     multiply_step<V>(shared, ring.stage, 0, sums, step > 0);
@@ -372,13 +372,10 @@ __device__ void sum_fast(Shared<V>& shared, const Place& place, Ring<V>& ring, f
 
 // Sums each step in the tensor cores, and the steps in FP32 registers. Meanwhile the other warpgroup multiplies.
 template <class V>
-__device__ void sum_precisely(const Product& p, Shared<V>& shared, const Place& place, const Lane& lane, Ring<V>& ring,
+__device__ void sum_precisely(const Product& p, Shared<V>& shared, const Place& place, const Lane& lane, Ring<V::kStages>& ring,
                               float (&totals)[V::kHalves][64]) {
   const bool elected = threadIdx.x % kWarpgroup == 0;
-#pragma unroll
-  for (int half = 0; half < V::kHalves; ++half) {
-    for (float& total : totals[half]) total = 0.0f;
-  }
+  clear<V>(totals);
   for (int step = 0; step < place.steps; ++step, ring.advance()) {
     shared.full[ring.stage].wait(ring.phase);
 #pragma unroll
@@ -396,12 +393,14 @@ __device__ void sum_precisely(const Product& p, Shared<V>& shared, const Place& 
 template <class V>
 __device__ void consume(const Product& p, Shared<V>& shared) {
   const Lane lane;
-  Ring<V> ring;
+  const int warpgroup = consumer();
+  Ring<V::kStages> ring;
+  Ring<V::kBuffers> parts;
   const int tiles = tiles_of<V>(p);
   if (blockIdx.x >= tiles) return;
   Place place = place_of<V>(p, blockIdx.x);
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const Result<V> result(p, place, lane);
+    const Scales<V> scales(p, place, place.row + lane.row);  // read before the sums are ready, so that nobody waits for them
     float sums[V::kHalves][64];
     if constexpr (V::kPrecise) {
       sum_precisely<V>(p, shared, place, lane, ring, sums);
@@ -410,8 +409,13 @@ __device__ void consume(const Product& p, Shared<V>& shared) {
     }
     const Place next = place_of<V>(p, min(tile + static_cast<int>(gridDim.x), tiles - 1));  // read while the tile is written
 #pragma unroll
-    for (int half = 0; half < V::kHalves; ++half)
-      store_half<V>(p, place, result, lane, place.column + half * kHalf, sums[half]);
+    for (int part = 0; part < V::kParts; ++part, parts.advance()) {
+      PartBarriers& barriers = shared.parts[warpgroup][parts.stage];
+      barriers.open.wait(parts.phase);
+      write_part<V>(p, place, scales, lane, part, sums, shared.d[warpgroup][parts.stage]);
+      fence_for_copies();
+      barriers.written.arrive();
+    }
     place = next;
   }
 }
@@ -425,13 +429,20 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
       shared.full[i].init(1);
       shared.empty[i].init(kConsumers);
     }
+    for (int i = 0; i < kConsumers * V::kBuffers; ++i) {
+      PartBarriers& part = shared.parts[i / V::kBuffers][i % V::kBuffers];
+      part.open.init(1);
+      part.written.init(kWarpgroup);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fence_for_copies();
   }
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     give_registers<40>();
+    const int warp = static_cast<int>(threadIdx.x) / 32;
     if (threadIdx.x == 0) produce<V>(p, shared);
+    if (threadIdx.x % 32 == 0 && warp >= 1 && warp <= kConsumers) carry<V>(p, shared, warp - 1);
   } else {
     take_registers<232>();
     consume<V>(p, shared);
@@ -478,6 +489,11 @@ void with_variant(const GemmOperand& a, const GemmOperand& b, Accumulation accum
   }
 }
 
+// The map of a result, of which the rows of a warpgroup are copied.
+CUtensorMap result_map(const Tensor& d) {
+  return tensor_map(d, kSwizzleBytes / static_cast<int>(size_of(d.dtype)), kRows);
+}
+
 // The map of an operand of which boxes of `rows` (of M or N) and kStepBytes of K are copied.
 CUtensorMap map_of(const GemmOperand& x, int rows) {
   const int step = kStepBytes / static_cast<int>(size_of(x.values.dtype));
@@ -522,12 +538,14 @@ TablesM tables_of(Stream& stream, const std::vector<GemmOperand>& b, int rows) {
   return {maps, reinterpret_cast<const float* const*>(maps + b.size())};
 }
 
-void* const* results_of(Stream& stream, const std::vector<Tensor>& d) {
-  std::vector<std::uint64_t> key;
+// The maps of the results of groups along K.
+const CUtensorMap* maps_of(Stream& stream, const std::vector<Tensor>& d) {
+  std::vector<std::uint64_t> key = {std::uint64_t(d.front().dtype), std::uint64_t(d.front().shape[0]),
+                                    std::uint64_t(d.front().shape[1]), std::uint64_t(d.front().row_stride)};
   for (const Tensor& x : d) key.push_back(reinterpret_cast<std::uint64_t>(x.data));
-  return static_cast<void* const*>(
+  return static_cast<const CUtensorMap*>(
       octet::cuda::extension<DeviceTables>(stream).get(stream, std::move(key), [&](std::vector<std::byte>& bytes) {
-        for (const Tensor& x : d) append(bytes, x.data);
+        for (const Tensor& x : d) append(bytes, result_map(x));
       }));
 }
 
@@ -547,8 +565,7 @@ void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmM& op) {
   p.a = map_of(op.a, kM);
   p.scales_a = scales_of(op.a);
   p.scalar_b = b.tile == ScaleTile::tensor;
-  p.d = op.d.data;
-  p.d_stride = op.d.row_stride;
+  p.d = result_map(op.d);
   p.accumulate = op.accumulate;
   p.factor = op.factor;
   with_result(op.d.dtype, [&]<class Out>() {
@@ -568,8 +585,7 @@ void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmK& op) {
   p.a = map_of(op.a, kM);
   p.scales_a = scales_of(op.a);
   p.scales_b_along_k = scales_of(op.b);
-  p.results = results_of(stream, op.d);
-  p.d_stride = op.d.front().row_stride;
+  p.maps_d = maps_of(stream, op.d);
   p.accumulate = op.accumulate;
   with_result(op.d.front().dtype, [&]<class Out>() {
     with_variant<false, Out>(op.a, op.b, op.accumulation, [&]<class V>() {

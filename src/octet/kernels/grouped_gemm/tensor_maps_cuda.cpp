@@ -25,11 +25,13 @@ CUtensorMap tensor_map(const Tensor& x, int inner, int outer) {
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(x.cols()), static_cast<cuuint64_t>(x.rows())};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(x.row_stride) * size};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(inner), static_cast<cuuint32_t>(outer)}, steps[] = {1, 1};
+  const CUtensorMapDataType type = size == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : size == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   CUtensorMap map{};
   const CUresult result =
-      encode_function()(&map, size == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, x.data, dims,
-                        strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode_function()(&map, type, 2, x.data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   require(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", static_cast<int>(result), " for ", x.shape, " with rows of ",
           strides[0], " bytes");
   return map;

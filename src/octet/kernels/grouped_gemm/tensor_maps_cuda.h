@@ -1,4 +1,4 @@
-// Descriptors of matrices that TMA reads, and tables that kernels read from device memory.
+// Descriptors of matrices that TMA reads and writes, and tables that kernels read from device memory.
 #pragma once
 
 #include <cuda.h>
@@ -13,8 +13,8 @@
 
 namespace octet::kernels::cuda {
 
-// The map of x [rows, cols], FP8 or BF16, whose boxes of `outer` rows and `inner` columns are swizzled by 128 bytes. Elements
-// outside of x are zero. Throws Error{internal} if x does not begin at a multiple of 16 bytes, or its rows do not.
+// The map of x [rows, cols], FP8, BF16 or F32, whose boxes of `outer` rows and `inner` columns are swizzled by 128 bytes.
+// Elements outside of x are zero. Throws Error{internal} if x does not begin at a multiple of 16 bytes, or its rows do not.
 CUtensorMap tensor_map(const Tensor& x, int inner, int outer);
 
 template <class T>

@@ -47,10 +47,19 @@ __device__ void copy_box(void* to, const CUtensorMap* map, int inner, int outer,
                : "memory");
 }
 
-// Brings bytes of device memory, a multiple of 16, to the second-level cache.
-__device__ void prefetch(const void* from, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+// Begins to copy a box from shared memory to a matrix. Elements outside of the matrix are left out.
+__device__ void store_box(const CUtensorMap* map, int inner, int outer, const void* from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(shared_address(from)),
+               "r"(inner), "r"(outer)
+               : "memory");
 }
+// Returns when the shared memory of this thread's stores may be written again.
+__device__ void wait_until_stores_have_read() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Makes what a thread wrote to shared memory visible to copies that begin after a barrier.
+__device__ void fence_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 template <int kRegisters>
 __device__ void take_registers() {
@@ -67,6 +76,8 @@ __device__ std::uint64_t descriptor(std::uint32_t address, int next) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = std::uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | std::uint64_t(next >> 4) << 16 | std::uint64_t((address & 0x3FFFF) >> 4);
 }
+// The descriptor of what follows by so many bytes.
+__device__ std::uint64_t moved(std::uint64_t descriptor, int bytes) { return descriptor + std::uint64_t(bytes >> 4); }
 
 // Keeps the compiler from moving reads and writes of the sums over a wgmma.
 __device__ void fence_sums(float (&d)[64]) {
