@@ -13,13 +13,6 @@ using octet::cuda::native_stream;
 
 constexpr int kTokenThreads = 128;
 
-__device__ float log_sum_exp(const float* logits, int count) {
-  float largest = logits[0], sum = 0;
-  for (int e = 1; e < count; ++e) largest = fmaxf(largest, logits[e]);
-  for (int e = 0; e < count; ++e) sum += expf(logits[e] - largest);
-  return largest + logf(sum);
-}
-
 __device__ bool among(int e, const std::int32_t* experts, int n) {
   for (int s = 0; s < n; ++s) {
     if (experts[s] == e) return true;
@@ -65,6 +58,11 @@ __device__ float sum_of_exp(const float* logits, int count, float largest, int l
   float sum = 0;
   for (int e = lane; e < count; e += kWarp) sum += expf(logits[e] - largest);
   return sum_of_warp(sum);
+}
+
+__device__ float log_sum_exp(const float* logits, int count, int lane) {
+  const float largest = largest_of_warp(logits, count, lane);
+  return largest + logf(sum_of_exp(logits, count, largest, lane));
 }
 
 // One warp per token. The experts are found one after another: each is the best behind the one before.
@@ -175,33 +173,37 @@ struct Backward {
   bool normalise;
 };
 
+// One warp per token.
 __global__ void __launch_bounds__(kTokenThreads) backward_kernel(const Backward a) {
-  const std::int64_t t = std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
+  const std::int64_t t = (std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x) / kWarp;
   if (t >= a.rows) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const float* const logits = a.logits + t * a.count;
   float* const glogits = a.glogits + t * a.count;
   if (a.statistics) {
     const float* const assigned = a.statistics + t / a.tokens * (2 * a.count + 1);
-    const float lse = log_sum_exp(logits, a.count), by_z = 2 * a.z * lse;
+    const float lse = log_sum_exp(logits, a.count, lane), by_z = 2 * a.z * lse;
     float mean = 0;
-    for (int e = 0; e < a.count; ++e) mean += (glogits[e] = expf(logits[e] - lse)) * assigned[e];
-    for (int e = 0; e < a.count; ++e) glogits[e] *= a.balance * (assigned[e] - mean) + by_z;
+    for (int e = lane; e < a.count; e += kWarp) mean += (glogits[e] = expf(logits[e] - lse)) * assigned[e];
+    mean = sum_of_warp(mean);
+    for (int e = lane; e < a.count; e += kWarp) glogits[e] *= a.balance * (assigned[e] - mean) + by_z;
   } else {
-    for (int e = 0; e < a.count; ++e) glogits[e] = 0;
+    for (int e = lane; e < a.count; e += kWarp) glogits[e] = 0;
   }
   const std::int32_t* const experts = a.experts + t * a.k;
   const float *const w = a.weights + t * a.k, *const gw = a.gweights + t * a.k;
   float mean = 0;
   for (int s = 0; s < a.k; ++s) mean += w[s] * gw[s];
   if (!a.normalise) {  // a weight depends on the logits of all experts
-    const float lse = log_sum_exp(logits, a.count);
-    for (int e = 0; e < a.count; ++e) glogits[e] -= expf(logits[e] - lse) * mean;
+    const float lse = log_sum_exp(logits, a.count, lane);
+    for (int e = lane; e < a.count; e += kWarp) glogits[e] -= expf(logits[e] - lse) * mean;
     mean = 0;
   }
-  for (int s = 0; s < a.k; ++s) glogits[experts[s]] += w[s] * (gw[s] - mean);
+  __syncwarp();
+  for (int s = lane; s < a.k; s += kWarp) glogits[experts[s]] += w[s] * (gw[s] - mean);
 }
 
-unsigned blocks_of(std::int64_t tokens) { return static_cast<unsigned>(ceil_div(tokens, kTokenThreads)); }
+unsigned blocks_of(std::int64_t tokens) { return static_cast<unsigned>(ceil_div(tokens * kWarp, kTokenThreads)); }
 
 void require_f32(const char* name, const Tensor& x) {
   require(x.dtype == DType::f32, name, " on CUDA: ", name_of(x.dtype), ", not F32");
@@ -213,7 +215,7 @@ void router_forward(Stream& stream, const RouterForward& op, float* lse) {
   require_f32("router_forward", op.logits);
   const std::int64_t tokens = op.logits.rows(), sequences = op.statistics.rows();
   const int count = static_cast<int>(op.logits.cols()), k = static_cast<int>(op.experts.cols());
-  choose_kernel<<<blocks_of(tokens * kWarp), kTokenThreads, 0, native_stream(stream)>>>(
+  choose_kernel<<<blocks_of(tokens), kTokenThreads, 0, native_stream(stream)>>>(
       op.logits.as<float>(), op.bias ? op.bias.as<float>() : nullptr, tokens, count, k, op.normalise,
       op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
   check_launch("router_forward");
