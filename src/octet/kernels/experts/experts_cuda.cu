@@ -18,6 +18,8 @@ using octet::cuda::check_launch;
 using octet::cuda::native_stream;
 
 constexpr int kOrderThreads = 1024;
+constexpr int kOrderItems = 8;  // assignments that a thread looks at before the block adds up
+using OrderScan = cub::BlockScan<int, kOrderThreads>;
 constexpr int kRowThreads = 128;
 
 __device__ void store(BFloat16* to, const float (&values)[kVector]) { store_packed(to, values); }
@@ -38,19 +40,24 @@ __global__ void __launch_bounds__(kOrderThreads)
 // One block per expert goes over all assignments in their order.
 __global__ void __launch_bounds__(kOrderThreads) order_kernel(const std::int32_t* experts, std::int64_t assignments,
                                                               const std::int32_t* counts, int multiple, std::int32_t* rows) {
-  using Scan = cub::BlockScan<int, kOrderThreads>;
-  __shared__ typename Scan::TempStorage memory;
-  const int expert = static_cast<int>(blockIdx.x);
-  int next = 0;
-  for (int e = 0; e < expert; ++e) next += (counts[e] + multiple - 1) / multiple * multiple;
-  for (std::int64_t first = 0; first < assignments; first += kOrderThreads) {
-    const std::int64_t i = first + threadIdx.x;
-    const int mine = i < assignments && experts[i] == expert ? 1 : 0;
-    int before = 0, all = 0;
-    Scan(memory).ExclusiveSum(mine, before, all);
-    if (mine) rows[i] = next + before;
+  __shared__ typename OrderScan::TempStorage memory;
+  const int expert = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  int padded = 0, before = 0, next = 0;
+  for (int e = thread; e < expert; e += kOrderThreads) padded += (counts[e] + multiple - 1) / multiple * multiple;
+  OrderScan(memory).ExclusiveSum(padded, before, next);
+  for (std::int64_t first = 0; first < assignments; first += kOrderThreads * kOrderItems) {
+    const std::int64_t begin = first + thread * kOrderItems;
+    bool is_mine[kOrderItems];
+    int mine = 0, all = 0;
+#pragma unroll
+    for (int i = 0; i < kOrderItems; ++i) mine += is_mine[i] = begin + i < assignments && experts[begin + i] == expert;
+    __syncthreads();  // the scan before has ended
+    OrderScan(memory).ExclusiveSum(mine, before, all);
+#pragma unroll
+    for (int i = 0; i < kOrderItems; ++i) {
+      if (is_mine[i]) rows[begin + i] = next + before++;
+    }
     next += all;
-    __syncthreads();  // the next iteration uses `memory` again
   }
 }
 
@@ -58,16 +65,19 @@ __global__ void __launch_bounds__(kOrderThreads) order_kernel(const std::int32_t
 __global__ void __launch_bounds__(kOrderThreads)
     group_rows_kernel(const std::int32_t* counts, int groups, std::int32_t* first, std::int32_t* tiles, int tile_count) {
   constexpr int kRows = static_cast<int>(kGroupRows);
-  if (threadIdx.x == 0) {
-    int end = 0;
-    for (int g = 0; g < groups; ++g) {
-      first[g] = end;
-      end += (counts[g] + kRows - 1) / kRows * kRows;
-    }
-    first[groups] = end;
+  __shared__ typename OrderScan::TempStorage memory;
+  int end = 0;
+  for (int begin = 0; begin < groups; begin += kOrderThreads) {
+    const int g = begin + static_cast<int>(threadIdx.x);
+    int before = 0, all = 0;
+    OrderScan(memory).ExclusiveSum(g < groups ? (counts[g] + kRows - 1) / kRows * kRows : 0, before, all);
+    if (g < groups) first[g] = end + before;
+    end += all;
+    __syncthreads();  // the next iteration uses `memory` again
   }
+  if (threadIdx.x == 0) first[groups] = end;
   __syncthreads();
-  const int used = first[groups] / kRows;
+  const int used = end / kRows;
   for (int tile = static_cast<int>(threadIdx.x); tile < tile_count; tile += kOrderThreads) {
     int group = -1;
     if (tile < used) {
