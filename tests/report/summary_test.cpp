@@ -216,3 +216,10 @@ TEST(RenderJson, ParsesAndSaysTheSame) {
 
 }  // namespace
 }  // namespace octet::report
+TEST(RenderText, HugeLossesAreShort) {
+  const std::vector<report::Run> runs{make_run("bf16", "bf16", 20, 1, 100), make_run("lost", "bf16", 20, 1e200, 100)};
+  const std::string text = render_text(compare(runs));
+  EXPECT_TRUE(has(text, "  2.1500e+200  +1.00e+202%  ")) << text;
+  EXPECT_FALSE(has(render_html("a title", runs, compare(runs)), "0000000000"));
+}
+

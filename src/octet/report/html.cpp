@@ -29,6 +29,7 @@ namespace octet::report {
 namespace {
 using telemetry::format_compact;
 using telemetry::format_count;
+using telemetry::format_fixed;
 using telemetry::format_duration;
 using telemetry::format_significant;
 using telemetry::kUnknown;
@@ -84,10 +85,11 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
   const std::string base = escape(comparison.baseline);
   if (compared == 1) {
     put(out, "<strong>{} ends {} {} {}</strong> in mean loss over the last tenth. ", escape(farthest->summary.name),
-        fmt::format("{:.2f}%", std::abs(farthest->mean_loss_pct)), farthest->mean_loss_pct < 0 ? "below" : "above", base);
+        format_fixed(std::abs(farthest->mean_loss_pct), 2) + "%", farthest->mean_loss_pct < 0 ? "below" : "above", base);
   } else if (compared > 1) {
-    put(out, "<strong>{} recipes end within {:.2f}% of {}</strong> in mean loss over the last tenth; the farthest is {}. ",
-        compared == 2 ? "Both" : fmt::format("All {}", compared), std::abs(farthest->mean_loss_pct), base, escape(farthest->summary.name));
+    put(out, "<strong>{} recipes end within {}% of {}</strong> in mean loss over the last tenth; the farthest is {}. ",
+        compared == 2 ? "Both" : fmt::format("All {}", compared), format_fixed(std::abs(farthest->mean_loss_pct), 2), base,
+        escape(farthest->summary.name));
   }
   if (comparison.spread && std::isfinite(comparison.spread->mean_loss_pct)) {
     put(out, "{} itself moves by {:.2f}% when it is trained twice. ", base, comparison.spread->mean_loss_pct);
