@@ -233,7 +233,8 @@ TEST(EqualLoss, IsInTableReportAndJson) {
   EXPECT_TRUE(has(text, "fp8_delayed  fp8_delayed        100    0.0%       1.99x   0.3%      6.0200")) << text;
   EXPECT_TRUE(has(text,
                   "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two "
-                  "final smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs. lost has "
+                  "final smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated "
+                  "from two bf16 runs; step times count as exact. lost has "
                   "no time to equal loss: the last tenth of its steps has no finite loss.\n"))
       << text;
   EXPECT_TRUE(has(html, "<th>speed-up at<br>equal loss</th>"));

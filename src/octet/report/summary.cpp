@@ -268,10 +268,12 @@ std::string equal_loss_sentences(const Comparison& comparison) {
       "Equal loss: how many times faster than {} the run reaches a loss that both reach, the higher of their two final "
       "smoothed losses.",
       comparison.baseline);
-  if (noise_from("repeat")) {
-    text += fmt::format(" Noise: the standard deviation of this factor, estimated from two {} runs.", comparison.baseline);
-  } else if (noise_from("scatter")) {
-    text += " Noise: the standard deviation of this factor, estimated from the scatter of the losses around their smooth curves.";
+  const bool repeated = noise_from("repeat");
+  if (repeated || noise_from("scatter")) {
+    text += fmt::format(
+        " Noise: the standard deviation that chance in the losses gives this factor, estimated from {}; step times count as "
+        "exact.",
+        repeated ? fmt::format("two {} runs", comparison.baseline) : "the scatter of the losses around their smooth curves");
   }
   for (const Row& row : comparison.rows) {
     if (!row.equal_loss || row.equal_loss->reason.empty()) continue;
