@@ -101,6 +101,33 @@ TEST(EqualLoss, AColdFirstStepCountsLikeTheNext) {
   EXPECT_NEAR(equal_loss_of(warm, cold).baseline_time_s, 50, 1e-9);
 }
 
+// Both runs went on from the same checkpoint of step 1000 into folders of their own. The first line of each is cold.
+TEST(EqualLoss, RunsThatWentOnElsewhereCountTheirOwnSteps) {
+  for (const std::int64_t log_freq : {1, 5}) {
+    const auto went_on = [&](double step_time_s) {
+      report::Run run = run_of(1400, step_time_s, exponential(300), log_freq);
+      std::erase_if(run.metrics, [](const auto& line) { return line.step <= 1000; });
+      run.metrics[0].step_time_s += 30;
+      return run;
+    };
+    const report::Run bf16 = went_on(1), fp8 = went_on(0.5);
+    EXPECT_NEAR(equal_loss_of(fp8, bf16).speedup, 2, 1e-9);
+    EXPECT_NEAR(equal_loss_of(fp8, bf16).baseline_time_s, 400, 1e-9);
+    EXPECT_NEAR(training_times(fp8).back(), 200 + 30 * static_cast<double>(log_freq), 1e-9);
+    // Against a run that began at step 1, the steps that both have count.
+    const EqualLoss against_all = equal_loss_of(fp8, run_of(1400, 1, exponential(300), log_freq));
+    EXPECT_NEAR(against_all.speedup, 2, 0.01);  // the smoothed losses at the end differ a little
+    EXPECT_NEAR(against_all.baseline_time_s, 400, 2);
+  }
+  // The runs have no steps in common in which both are above their last common loss.
+  report::Run late = run_of(1400, 1, exponential(300));
+  std::erase_if(late.metrics, [](const auto& line) { return line.step <= 1000; });
+  EXPECT_EQ(equal_loss_of(run_of(500, 1, exponential(300)), late).reason,
+            "the baseline begins below the last loss of the other one");
+  EXPECT_EQ(equal_loss_of(run_of(1400, 1, exponential(100)), late).reason,
+            "one of the two runs reaches this loss before the other one begins");
+}
+
 TEST(EqualLoss, TheLastTimeThatTheLossComesDownCounts) {
   // Falls below 6 at step 400, rises above it at step 500 and falls below it again at step 700.
   const auto bump = [](double step) {
