@@ -72,8 +72,8 @@ LossCurve::LossCurve(const Run& run) {
     times_.push_back({static_cast<double>(line.step), times[i] - surplus_s});
     if (std::isfinite(line.loss)) losses_.push_back({static_cast<double>(line.step), line.loss});
   }
-  if (losses_.empty() || !(losses_.back().x > 0.9 * times_.back().x)) {
-    flaw_ = "the last tenth of its steps has no finite loss";
+  if (run.metrics.empty() || !std::isfinite(run.metrics.back().loss)) {
+    flaw_ = "its last loss is not finite";
   } else if (losses_.size() < kFewestLines) {
     flaw_ = concat("it has logged fewer than ", kFewestLines, " losses");
   } else if (!(times_.back().y > 0)) {
