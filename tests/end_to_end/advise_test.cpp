@@ -94,24 +94,29 @@ TEST_F(Advise, HealthNamesLayersToKeepInBf16) {
   std::string text;
   for (const int step : {7, 14, 21}) {
     text += health_line(step, qkv + ".g", 0, 40, 25.4) + health_line(step, qkv + ".x", 0, 0, 31.5);
+    text += health_line(step, qkv + ".w", step == 21 ? 2 : 0, 0, 31.5);
     text += health_line(step, down + ".x", 0, 0, 20.5) + health_line(step, "model.layers.0.mlp.down_proj.x", 0, 0, 31.4);
   }
   std::filesystem::create_directories(run_ / "finished");
   write_text(run_ / "finished/fp8_health.jsonl", text);
   const std::string options = std::string(kLarge) + "--health finished";
   const Json advice = advise_json(options);
-  ASSERT_EQ(advice["health"].size(), 2u) << advice["health"];
+  ASSERT_EQ(advice["health"].size(), 3u) << advice["health"];
   EXPECT_EQ(advice["health"][0]["layer"], qkv);
   EXPECT_EQ(advice["health"][0]["figure"], "flushed to zero");
   EXPECT_EQ(advice["health"][0]["value"], 40.0);
-  EXPECT_EQ(advice["health"][1]["layer"], down);
-  EXPECT_EQ(advice["health"][1]["figure"], "signal to noise");
+  EXPECT_EQ(advice["health"][0]["step"], nullptr) << "a median";
+  EXPECT_EQ(advice["health"][1]["figure"], "saturated");
+  EXPECT_EQ(advice["health"][1]["step"], 21) << "the latest sample";
+  EXPECT_EQ(advice["health"][2]["layer"], down);
+  EXPECT_EQ(advice["health"][2]["figure"], "signal to noise");
   EXPECT_EQ(advice["recommendation"]["skip"], (Json{qkv, down}));
 
   const ProgramResult result = advise(options + "/fp8_health.jsonl");
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.out.find("keep " + qkv + " in BF16: flushed to zero of its g is 40.0%, the limit 10.0%"), std::string::npos)
+  EXPECT_NE(result.out.find("keep " + qkv + " in BF16: gradient, flushed to zero: 40.0%, the limit is 10%"), std::string::npos)
       << result.out;
+  EXPECT_TRUE(says(result.out, "keep " + qkv + " in BF16: weight, saturated in step 21: 2.00%, the limit is 0.5%"));
   // The printed TOML can be pasted into a configuration.
   const std::size_t toml = result.out.find("[precision]");
   ASSERT_NE(toml, std::string::npos) << result.out;

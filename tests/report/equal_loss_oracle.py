@@ -25,9 +25,9 @@ def weights(steps, at, h):
 
 
 class Curve:
-    def __init__(self, steps, losses, times):
+    def __init__(self, begin, steps, losses, times):
         finite = np.isfinite(losses)
-        self.all_steps, self.times = np.append(0, steps), np.append(0, times)
+        self.all_steps, self.times = np.append(begin, steps), np.append(0, times)
         self.steps, self.losses = steps[finite].astype(float), losses[finite]
         span = self.steps[-1] - self.steps[0]
         self.h = max(span / 40, 2 * span / (len(self.steps) - 1))
@@ -48,7 +48,8 @@ class Curve:
 def expected(run, baseline, repeat):
     slower, faster = (run, baseline) if run.smooth[-1] > baseline.smooth[-1] else (baseline, run)
     loss = slower.smooth[-1]
-    time_s, baseline_time_s = (curve.time_at(curve.step_of(loss)) for curve in (run, baseline))
+    begin = max(run.all_steps[0], baseline.all_steps[0])  # the time before the later run began says nothing about the two
+    time_s, baseline_time_s = (curve.time_at(curve.step_of(loss)) - curve.time_at(begin) for curve in (run, baseline))
     step = faster.step_of(loss)
     if repeat:
         end = baseline.steps > 0.9 * baseline.steps[-1]
@@ -58,18 +59,19 @@ def expected(run, baseline, repeat):
         a, b = slower.weighted_scatter(slower.steps[-1]), faster.weighted_scatter(step)
         d = np.sqrt(sum((a.get(x, 0) - b.get(x, 0)) ** 2 for x in a.keys() | b.keys()))
     slope = fit(faster.steps, faster.losses, step, 2 * faster.h)[1]
-    around = np.clip([step - faster.h, step + faster.h], 0, faster.all_steps[-1])
+    around = np.clip([step - faster.h, step + faster.h], faster.all_steps[0], faster.all_steps[-1])
     pace = np.diff(faster.time_at(around))[0] / np.diff(around)[0]
     return {
         "loss": loss,
         "time_s": time_s,
         "baseline_time_s": baseline_time_s,
         "speedup": baseline_time_s / time_s,
-        "noise_pct": 100 * d / -slope * pace / faster.time_at(step),
+        "noise_pct": 100 * d / -slope * pace / (faster.time_at(step) - faster.time_at(begin)),
     }
 
 
-def write_run(folder, name, repeat_of, lines):
+def write_run(folder, name, repeat_of, begin, lines):
+    """Writes a run that went on from the checkpoint of step `begin` of another folder, or began anew at 0."""
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"name": name, "recipe": name, "repeat_of": repeat_of, "device": "cuda", "processes": 1}))
     with open(folder / "metrics.jsonl", "w") as file:
@@ -77,18 +79,16 @@ def write_run(folder, name, repeat_of, lines):
             value = float(loss) if np.isfinite(loss) else None
             file.write(json.dumps({"step": int(step), "loss": value, "step_time_s": float(step_time), "tokens_per_s_per_gpu": 1.0}) + "\n")
     steps, losses, step_times = (np.array(column, dtype=float) for column in zip(*lines))
-    times = np.cumsum(step_times * np.diff(np.append(0, steps)))
-    if steps[0] == 1:  # it counts at most as long as a step of the second line
-        times -= max(0, step_times[0] - step_times[1])
-    return Curve(steps, losses, times)
+    step_times[0] = min(step_times[0], step_times[1])  # the first step of a process is cold
+    return Curve(begin, steps, losses, np.cumsum(step_times * np.diff(np.append(begin, steps))))
 
 
-def made_up(random, batch, steps, tau, above, step_time, log_freq):
+def made_up(random, batch, begin, steps, tau, above, step_time, log_freq):
     """Lines of a run whose loss falls exponentially, with the noise of the batches, some of its own, uneven times and skipped steps."""
     lines = []
-    for step in range(log_freq, steps + 1, log_freq):
+    for step in range(begin + log_freq, steps + 1, log_freq):
         loss = 2 + above + 4 * np.exp(-step / tau) + batch[step] + random.normal(0, 0.005)
-        cold = 30 if step == 1 else 1
+        cold = 30 if step == begin + log_freq else 1
         lines.append((step, np.nan if random.random() < 0.02 and step < steps else loss, cold * step_time * random.uniform(0.8, 1.2)))
     return lines
 
@@ -96,20 +96,22 @@ def made_up(random, batch, steps, tau, above, step_time, log_freq):
 def main(octet):
     random = np.random.default_rng(3)
     with tempfile.TemporaryDirectory() as folder:
-        for case, repeated in enumerate((True, False, True, False)):
+        # Whether BF16 was trained twice, the steps of a line of fp8_block, and after which step bf16 and the other runs went on.
+        cases = ((True, 1, 0, 0), (False, 1, 0, 0), (True, 5, 0, 0), (False, 5, 0, 0), (True, 5, 50, 50), (False, 1, 0, 50))
+        for case, (repeated, log_freq, bf16_begin, begin) in enumerate(cases):
             root = pathlib.Path(folder) / str(case)
             root.mkdir()
             batch = random.normal(0, 0.03, 1001)
-            log_freq = 5 if case > 1 else 1
             rates = {
-                "bf16": (300, 120, 0, 1.0, 1),
-                "fp8_delayed": (300, 120, 0.02, 0.7, 1),
-                "fp8_block": (280, 100, 0.0, 1.3, log_freq),
+                "bf16": (bf16_begin, 300, 120, 0, 1.0, 1),
+                "fp8_delayed": (begin, 300, 120, 0.02, 0.7, 1),
+                "fp8_block": (begin, 280, 100, 0.0, 1.3, log_freq),
             }
-            runs = {name: write_run(root / name, name, "", made_up(random, batch, *rate)) for name, rate in rates.items()}
+            runs = {name: write_run(root / name, name, "", rate[0], made_up(random, batch, *rate)) for name, rate in rates.items()}
             repeat = None
             if repeated:
-                repeat = write_run(root / "bf16-repeat", "bf16-repeat", "bf16", made_up(random, batch, 300, 119, 0, 1.1, 1))
+                lines = made_up(random, batch, bf16_begin, 300, 119, 0, 1.1, 1)
+                repeat = write_run(root / "bf16-repeat", "bf16-repeat", "bf16", bf16_begin, lines)
             done = subprocess.run([octet, "report", root, "--json"], capture_output=True, text=True, check=True)
             rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
             assert rows["bf16"]["equal_loss"] is None

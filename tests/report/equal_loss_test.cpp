@@ -101,6 +101,33 @@ TEST(EqualLoss, AColdFirstStepCountsLikeTheNext) {
   EXPECT_NEAR(equal_loss_of(warm, cold).baseline_time_s, 50, 1e-9);
 }
 
+// Both runs went on from the same checkpoint of step 1000 into folders of their own. The first line of each is cold.
+TEST(EqualLoss, RunsThatWentOnElsewhereCountTheirOwnSteps) {
+  for (const std::int64_t log_freq : {1, 5}) {
+    const auto went_on = [&](double step_time_s) {
+      report::Run run = run_of(1400, step_time_s, exponential(300), log_freq);
+      std::erase_if(run.metrics, [](const auto& line) { return line.step <= 1000; });
+      run.metrics[0].step_time_s += 30;
+      return run;
+    };
+    const report::Run bf16 = went_on(1), fp8 = went_on(0.5);
+    EXPECT_NEAR(equal_loss_of(fp8, bf16).speedup, 2, 1e-9);
+    EXPECT_NEAR(equal_loss_of(fp8, bf16).baseline_time_s, 400, 1e-9);
+    EXPECT_NEAR(training_times(fp8).back(), 200 + 30 * static_cast<double>(log_freq), 1e-9);
+    // Against a run that began at step 1, the steps that both have count.
+    const EqualLoss against_all = equal_loss_of(fp8, run_of(1400, 1, exponential(300), log_freq));
+    EXPECT_NEAR(against_all.speedup, 2, 0.01);  // the smoothed losses at the end differ a little
+    EXPECT_NEAR(against_all.baseline_time_s, 400, 2);
+  }
+  // The runs have no steps in common in which both are above their last common loss.
+  report::Run late = run_of(1400, 1, exponential(300));
+  std::erase_if(late.metrics, [](const auto& line) { return line.step <= 1000; });
+  EXPECT_EQ(equal_loss_of(run_of(500, 1, exponential(300)), late).reason,
+            "the baseline begins below the last loss of the other one");
+  EXPECT_EQ(equal_loss_of(run_of(1400, 1, exponential(100)), late).reason,
+            "one of the two runs reaches this loss before the other one begins");
+}
+
 TEST(EqualLoss, TheLastTimeThatTheLossComesDownCounts) {
   // Falls below 6 at step 400, rises above it at step 500 and falls below it again at step 700.
   const auto bump = [](double step) {
@@ -120,27 +147,25 @@ std::string reason(const report::Run& run, const report::Run& baseline) {
 TEST(EqualLoss, SaysWhyThereIsNone) {
   const report::Run good = run_of(100, 1, exponential(40));
   report::Run lost = good, few = run_of(4, 1, exponential(40)), timeless = good;
-  for (telemetry::StepMetrics& line : lost.metrics) {
-    if (line.step > 90) line.loss = NAN;
-  }
+  lost.metrics.back().loss = NAN;
   for (telemetry::StepMetrics& line : timeless.metrics) line.step_time_s = NAN;
   const report::Run high = run_of(100, 1, [](double step) { return 50 - 0.01 * step; });
   const report::Run rises = run_of(100, 1, [](double step) { return 4 + std::abs(step - 20) / 50; });
-  EXPECT_EQ(reason(lost, good), "the last tenth of its steps has no finite loss");
-  EXPECT_EQ(reason(good, lost), "the baseline cannot be compared: the last tenth of its steps has no finite loss");
+  EXPECT_EQ(reason(lost, good), "its last loss is not finite");
+  EXPECT_EQ(reason(good, lost), "the baseline cannot be compared: its last loss is not finite");
   EXPECT_EQ(reason(few, good), "it has logged fewer than 5 losses");
   EXPECT_EQ(reason(timeless, good), "its step times are unknown");
   EXPECT_EQ(reason(high, good), "the baseline begins below the last loss of the other one");
   EXPECT_EQ(reason(good, high), "this run begins below the last loss of the other one");
   EXPECT_EQ(reason(rises, good), "the loss of this run rose again to its last value");
-  EXPECT_EQ(reason(report::Run{}, good), "the last tenth of its steps has no finite loss");
+  EXPECT_EQ(reason(report::Run{}, good), "its last loss is not finite");
 }
 
 TEST(EqualLoss, SkippedStepsAreLeftOutOfTheLossAndCountedInTheTime) {
   const auto line = [](double slope) { return [slope](double step) { return 10 - slope * step; }; };
   const report::Run slow = run_of(1000, 2, line(0.004));
   report::Run fast = run_of(1000, 1, line(0.005));
-  for (const std::size_t skipped : {100, 101, 500, 794, 799, 800, 999}) fast.metrics[skipped].loss = NAN;
+  for (const std::size_t skipped : {100, 101, 500, 794, 799, 800, 998}) fast.metrics[skipped].loss = NAN;
   EXPECT_NEAR(equal_loss_of(fast, slow).time_s, 800, 1e-6);
 }
 
@@ -233,8 +258,9 @@ TEST(EqualLoss, IsInTableReportAndJson) {
   EXPECT_TRUE(has(text, "fp8_delayed  fp8_delayed        100    0.0%       1.99x   0.3%      6.0200")) << text;
   EXPECT_TRUE(has(text,
                   "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two "
-                  "final smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs. lost has "
-                  "no time to equal loss: the last tenth of its steps has no finite loss.\n"))
+                  "final smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated "
+                  "from two bf16 runs; step times count as exact. lost has "
+                  "no time to equal loss: its last loss is not finite.\n"))
       << text;
   EXPECT_TRUE(has(html, "<th>speed-up at<br>equal loss</th>"));
   EXPECT_TRUE(has(html, "<td data-column=\"speed-up at equal loss\">1.99×<small>±0.3%</small></td>")) << html;
@@ -246,7 +272,7 @@ TEST(EqualLoss, IsInTableReportAndJson) {
   EXPECT_NEAR(rows[1]["equal_loss"]["baseline_time_s"].get<double>(), 1990, 1e-6);
   EXPECT_EQ(rows[1]["equal_loss"]["noise_from"], "repeat");
   EXPECT_EQ(rows[2]["equal_loss"]["speedup"], nullptr);
-  EXPECT_EQ(rows[2]["equal_loss"]["reason"], "the last tenth of its steps has no finite loss");
+  EXPECT_EQ(rows[2]["equal_loss"]["reason"], "its last loss is not finite");
 }
 
 TEST(EqualLoss, IsInTheTableOfSeveralNumbersOfRanks) {

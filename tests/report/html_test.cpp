@@ -145,7 +145,11 @@ TEST(Html, SaysHowFarAnUnfinishedRunIs) {
   EXPECT_TRUE(
       has(render({run}), "<dt>first started</dt><dd>2026-11-27T10:00:00Z</dd></div><div><dt>resumed</dt><dd>2026-11-28T09"));
   run.info.steps = 400;
+  EXPECT_TRUE(has(render({run}), ">400 of 400 steps, ended with code 77, 400 K tokens"));
+  run.info.code = 0;
   EXPECT_TRUE(has(render({run}), ">400 steps, 400 K tokens"));
+  run.metrics.back().skipped_steps = 3;
+  EXPECT_TRUE(has(render({run}), "were skipped.</strong> 400 steps, 400 K tokens"));
 }
 
 TEST(Html, AVerdictFromOneSampleSaysSo) {

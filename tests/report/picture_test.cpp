@@ -49,6 +49,16 @@ TEST(Picture, WithoutAComparisonItHasNoDifference) {
   EXPECT_FALSE(has(svg, "faster"));
 }
 
+TEST(Picture, AnotherJobIsFasterWithoutADifferenceInLoss) {
+  std::vector<report::Run> runs = pictured_runs();
+  runs.pop_back();
+  runs[1].info.tokens_per_step = 4000;
+  const std::string svg = render_picture("t", runs, compare(runs), Theme::light);
+  EXPECT_TRUE(has(svg, ">+43.0%<"));
+  EXPECT_FALSE(has(svg, ">+0.20%<"));
+  EXPECT_FALSE(has(svg, "above bf16"));
+}
+
 TEST(Picture, OddRunsDoNotBreakIt) {
   std::vector<report::Run> runs{make_run("<b>&\"", "bf16", 40, 1, 0), make_run(std::string(200, 'x'), "", 40, 1, 100),
                                 make_run("empty", "fp32", 0, 1, 1)};

@@ -85,8 +85,9 @@ TEST(Scaling, TheTable) {
       "256   fp8_delayed      9,700     11.8%  +14.1%       0.60x   0.1%  1.8466  +1.00%     432  43.7%  1.50 GiB     5.0%\n"
       "Loss: mean over the last tenth of the steps. Decrease: of tokens/s/GPU, from the same recipe's on the fewest GPUs. "
       "Faster, and loss higher: than bf16 on the same number. Equal loss: how many times faster than bf16 the run reaches a loss "
-      "that both reach, the higher of their two final smoothed losses. Noise: the standard deviation of this factor, estimated "
-      "from the scatter of the losses around their smooth curves.\n");
+      "that both reach, the higher of their two final smoothed losses. Noise: the standard deviation that chance in the losses "
+      "gives this "
+      "factor, estimated from the scatter of the losses around their smooth curves; step times count as exact.\n");
   // With stages there is a column for their bubble.
   for (auto& m : runs[3].metrics) m.pipeline_bubble_s = 0.0625;
   const std::string staged = render_text(compare(runs));

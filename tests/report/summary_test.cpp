@@ -85,8 +85,8 @@ TEST(Compare, LossesOfOtherLengthsAreNotCompared) {
   for (const double pct : {row.final_loss_pct, row.mean_loss_pct, row.eval_loss_pct}) EXPECT_TRUE(std::isnan(pct));
   EXPECT_TRUE(row.eval_losses_pct.empty());
   EXPECT_DOUBLE_EQ(comparison.rows[2].mean_loss_pct, 0);
-  const std::string sentence = "fp8 has 13 steps and bf16 has 20, so their losses are not compared.";
-  EXPECT_EQ(length_sentences(comparison), sentence);
+  const std::string sentence = "fp8 has 13 steps and bf16 has 20, so the losses at their ends are not compared.";
+  EXPECT_EQ(warning_sentences(comparison), sentence);
   EXPECT_TRUE(has(render_text(comparison), "\n" + sentence + "\n"));
   const std::string page = render_html("a title", runs, comparison);
   EXPECT_TRUE(has(page, sentence));
@@ -108,8 +108,102 @@ TEST(Compare, LossesOfOtherJobsAreNotCompared) {
   EXPECT_TRUE(std::isnan(comparison.rows[1].mean_loss_pct));
   EXPECT_FALSE(comparison.rows[1].equal_loss);
   EXPECT_DOUBLE_EQ(comparison.rows[2].mean_loss_pct, 0);
-  EXPECT_EQ(length_sentences(comparison),
+  EXPECT_EQ(warning_sentences(comparison),
             "wide differs from bf16 in parameters and sequence length, so their losses are not compared.");
+  EXPECT_TRUE(has(render_html("a title", runs, comparison), "Distance from bf16")) << "old is still compared";
+  runs.pop_back();
+  EXPECT_FALSE(has(render_html("a title", runs, compare(runs)), "Distance from bf16"));
+}
+
+// With more ranks the batch may be larger. The only baseline then has another job.
+TEST(Compare, LossesOfOtherBatchSizesAreNotComparedOnOtherNumbersOfRanks) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 20, 1, 100), make_run("fp8", "fp8_block", 20, 0.8, 150)};
+  runs[1].info.processes = 4;
+  EXPECT_NEAR(compare(runs).rows[1].mean_loss_pct, -20, 1e-9);
+  runs[1].info.tokens_per_step = 4000;
+  const Comparison comparison = compare(runs);
+  EXPECT_TRUE(std::isnan(comparison.rows[1].mean_loss_pct));
+  EXPECT_DOUBLE_EQ(comparison.rows[1].faster_pct, 50);
+  EXPECT_EQ(warning_sentences(comparison), "fp8 differs from bf16 in tokens per step, so their losses are not compared.");
+}
+
+TEST(Compare, LossesOnOtherDataAreNotCompared) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 20, 1, 100), make_run("fp8", "fp8_block", 20, 0.5, 150)};
+  runs[0].info.data = "data/prose (train), data/code";
+  const auto warning = [&](const std::string& data) {
+    runs[1].info.data = data;
+    return warning_sentences(compare(runs));
+  };
+  EXPECT_EQ(warning("data/prose (train), data/poems"), "fp8 differs from bf16 in data, so their losses are not compared.");
+  EXPECT_FALSE(compare(runs).rows[1].equal_loss);
+  EXPECT_EQ(warning("data/prose, data/code"), "fp8 differs from bf16 in data, so their losses are not compared.");
+  EXPECT_EQ(warning(runs[0].info.data), "");
+  EXPECT_EQ(warning(runs[0].info.data + ", data/held-out (evaluation near)"), "") << "training is the same";
+  EXPECT_EQ(warning(""), "") << "unknown";
+  // The same corpus may lie elsewhere on another machine.
+  EXPECT_EQ(
+      warning("/scratch/prose (train), /scratch/code"),
+      "fp8 differs from bf16 in folder of the data, so they may have seen other batches, and part of the difference between "
+      "their losses may be chance.");
+  EXPECT_NEAR(compare(runs).rows[1].mean_loss_pct, -50, 1e-9);
+}
+
+TEST(Compare, RunsWithOtherSeedsAreComparedWithAWarning) {
+  std::vector<report::Run> runs = three_runs();
+  for (report::Run& run : runs) run.info.data = "data/corpus";
+  const std::string same = "The same batch at the same step";
+  EXPECT_TRUE(has(render_html("a title", runs, compare(runs)), same));
+  runs[0].info.seed = runs[2].info.seed = 7;  // the repeat and FP8
+  const Comparison comparison = compare(runs);
+  EXPECT_NEAR(comparison.rows[1].mean_loss_pct, 0.2, 1e-9);
+  const std::string text = render_text(comparison), html = render_html("a title", runs, comparison);
+  EXPECT_TRUE(has(text,
+                  "fp8_delayed differs from bf16 in seed, so they may have seen other batches, and part of the difference "
+                  "between their losses may be chance."))
+      << text;
+  EXPECT_TRUE(has(text, "Two bf16 runs that are not the same in seed differ by 0.10% in mean loss")) << text;
+  EXPECT_TRUE(has(html, "Distance from bf16"));
+  EXPECT_FALSE(has(html, same));
+}
+
+TEST(Compare, ARepeatOfAnotherJobIsNoNoise) {
+  std::vector<report::Run> runs = three_runs();
+  for (report::Run& run : runs) run.info.data = "data/corpus";
+  runs[0].info.data = "data/other";
+  const Comparison comparison = compare(runs);
+  EXPECT_EQ(comparison.rows[1].equal_loss->noise_from, "scatter");
+  EXPECT_EQ(spread_sentence(comparison), "");
+}
+
+TEST(Compare, ARunThatEndsWithoutAFiniteLossHasNoGap) {
+  for (const std::size_t lost : {1, 2}) {  // the baseline, and FP8
+    std::vector<report::Run> runs = three_runs();
+    for (std::size_t i = 95; i < 100; ++i) runs[lost].metrics[i].loss = std::nan("");
+    const Comparison comparison = compare(runs);
+    const Row& fp8 = comparison.rows[1];
+    for (const double pct : {fp8.final_loss_pct, fp8.mean_loss_pct, fp8.eval_loss_pct}) EXPECT_TRUE(std::isnan(pct));
+    EXPECT_TRUE(std::isnan(fp8.equal_loss->speedup));
+    const std::string sentence = runs[lost].info.name + " ends without a finite loss, so its losses are not compared.";
+    EXPECT_TRUE(has(render_text(comparison), sentence)) << render_text(comparison);
+    EXPECT_TRUE(has(render_html("a title", runs, comparison), "<p class=\"lead\"><strong>" + sentence));
+  }
+}
+
+TEST(Compare, SaysWhichRunsDidNotFinish) {
+  std::vector<report::Run> runs = three_runs();
+  for (report::Run& run : runs) {
+    run.info.steps = 100;
+    run.info.ended = "2026-11-28T10:00:00Z";
+    run.info.code = 0;
+  }
+  EXPECT_EQ(warning_sentences(compare(runs)), "");
+  runs[2].info.steps = 1000;
+  EXPECT_EQ(warning_sentences(compare(runs)), "fp8_delayed: 100 of 1,000 steps, stopped.");
+  runs[2].info.code = 1;
+  EXPECT_EQ(warning_sentences(compare(runs)), "fp8_delayed: 100 of 1,000 steps, ended with code 1.");
+  EXPECT_TRUE(has(render_html("a title", runs, compare(runs)), "<strong>fp8_delayed: 100 of 1,000 steps, ended with code 1."));
+  runs[2].info.steps = 100;
+  EXPECT_EQ(warning_sentences(compare(runs)), "fp8_delayed: 100 of 100 steps, ended with code 1.");
 }
 
 TEST(Compare, WithoutABaseline) {
@@ -132,7 +226,8 @@ TEST(RenderText, TheTable) {
       "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%\n"
       "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%\n"
       "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
-      "smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs.\n"
+      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from two bf16 runs; "
+      "step times count as exact.\n"
       "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
       "the steps and by 0.10% on held-out text.\n");
 }
@@ -142,6 +237,13 @@ TEST(RenderText, RunsWithNamesOfTheirOwnHaveAColumnOfRecipes) {
   const std::string text = render_text(compare(runs));
   EXPECT_TRUE(has(text, "run      recipe       tok/s/gpu  faster  final loss")) << text;
   EXPECT_TRUE(has(text, "\nlow lr   bf16               100       -      2.1500")) << text;
+}
+
+TEST(RenderText, HugeLossesAreShort) {
+  const std::vector<report::Run> runs{make_run("bf16", "bf16", 20, 1, 100), make_run("lost", "bf16", 20, 1e200, 100)};
+  const std::string text = render_text(compare(runs));
+  EXPECT_TRUE(has(text, "  2.1500e+200  +1.00e+202%  ")) << text;
+  EXPECT_FALSE(has(render_html("a title", runs, compare(runs)), "0000000000"));
 }
 
 TEST(RenderText, WhatRoundsToZeroHasNoSign) {
@@ -185,7 +287,8 @@ TEST(RenderText, TheTableOfRunsThatGoOnFromWeights) {
       " -       -\n"
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n"
       "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
-      "smoothed losses. Noise: the standard deviation of this factor, estimated from two bf16 runs.\n"
+      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from two bf16 runs; "
+      "step times count as exact.\n"
       "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
       "the steps and by 0.10% on held-out text.\n");
 }

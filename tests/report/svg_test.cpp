@@ -54,6 +54,8 @@ TEST(Ticks, LabelsTellThemApart) {
   }
   const std::vector<double> thousands{0, 100000, 200000};
   EXPECT_EQ(tick_label(200000, thousands), "200K");
+  const std::vector<double> huge{0, 2.5e29, 5e29};
+  EXPECT_EQ(tick_label(2.5e29, huge), "2.5e+29");
 }
 
 TEST(Scale, MapsItsEndsAndBearsAnything) {

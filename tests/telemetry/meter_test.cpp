@@ -11,14 +11,14 @@ namespace {
 
 struct Clock {
   double now = 100;
-  StepMeter meter(std::int64_t total, std::int64_t first, std::int64_t processes) {
-    return StepMeter({.total_steps = total, .first_step = first, .processes = processes, .clock = [this] { return now; }});
+  StepMeter meter(std::int64_t total, std::int64_t processes) {
+    return StepMeter({.total_steps = total, .processes = processes, .clock = [this] { return now; }});
   }
 };
 
 TEST(StepMeter, MeansOverTheInterval) {
   Clock clock;
-  StepMeter meter = clock.meter(100, 0, 4);
+  StepMeter meter = clock.meter(100, 4);
   for (int i = 0; i < 5; ++i) {
     clock.now += 2;
     meter.add_data_time(0.25);
@@ -41,7 +41,7 @@ TEST(StepMeter, MeansOverTheInterval) {
 
 TEST(StepMeter, PausesCountForTheEtaOnly) {
   Clock clock;
-  StepMeter meter = clock.meter(20, 10, 1);  // the run was resumed after step 10
+  StepMeter meter = clock.meter(20, 1);
   clock.now += 2;
   meter.add_step(100, 1);
   {
@@ -53,7 +53,7 @@ TEST(StepMeter, PausesCountForTheEtaOnly) {
   clock.now += 2;
   meter.add_step(100, 1);
   EXPECT_DOUBLE_EQ(meter.elapsed_s(), 10);
-  EXPECT_DOUBLE_EQ(meter.eta_s(), 8 * 10.0 / 2);
+  EXPECT_DOUBLE_EQ(meter.eta_s(12), 8 * 10.0 / 2) << "the run was resumed after step 10";
   const auto interval = meter.take();
   EXPECT_DOUBLE_EQ(interval.step_time_s, 2);
   EXPECT_DOUBLE_EQ(interval.tokens_per_s, 50);
@@ -61,7 +61,7 @@ TEST(StepMeter, PausesCountForTheEtaOnly) {
 
 TEST(StepMeter, TakenDuringAPause) {
   Clock clock;
-  StepMeter meter = clock.meter(2, 0, 1);
+  StepMeter meter = clock.meter(2, 1);
   clock.now += 3;
   meter.add_step(30, 1);
   meter.pause();
@@ -76,18 +76,28 @@ TEST(StepMeter, TakenDuringAPause) {
 
 TEST(StepMeter, EtaAtBothEnds) {
   Clock clock;
-  StepMeter meter = clock.meter(1, 0, 1);
-  EXPECT_TRUE(std::isnan(meter.eta_s()));
+  StepMeter meter = clock.meter(1, 1);
+  EXPECT_TRUE(std::isnan(meter.eta_s(0)));
   clock.now += 1;
   meter.add_step(1, 1);
-  EXPECT_EQ(meter.eta_s(), 0);
+  EXPECT_EQ(meter.eta_s(1), 0);
   meter.add_step(1, 1);
-  EXPECT_EQ(meter.eta_s(), 0);
+  EXPECT_EQ(meter.eta_s(2), 0);
+}
+
+TEST(StepMeter, StepsThatARollbackRepeatsDoNotShortenTheEta) {
+  Clock clock;
+  StepMeter meter = clock.meter(10, 1);
+  for (int i = 0; i < 12; ++i) {  // steps 1 to 6, and after a rollback 1 to 6 again
+    clock.now += 2;
+    meter.add_step(1, 1);
+  }
+  EXPECT_DOUBLE_EQ(meter.eta_s(6), 4 * 2);
 }
 
 TEST(StepMeter, AClockThatStandsStillGivesNoInfinity) {
   Clock clock;
-  StepMeter meter = clock.meter(10, 0, 1);
+  StepMeter meter = clock.meter(10, 1);
   meter.add_step(100, 1);
   EXPECT_EQ(meter.take().tokens_per_s, 0);
 }

@@ -99,14 +99,8 @@ std::string health_text(const Advice& advice) {
   if (!advice.health) return "";
   std::string text = fmt::format("\nhealth, medians of {}\n", *advice.health);
   for (const telemetry::HealthFinding& f : advice.findings) {
-    if (f.concern == telemetry::Concern::watch) {
-      text += fmt::format("  watch {}: {}\n", f.layer, telemetry::sentence_of(f));
-      continue;
-    }
-    const char* const space = f.unit[0] == '%' ? "" : " ";
-    text += fmt::format("  keep {} in BF16: {} of its {} is {}{}{}, the limit {}{}{}\n", f.layer, f.figure, f.operand,
-                        telemetry::format_significant(f.value, 3), space, f.unit, telemetry::format_significant(f.limit, 3),
-                        space, f.unit);
+    const std::string advised = f.concern == telemetry::Concern::watch ? "watch " + f.layer : "keep " + f.layer + " in BF16";
+    text += fmt::format("  {}: {}\n", advised, telemetry::sentence_of(f));
   }
   return advice.findings.empty() ? text + "  every layer is well represented\n" : text;
 }
@@ -161,6 +155,7 @@ std::string advice_json(const Advice& advice) {
                       {"unit", f.unit},
                       {"value", f.value},
                       {"limit", f.limit},
+                      {"step", f.step > 0 ? Json(f.step) : Json(nullptr)},
                       {"concern", f.concern == telemetry::Concern::danger ? "danger" : "watch"},
                       {"source", f.source}});
   }

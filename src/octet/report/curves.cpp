@@ -45,8 +45,6 @@ std::vector<Point> gap_points(const Run& run, const Run& baseline) {
   return points;
 }
 
-bool compared(const Shown& s) { return s.row->baseline && !s.row->is_baseline; }
-
 }  // namespace
 
 // Lists repeats after all other runs, as the comparison does. Otherwise the order stays.
@@ -188,7 +186,7 @@ std::optional<LineChart> loss_close_up(const LineChart& whole) {
 }
 
 std::optional<LineChart> gap_chart(const std::vector<Shown>& shown, const Comparison& comparison) {
-  if (std::none_of(shown.begin(), shown.end(), compared)) return std::nullopt;
+  if (std::none_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->has_same_job(); })) return std::nullopt;
   LineChart chart{
       .description = "difference in training loss from the baseline over the steps",
       .series = {},
@@ -204,7 +202,7 @@ std::optional<LineChart> gap_chart(const std::vector<Shown>& shown, const Compar
       .height = 320};
   std::vector<double> late;
   for (const Shown& s : shown) {
-    if (!compared(s)) continue;
+    if (!s.row->has_same_job()) continue;
     const std::vector<Point> gap = gap_points(*s.run, *shown[*s.row->baseline].run);
     chart.series.push_back({.name = s.row->label,
                             .colour = s.colour,

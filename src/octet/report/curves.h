@@ -35,7 +35,7 @@ LineChart loss_chart(const std::vector<Shown>& shown);
 // The last tenth of the same curves, where the recipes differ by less than the width of a line. Nothing if no curve has two
 // points there.
 std::optional<LineChart> loss_close_up(const LineChart& whole);
-// 100 * (loss / baseline's loss - 1) at the steps that both have; nothing where no run is compared.
+// 100 * (loss / baseline's loss - 1) at the steps that both have; nothing where no run has its baseline's job.
 std::optional<LineChart> gap_chart(const std::vector<Shown>& shown, const Comparison& comparison);
 
 }  // namespace octet::report

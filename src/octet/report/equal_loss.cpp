@@ -60,17 +60,20 @@ double deviation(const LossCurve& slower, const LossCurve& faster, double step) 
 
 LossCurve::LossCurve(const Run& run) {
   const std::vector<double> times = training_times(run);
-  times_.push_back({0, 0});
-  const bool has_first = run.metrics.size() > 1 && run.metrics[0].step == 1;
-  const double surplus_s = has_first ? std::max(0.0, run.metrics[0].step_time_s - run.metrics[1].step_time_s) : 0;
+  times_.push_back({report::steps_before(run), 0});
+  double surplus_s = 0;
+  if (run.metrics.size() > 1) {
+    const telemetry::StepMetrics &first = run.metrics[0], &second = run.metrics[1];
+    surplus_s = std::max(0.0, first.step_time_s - second.step_time_s) * (static_cast<double>(first.step) - steps_before());
+  }
   for (std::size_t i = 0; i < times.size(); ++i) {
     const telemetry::StepMetrics& line = run.metrics[i];
     if (line.step == 0) continue;
     times_.push_back({static_cast<double>(line.step), times[i] - surplus_s});
     if (std::isfinite(line.loss)) losses_.push_back({static_cast<double>(line.step), line.loss});
   }
-  if (losses_.empty() || !(losses_.back().x > 0.9 * times_.back().x)) {
-    flaw_ = "the last tenth of its steps has no finite loss";
+  if (run.metrics.empty() || !std::isfinite(run.metrics.back().loss)) {
+    flaw_ = "its last loss is not finite";
   } else if (losses_.size() < kFewestLines) {
     flaw_ = concat("it has logged fewer than ", kFewestLines, " losses");
   } else if (!(times_.back().y > 0)) {
@@ -120,7 +123,7 @@ double LossCurve::step_of(double loss) const {
 double LossCurve::time_at(double step) const { return interpolate(times_, step); }
 
 double LossCurve::step_time_at(double step) const {
-  const double low = std::max(step - width_, 0.0), high = std::min(step + width_, times_.back().x);
+  const double low = std::max(step - width_, steps_before()), high = std::min(step + width_, times_.back().x);
   return (time_at(high) - time_at(low)) / (high - low);
 }
 
@@ -139,7 +142,7 @@ EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const Loss
   const LossCurve &slower = run_is_slower ? run : baseline, &faster = run_is_slower ? baseline : run;
   result.loss = slower.last_loss();
   const double of_slower = slower.step_of(result.loss), of_faster = faster.step_of(result.loss);
-  if (!(of_slower > 0.5 * slower.last_step())) {
+  if (!(of_slower > 0.5 * (slower.steps_before() + slower.last_step()))) {
     result.reason = concat("the loss of ", run_is_slower ? "this run" : "the baseline", " rose again to its last value");
     return result;
   }
@@ -147,8 +150,14 @@ EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const Loss
     result.reason = concat(run_is_slower ? "the baseline" : "this run", " begins below the last loss of the other one");
     return result;
   }
-  result.time_s = run.time_at(run_is_slower ? of_slower : of_faster);
-  result.baseline_time_s = baseline.time_at(run_is_slower ? of_faster : of_slower);
+  const double begin = std::max(run.steps_before(), baseline.steps_before());
+  if (!(std::min(of_slower, of_faster) > begin)) {
+    result.reason = "one of the two runs reaches this loss before the other one begins";
+    return result;
+  }
+  const auto time_of = [&](const LossCurve& curve, double step) { return curve.time_at(step) - curve.time_at(begin); };
+  result.time_s = time_of(run, run_is_slower ? of_slower : of_faster);
+  result.baseline_time_s = time_of(baseline, run_is_slower ? of_faster : of_slower);
   result.speedup = result.baseline_time_s / result.time_s;
 
   const double slope = faster.fit(of_faster, 2).slope;
@@ -156,7 +165,7 @@ EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const Loss
   const bool repeated = std::isfinite(d);
   if (slope < 0) {
     const double steps = (repeated ? d : deviation(slower, faster, of_faster)) / -slope;
-    result.noise_pct = 100 * steps * faster.step_time_at(of_faster) / faster.time_at(of_faster);
+    result.noise_pct = 100 * steps * faster.step_time_at(of_faster) / time_of(faster, of_faster);
     result.noise_from = repeated ? "repeat" : "scatter";
   }
   return result;

@@ -1,15 +1,16 @@
 // Time to equal loss: how many times less training time a run needs than its baseline to reach the same loss. Tokens/s says how
 // fast a recipe computes; this number also counts what the recipe loses in each step.
 //
-// A line of metrics.jsonl has a step x, a loss l, and a time t: the sum of the step times up to it. The first step also loads
-// kernels and touches memory for the first time, which says nothing of the recipe; it counts at most as long as a step of the
-// second line. S(x) is the smoothed loss: the value at x of the straight line that fits the losses l_i best when line i has the
-// weight exp(-(x_i - x)^2 / (2 h^2)). h is a fortieth of the run's steps, but at least twice the distance of two lines; lines
-// farther away than 5 h have no weight. S is linear in the losses: S(x) = sum of w_i(x) l_i.
+// A line of metrics.jsonl has a step x, a loss l, and a time t: the sum of the step times up to it. The first step of a run also
+// loads kernels and touches memory for the first time, which says nothing of the recipe; the steps of the first line count at
+// most as long as those of the second. S(x) is the smoothed loss: the value at x of the straight line that fits the losses l_i
+// best when line i has the weight exp(-(x_i - x)^2 / (2 h^2)). h is a fortieth of the run's steps, but at least twice the
+// distance of two lines; lines farther away than 5 h have no weight. S is linear in the losses: S(x) = sum of w_i(x) l_i.
 //
 //   L        the larger of the two last smoothed losses. The run that ends with it is the slower one, and both runs reach it.
 //   X(L)     the step at which S comes down to L for the last time, interpolated between two lines
-//   T(L)     the training time up to step X(L), interpolated likewise
+//   T(L)     the training time up to step X(L), interpolated likewise. It begins at step 0; if a run went on from a checkpoint of
+//            another folder, at the first step that both runs have.
 //   speedup  T(L) of the baseline / T(L) of the run
 //
 // Noise is one standard deviation of the speed-up, relative to it. The loss of the faster run is uncertain by some d at step
@@ -53,6 +54,7 @@ class LossCurve {
   const std::string& flaw() const { return flaw_; }
   double last_loss() const { return smoothed_.back().y; }
   double last_step() const { return smoothed_.back().x; }
+  double steps_before() const { return times_.front().x; }  // of run.h
   // The smoothed losses at the logged steps. If there are many lines, each point stands for the mean of several.
   const std::vector<Point>& smoothed() const { return smoothed_; }
 
@@ -67,7 +69,7 @@ class LossCurve {
   // The step at which the smoothed loss comes down to `loss` for the last time. NaN if it is never above `loss`, or is above it
   // at the end.
   double step_of(double loss) const;
-  double time_at(double step) const;       // seconds of training up to a step
+  double time_at(double step) const;       // seconds of training from steps_before() up to a step
   double step_time_at(double step) const;  // mean seconds of the steps within h of a step
   // How far the loss of a point of smoothed() lies from a fit that leaves it out.
   double scatter(std::size_t i) const;

@@ -10,7 +10,6 @@
 
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
-#include "octet/base/require.h"
 #include "octet/base/system_call.h"
 #include "octet/report/attempts.h"
 #include "octet/report/charts.h"
@@ -30,6 +29,7 @@ namespace {
 using telemetry::format_compact;
 using telemetry::format_count;
 using telemetry::format_duration;
+using telemetry::format_fixed;
 using telemetry::format_significant;
 using telemetry::kUnknown;
 using telemetry::RunInfo;
@@ -52,16 +52,6 @@ std::string legend(const std::vector<Shown>& shown, const std::string& more) {
   return out + more + "</ul>";
 }
 
-// "2,000 steps", or "400 of 2,000 steps, stopped" of a run that has not made all of its steps.
-std::string steps_text(std::int64_t steps, const RunInfo& info) {
-  if (steps >= info.steps) return format_count(steps, "step");
-  const bool asked = info.code == static_cast<int>(ExitCode::done) || info.code == static_cast<int>(ExitCode::preempted);
-  return fmt::format("{} of {}{}", format_count(steps), format_count(info.steps, "step"),
-                     info.ended.empty() ? ""
-                     : asked            ? ", stopped"
-                                        : fmt::format(", ended with code {}", info.code));
-}
-
 // Returns the sentences under the title, which tell the reader the most important results.
 std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) {
   std::string out = escape(warning_sentences(comparison));
@@ -73,9 +63,6 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
   for (const Shown& s : shown) {
     const Row& row = *s.row;
     if (row.is_baseline || row.is_repeat || comparison.baseline.empty()) continue;
-    if (!std::isfinite(row.summary.mean_loss) || !std::isfinite(row.summary.final_loss)) {
-      put(out, "<strong>{} ends without a finite loss.</strong> ", escape(row.label));
-    }
     if (!std::isfinite(row.mean_loss_pct)) continue;
     ++compared;
     if (!farthest || std::abs(row.mean_loss_pct) > std::abs(farthest->mean_loss_pct)) farthest = &row;
@@ -84,10 +71,11 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
   const std::string base = escape(comparison.baseline);
   if (compared == 1) {
     put(out, "<strong>{} ends {} {} {}</strong> in mean loss over the last tenth. ", escape(farthest->summary.name),
-        fmt::format("{:.2f}%", std::abs(farthest->mean_loss_pct)), farthest->mean_loss_pct < 0 ? "below" : "above", base);
+        format_fixed(std::abs(farthest->mean_loss_pct), 2) + "%", farthest->mean_loss_pct < 0 ? "below" : "above", base);
   } else if (compared > 1) {
-    put(out, "<strong>{} recipes end within {:.2f}% of {}</strong> in mean loss over the last tenth; the farthest is {}. ",
-        compared == 2 ? "Both" : fmt::format("All {}", compared), std::abs(farthest->mean_loss_pct), base, escape(farthest->summary.name));
+    put(out, "<strong>{} recipes end within {}% of {}</strong> in mean loss over the last tenth; the farthest is {}. ",
+        compared == 2 ? "Both" : fmt::format("All {}", compared), format_fixed(std::abs(farthest->mean_loss_pct), 2), base,
+        escape(farthest->summary.name));
   }
   if (comparison.spread && std::isfinite(comparison.spread->mean_loss_pct)) {
     put(out, "{} itself moves by {:.2f}% when it is trained twice. ", base, comparison.spread->mean_loss_pct);
@@ -99,10 +87,10 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
     }
   }
   if (fastest && !on_gpu(shown)) out += "On a CPU, FP8 is emulated: what this run shows is the loss, not the speed of a GPU.";
-  if (out.empty() && shown.size() == 1) {
+  if (shown.size() == 1) {
     const Summary& s = shown.front().row->summary;
-    put(out, "{}, {} tokens, in {}.", steps_text(s.steps, shown.front().run->info), format_compact(static_cast<double>(s.tokens)),
-        format_duration(s.train_time_s));
+    put(out, "{}, {} tokens, in {}.", s.unfinished.empty() ? format_count(s.steps, "step") : s.unfinished,
+        format_compact(static_cast<double>(s.tokens)), format_duration(s.train_time_s));
   }
   return out;
 }
@@ -196,11 +184,15 @@ std::string gap_section(const std::vector<Shown>& shown, const Comparison& compa
   const std::optional<LineChart> chart = gap_chart(shown, comparison);
   if (!chart) return "";
   std::vector<Shown> listed;
-  std::copy_if(shown.begin(), shown.end(), std::back_inserter(listed), [](const Shown& s) { return s.row->baseline && !s.row->is_baseline; });
+  std::copy_if(shown.begin(), shown.end(), std::back_inserter(listed), [](const Shown& s) { return s.row->has_same_job(); });
+  const bool same = std::all_of(listed.begin(), listed.end(), [](const Shown& s) { return s.row->other_batches.empty(); });
   const std::string more = chart->band > 0 ? fmt::format("<li><span class=\"bar\"></span>spread of {}</li>", escape(comparison.baseline)) : "";
-  return fmt::format("<section><h2>Distance from {}</h2><p class=\"hint\">The same batch at the same step, so that what the data does to the loss "
-                     "cancels; smoothed over a fortieth of the run.</p>{}<figure>{}</figure></section>",
-                     escape(comparison.baseline), legend(listed, more), draw(*chart));
+  return fmt::format(
+      "<section><h2>Distance from {}</h2><p class=\"hint\">{}; smoothed over a fortieth of the "
+      "run.</p>{}<figure>{}</figure></section>",
+      escape(comparison.baseline),
+      same ? "The same batch at the same step, so that what the data does to the loss cancels" : "The losses at the same step",
+      legend(listed, more), draw(*chart));
 }
 
 std::string speed_section(const std::vector<Shown>& shown) {

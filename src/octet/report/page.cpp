@@ -8,7 +8,7 @@
 
 namespace octet::report {
 
-std::string number(double value, int decimals) { return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "–"; }
+std::string number(double value, int decimals) { return std::isfinite(value) ? telemetry::format_fixed(value, decimals) : "–"; }
 
 std::string count_or_dash(double value) { return std::isfinite(value) ? telemetry::format_count(value) : "–"; }
 
@@ -18,7 +18,7 @@ std::string share_or_dash(double pct) { return std::isfinite(pct) ? fmt::format(
 
 std::string percent(double value, int decimals) {
   if (!std::isfinite(value)) return "";
-  const std::string digits = fmt::format("{:.{}f}", std::abs(value), decimals);
+  const std::string digits = telemetry::format_fixed(std::abs(value), decimals);
   const bool zero = digits.find_first_not_of("0.") == std::string::npos;
   return (zero ? "" : value < 0 ? "−" : "+") + digits + "%";
 }

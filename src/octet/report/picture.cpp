@@ -151,7 +151,9 @@ std::string render_picture(std::string_view title, std::span<const Run> runs, co
 
   const std::optional<LineChart> gap = gap_chart(shown, comparison);
   const bool gpu = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.run->info.device == "cuda"; });
-  const std::vector<Column>& columns = columns_of(gap.has_value(), gpu);
+  const bool compared =
+      std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->baseline && !s.row->is_baseline; });
+  const std::vector<Column>& columns = columns_of(compared, gpu);
   const double right = kPictureWidth - kMargin, left = right - table_width(shown, columns);
   LineChart loss = loss_chart(shown);
   slim(loss);

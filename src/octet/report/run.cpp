@@ -68,14 +68,21 @@ double recent_step_time_s(std::span<const telemetry::StepMetrics> lines) {
   return median(times);
 }
 
+double steps_before(const Run& run) {
+  if (run.metrics.empty()) return 0;
+  const auto first = static_cast<double>(run.metrics[0].step);
+  const double interval = run.metrics.size() > 1 ? static_cast<double>(run.metrics[1].step) - first : 1;
+  return std::max(0.0, first - interval);
+}
+
 std::vector<double> training_times(const Run& run) {
   std::vector<double> times;
-  double time = 0;
-  std::int64_t previous = 0;
+  double time = 0, previous = steps_before(run);
   for (const telemetry::StepMetrics& line : run.metrics) {
     // The time in a line is the mean over the steps since the line before.
-    time += line.step_time_s * static_cast<double>(line.step - previous);  // unknown from the first line on that has none
-    previous = line.step;
+    const auto step = static_cast<double>(line.step);
+    time += line.step_time_s * (step - previous);  // unknown from the first line on that has none
+    previous = step;
     times.push_back(time);
   }
   return times;

@@ -29,8 +29,13 @@ struct Run {
 // those of stragglers all stay. Throws Error{data} "PATH: reason" if there is no metrics.jsonl or it holds no step.
 Run read_run(const std::filesystem::path& directory);
 
-// Returns the seconds of training up to each line of `run.metrics`: the sum of the step times. Evaluations, checkpoints, and
-// steps that were done again after a rollback or a resume are not in it.
+// Returns the number of steps that were done elsewhere, before those of `run.metrics`: 0, or more if the run went on from a
+// checkpoint of another folder. The first line then stands for as many steps as the second one, because no file says where the
+// run went on; a line alone stands for one step.
+double steps_before(const Run& run);
+
+// Returns the seconds of training from steps_before() up to each line of `run.metrics`: the sum of the step times. Evaluations,
+// checkpoints, and steps that were done again after a rollback or a resume are not in it.
 std::vector<double> training_times(const Run& run);
 
 // Returns the median seconds of a step over the last 50 lines, or NaN if there are none.

@@ -155,9 +155,9 @@ std::string scaling_lead(const Comparison& comparison) {
       put(out, "<strong>{} on {}</strong>", name, most);
     }
     if (std::isfinite(last.faster_pct) && std::isfinite(last.mean_loss_pct)) {
-      put(out, "; there it is {:.0f}% {} than {} and its loss {:.2f}% {}", std::abs(last.faster_pct),
-          last.faster_pct < 0 ? "slower" : "faster", escape(comparison.baseline), std::abs(last.mean_loss_pct),
-          last.mean_loss_pct < 0 ? "lower" : "higher");
+      put(out, "; there it is {:.0f}% {} than {} and its loss {}% {}", std::abs(last.faster_pct),
+          last.faster_pct < 0 ? "slower" : "faster", escape(comparison.baseline),
+          telemetry::format_fixed(std::abs(last.mean_loss_pct), 2), last.mean_loss_pct < 0 ? "lower" : "higher");
     }
     out += ". ";
   }

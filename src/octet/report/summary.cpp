@@ -7,6 +7,7 @@
 
 #include "octet/base/json.h"
 #include "octet/base/median.h"
+#include "octet/base/require.h"
 #include "octet/report/held_out.h"
 #include "octet/report/scaling.h"
 #include "octet/report/text_table.h"
@@ -88,13 +89,13 @@ double decrease_pct(const std::vector<Row>& rows, const Row& row) {
   return -higher_pct(row.summary.tokens_per_s_per_process, fewest->summary.tokens_per_s_per_process);
 }
 
-// Row::equal_loss of a row that is compared.
+// Row::equal_loss of a row that has its baseline's job.
 EqualLoss equal_loss_of(const std::vector<Row>& rows, const std::vector<LossCurve>& curves, std::size_t i) {
   const std::size_t baseline = *rows[i].baseline;
   const Summary& base = rows[baseline].summary;
   if (rows[i].summary.processes != base.processes) return {.reason = "the baseline ran on another number of ranks"};
   const auto repeat = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
-    return row.is_repeat && row.summary.repeat_of == base.name && row.summary.processes == base.processes;
+    return row.is_repeat && row.summary.repeat_of == base.name && row.summary.processes == base.processes && row.has_same_job();
   });
   const LossCurve* second = repeat == rows.end() ? nullptr : &curves[static_cast<std::size_t>(repeat - rows.begin())];
   return equal_loss(curves[i], curves[baseline], second);
@@ -117,6 +118,37 @@ nlohmann::ordered_json to_json(const std::optional<EqualLoss>& equal) {
           {"reason", equal->reason}};
 }
 
+std::string in_words(const std::vector<std::string>& facts) {
+  std::string text;
+  for (std::size_t i = 0; i < facts.size(); ++i) text += (i == 0 ? "" : i + 1 == facts.size() ? " and " : ", ") + facts[i];
+  return text;
+}
+
+// The sources of RunInfo::data that a run trains on, without those of evaluations. The same corpus may lie in another folder on
+// another machine, so `names` leaves the folders out.
+struct TrainingData {
+  std::string paths, names;
+
+  explicit TrainingData(std::string_view data) {
+    while (!data.empty()) {
+      const std::string_view source = data.substr(0, data.find(", "));
+      data.remove_prefix(std::min(data.size(), source.size() + 2));
+      if (source.find(" (evaluation ") != source.npos) continue;
+      paths.append(source) += ", ";
+      names.append(source.substr(source.rfind('/') + 1)) += ", ";
+    }
+  }
+};
+
+// Row::other_batches of two runs of the same job.
+std::string other_batches(const telemetry::RunInfo& run, const telemetry::RunInfo& baseline) {
+  if (run.data.empty() || baseline.data.empty()) return "";  // without run.json, neither data nor seed is known
+  std::vector<std::string> facts;
+  if (run.seed != baseline.seed) facts.emplace_back("seed");
+  if (TrainingData(run.data).paths != TrainingData(baseline.data).paths) facts.emplace_back("folder of the data");
+  return in_words(facts);
+}
+
 // Row::other_job of two runs. A run without run.json has unknown facts.
 std::string other_job(const telemetry::RunInfo& run, const telemetry::RunInfo& baseline) {
   std::vector<std::string> facts;
@@ -127,21 +159,36 @@ std::string other_job(const telemetry::RunInfo& run, const telemetry::RunInfo& b
   };
   compare(&telemetry::RunInfo::parameters, "parameters");
   compare(&telemetry::RunInfo::seq_len, "sequence length");
-  if (run.processes == baseline.processes) compare(&telemetry::RunInfo::tokens_per_step, "tokens per step");
-  std::string text;
-  for (std::size_t i = 0; i < facts.size(); ++i) text += (i == 0 ? "" : i + 1 == facts.size() ? " and " : ", ") + facts[i];
-  return text;
+  compare(&telemetry::RunInfo::tokens_per_step, "tokens per step");
+  const TrainingData data(run.data), of_baseline(baseline.data);
+  if (!data.names.empty() && !of_baseline.names.empty() && data.names != of_baseline.names) facts.emplace_back("data");
+  return in_words(facts);
 }
 
-// The sentences that name the runs that skipped steps, or "".
-std::string skipped_sentences(const Comparison& comparison) {
-  std::string text;
-  for (const Row& row : comparison.rows) {
-    const Summary& s = row.summary;
-    if (s.skipped_steps == 0) continue;
-    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", row.label, telemetry::text_of_skipped(s.skipped_steps, s.steps));
+// Summary::unfinished. A run that was killed says as little about its end as one that goes on.
+std::string unfinished(std::int64_t steps, const telemetry::RunInfo& info) {
+  const bool asked = info.code == static_cast<int>(ExitCode::done) || info.code == static_cast<int>(ExitCode::preempted);
+  const bool failed = !info.ended.empty() && !asked;
+  if (steps >= info.steps && !failed) return "";
+  return fmt::format("{} of {}{}", telemetry::format_count(steps), telemetry::format_count(std::max(steps, info.steps), "step"),
+                     info.ended.empty() ? ""
+                     : asked            ? ", stopped"
+                                        : fmt::format(", ended with code {}", info.code));
+}
+
+// The sentence that says why the losses of a row are not compared with those of its baseline, or "".
+std::string difference_sentence(const Comparison& comparison, const Row& row) {
+  if (!row.baseline || row.is_baseline) return "";
+  const Row& baseline = comparison.rows[*row.baseline];
+  if (!row.other_job.empty()) {
+    return fmt::format("{} differs from {} in {}, so their losses are not compared.", row.label, baseline.label, row.other_job);
   }
-  return text;
+  if (row.has_other_length) {
+    return fmt::format("{} has {} and {} has {}, so the losses at their ends are not compared.", row.label,
+                       telemetry::format_count(row.summary.steps, "step"), baseline.label,
+                       telemetry::format_count(baseline.summary.steps));
+  }
+  return "";
 }
 
 }  // namespace
@@ -185,6 +232,7 @@ Summary summarize(const Run& run) {
   const auto memory = finite_values(run, -1, [](const StepMetrics& m) { return m.memory_peak_gib; });
   summary.memory_peak_gib = memory.empty() ? kUnknown : *std::max_element(memory.begin(), memory.end());
   if (const std::vector<double> times = training_times(run); !times.empty()) summary.train_time_s = times.back();
+  summary.unfinished = unfinished(summary.steps, run.info);
   return summary;
 }
 
@@ -209,10 +257,16 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Row& row = rows[i];
     if (row.is_baseline) comparison.baseline = row.summary.name;
+    if (!row.baseline || row.is_baseline) continue;
+    row.has_other_length = row.summary.steps != rows[*row.baseline].summary.steps;
+    row.other_job = other_job(*infos[i], *infos[*row.baseline]);
+    if (row.other_job.empty()) row.other_batches = other_batches(*infos[i], *infos[*row.baseline]);
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Row& row = rows[i];
     const bool compared = row.baseline && !row.is_baseline;
-    row.has_other_length = compared && row.summary.steps != rows[*row.baseline].summary.steps;
-    if (compared) row.other_job = other_job(*infos[i], *infos[*row.baseline]);
-    const bool compares_losses = compared && !row.has_other_length && row.other_job.empty();
+    const bool compares_losses = row.has_same_job() && !row.has_other_length && std::isfinite(row.summary.final_loss) &&
+                                 std::isfinite(rows[*row.baseline].summary.final_loss);
     const auto against = [&](double Summary::*field) { return higher_pct(row.summary.*field, rows[*row.baseline].summary.*field); };
     row.faster_pct = compared ? against(&Summary::tokens_per_s_per_process) : kUnknown;
     row.final_loss_pct = compares_losses ? against(&Summary::final_loss) : kUnknown;
@@ -225,9 +279,10 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     }
     row.initial_eval_loss_pct = higher_pct(row.summary.initial_eval_loss, row.summary.initial_eval_loss_bf16);
     row.decrease_pct = decrease_pct(rows, row);
-    if (compared && row.other_job.empty()) row.equal_loss = equal_loss_of(rows, curves, i);
+    if (row.has_same_job()) row.equal_loss = equal_loss_of(rows, curves, i);
     if (row.is_repeat && compared && row.summary.repeat_of == rows[*row.baseline].summary.name && !comparison.spread) {
-      comparison.spread = Spread{rows[*row.baseline].summary.name, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
+      comparison.spread =
+          Spread{rows[*row.baseline].summary.name, row.other_batches, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
     }
   }
   return comparison;
@@ -268,10 +323,12 @@ std::string equal_loss_sentences(const Comparison& comparison) {
       "Equal loss: how many times faster than {} the run reaches a loss that both reach, the higher of their two final "
       "smoothed losses.",
       comparison.baseline);
-  if (noise_from("repeat")) {
-    text += fmt::format(" Noise: the standard deviation of this factor, estimated from two {} runs.", comparison.baseline);
-  } else if (noise_from("scatter")) {
-    text += " Noise: the standard deviation of this factor, estimated from the scatter of the losses around their smooth curves.";
+  const bool repeated = noise_from("repeat");
+  if (repeated || noise_from("scatter")) {
+    text += fmt::format(
+        " Noise: the standard deviation that chance in the losses gives this factor, estimated from {}; step times count as "
+        "exact.",
+        repeated ? fmt::format("two {} runs", comparison.baseline) : "the scatter of the losses around their smooth curves");
   }
   for (const Row& row : comparison.rows) {
     if (!row.equal_loss || row.equal_loss->reason.empty()) continue;
@@ -280,31 +337,37 @@ std::string equal_loss_sentences(const Comparison& comparison) {
   return text;
 }
 
-std::string length_sentences(const Comparison& comparison) {
+std::string warning_sentences(const Comparison& comparison) {
   std::string text;
+  const auto say = [&](const std::string& sentence) {
+    if (!sentence.empty()) text += (text.empty() ? "" : " ") + sentence;
+  };
+  const bool alone = comparison.rows.size() == 1;
   for (const Row& row : comparison.rows) {
-    if (!row.has_other_length && row.other_job.empty()) continue;
-    const Row& baseline = comparison.rows[*row.baseline];
-    const std::string why =
-        row.other_job.empty()
-            ? fmt::format("{} has {} and {} has {}", row.label, telemetry::format_count(row.summary.steps, "step"),
-                          baseline.label, telemetry::format_count(baseline.summary.steps))
-            : fmt::format("{} differs from {} in {}", row.label, baseline.label, row.other_job);
-    text += fmt::format("{}{}, so their losses are not compared.", text.empty() ? "" : " ", why);
+    const Summary& s = row.summary;
+    if (!alone && !s.unfinished.empty()) say(fmt::format("{}: {}.", row.label, s.unfinished));
+    say(difference_sentence(comparison, row));
+    if (!row.other_batches.empty()) {
+      say(
+          fmt::format("{} differs from {} in {}, so they may have seen other batches, and part of the difference between their "
+                      "losses may be chance.",
+                      row.label, comparison.rows[*row.baseline].label, row.other_batches));
+    }
+    if (!std::isfinite(s.final_loss)) {
+      say(fmt::format("{} ends without a finite loss{}.", row.label, alone ? "" : ", so its losses are not compared"));
+    }
+    if (s.skipped_steps > 0) say(fmt::format("{}: {}.", row.label, telemetry::text_of_skipped(s.skipped_steps, s.steps)));
   }
   return text;
 }
 
-std::string warning_sentences(const Comparison& comparison) {
-  const std::string lengths = length_sentences(comparison), skipped = skipped_sentences(comparison);
-  return lengths + (lengths.empty() || skipped.empty() ? "" : " ") + skipped;
-}
-
 std::string spread_sentence(const Comparison& comparison) {
   if (!comparison.spread || !std::isfinite(comparison.spread->mean_loss_pct)) return "";
-  std::string sentence = fmt::format("Two {} runs on the same batches, with sums in a different order, differ by {:.2f}% in "
-                                     "mean loss over the last tenth of the steps",
-                                     comparison.spread->of, comparison.spread->mean_loss_pct);
+  const std::string& other = comparison.spread->other_batches;
+  std::string sentence = fmt::format(
+      "Two {} runs {} differ by {:.2f}% in mean loss over the last tenth of the steps", comparison.spread->of,
+      other.empty() ? "on the same batches, with sums in a different order," : fmt::format("that are not the same in {}", other),
+      comparison.spread->mean_loss_pct);
   if (std::isfinite(comparison.spread->eval_loss_pct)) {
     sentence += fmt::format(" and by {:.2f}% on held-out text", comparison.spread->eval_loss_pct);
   }

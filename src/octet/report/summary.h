@@ -35,14 +35,15 @@ struct Summary {
   double initial_eval_loss_bf16 = 0;       // held-out loss of the same weights in BF16, if the recipe is FP8
   double saturated_pct = 0, flushed_pct = 0;  // means over the sampled steps
   double train_time_s = 0;                 // sum of the step times
+  std::string unfinished{};                // "400 of 2,000 steps, ended with code 1"; "" if the run did all that it should
 };
 Summary summarize(const Run& run);
 
 // A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if
 // either number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped
-// early has a higher loss whatever its recipe, or if their models or batches differ. If there are baselines for several
-// numbers of ranks, a row is compared with the baseline on the same number of ranks, and its percentages are NaN if there is
-// none.
+// early has a higher loss whatever its recipe, if a run ends without a finite loss, or if their models, sizes of batches or data
+// differ. If there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of ranks,
+// and its percentages are NaN if there is none.
 struct Row {
   Summary summary;
   std::string label;            // the name, or name and ranks ("bf16 x4") if a name was run on several numbers of ranks
@@ -50,6 +51,7 @@ struct Row {
   bool is_repeat = false;
   bool has_other_length = false;  // its last step is not the last step of its baseline
   std::string other_job{};        // how its job differs from that of its baseline: "parameters and sequence length"; "" if not
+  std::string other_batches{};    // why the same job may have seen other batches: "seed"; "" if not
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
   double faster_pct = 0;        // tokens_per_s_per_process
   double final_loss_pct = 0;    // final_loss
@@ -61,11 +63,16 @@ struct Row {
   // NaN for that run itself.
   double decrease_pct = 0;
   std::optional<EqualLoss> equal_loss{};  // against the baseline; nothing if the row is not compared
+
+  // Whether the losses of its steps can be held against those of another row, its baseline.
+  bool has_same_job() const { return baseline && !is_baseline && other_job.empty(); }
 };
 
-// How much the baseline differs from its repeat, which sees the same batches but sums in another order. The percentages are magnitudes.
+// How much the baseline differs from its repeat, which sees the same batches but sums in another order, or other batches of the
+// same data. The percentages are magnitudes.
 struct Spread {
   std::string of;         // the baseline's name
+  std::string other_batches;  // Row::other_batches of the repeat
   double mean_loss_pct = 0;
   double eval_loss_pct = 0;
 };
@@ -104,9 +111,8 @@ std::string text_speedup(const std::optional<EqualLoss>& equal);
 std::string text_noise(const std::optional<EqualLoss>& equal);
 // Returns the sentences that say what the time to equal loss is and which rows have none, or "".
 std::string equal_loss_sentences(const Comparison& comparison);
-// Returns the sentences that name the runs whose losses are not compared because they have other lengths, or "".
-std::string length_sentences(const Comparison& comparison);
-// Returns these sentences and those that name the runs that skipped steps, or "".
+// Returns the sentences that say which runs did not finish, skipped steps or ended without a finite loss, and which losses are
+// compared with care or not at all; or "".
 std::string warning_sentences(const Comparison& comparison);
 // Returns the sentence about the spread, or "" if it is unknown.
 std::string spread_sentence(const Comparison& comparison);

@@ -144,6 +144,7 @@ std::string tick_label(double value, std::span<const double> ticks) {
     }
     return 6;
   };
+  if (largest >= 1e13) return fmt::format("{:.3g}", value);
   if (largest >= 1e4) {
     const double unit = largest >= 1e9 ? 1e9 : largest >= 1e6 ? 1e6 : 1e3;
     const char* name = largest >= 1e9 ? "B" : largest >= 1e6 ? "M" : "K";

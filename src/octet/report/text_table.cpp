@@ -10,11 +10,11 @@
 namespace octet::report {
 
 std::string text_number(double value, int decimals) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "-";
+  return std::isfinite(value) ? telemetry::format_fixed(value, decimals) : "-";
 }
 std::string text_percent(double value, int decimals) {
   if (!std::isfinite(value)) return "-";
-  const std::string digits = fmt::format("{:.{}f}%", std::abs(value), decimals);
+  const std::string digits = telemetry::format_fixed(std::abs(value), decimals) + "%";
   const bool zero = digits.find_first_not_of("0.%") == std::string::npos;
   return (zero ? "" : value < 0 ? "-" : "+") + digits;
 }

@@ -105,6 +105,10 @@ std::string format_significant(double value, int digits) {
   return fmt::format("{:.{}f}", value, std::max(0, digits - 1 - exponent));
 }
 
+std::string format_fixed(double value, int decimals) {
+  return std::abs(value) < 1e9 ? fmt::format("{:.{}f}", value, decimals) : fmt::format("{:.{}e}", value, decimals);
+}
+
 std::string format_share(double share) { return fmt::format("{:.1f}%", 100 * share); }
 
 Worker worker_of(std::string_view device) { return device == "cuda" ? Worker::gpu : Worker::process; }

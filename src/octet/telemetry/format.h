@@ -22,6 +22,8 @@ std::string format_duration(double seconds);  // "0.4s", "42s", "3m12s", "1h04m"
 // `digits` significant digits. Whole numbers are written in full, without an exponent from 1e-4 to 1e6: (874.6, 3) gives "875",
 // (0.04128, 2) gives "0.041".
 std::string format_significant(double value, int digits);
+// "2.0638" of a finite number, or "1.0000e+200" from 1e9 on, which would have more digits than anybody reads.
+std::string format_fixed(double value, int decimals);
 std::string format_share(double share);  // a fraction of 1 as a percentage: 0.885 gives "88.5%"
 
 // The process that a rate is stated for. A rank on GPUs has one GPU. On CPUs ranks may share a processor, so the rate is that of

@@ -63,9 +63,9 @@ StepMeter::Interval StepMeter::take() {
   return interval;
 }
 
-double StepMeter::eta_s() const {
+double StepMeter::eta_s(std::int64_t step) const {
   if (done_ == 0) return kUnknown;
-  const std::int64_t left = options_.total_steps - options_.first_step - done_;
+  const std::int64_t left = options_.total_steps - step;
   return left <= 0 ? 0 : elapsed_s() / static_cast<double>(done_) * static_cast<double>(left);
 }
 

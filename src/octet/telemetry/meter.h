@@ -15,7 +15,6 @@ class StepMeter {
  public:
   struct Options {
     std::int64_t total_steps = 0;
-    std::int64_t first_step = 0;  // steps finished before this process began
     std::int64_t processes = 1;
     std::function<double()> clock = steady_seconds;
   };
@@ -37,8 +36,9 @@ class StepMeter {
   Interval interval() const;
   // The same, and the next interval begins.
   Interval take();
-  // Seconds until total_steps at this process's mean pace, everything included. NaN before the first step.
-  double eta_s() const;
+  // Seconds from `step`, the number of finished steps, to total_steps at this process's mean pace, everything included. NaN
+  // before the first step.
+  double eta_s(std::int64_t step) const;
   // Seconds since construction, everything included.
   double elapsed_s() const;
 

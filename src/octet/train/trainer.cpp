@@ -480,8 +480,8 @@ ExitCode Trainer::train_to_end() {
     peak_ = peak_of(info_.device_name);
   }
   save_what_was_due();
-  meter_ = std::make_unique<telemetry::StepMeter>(
-      telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_, .processes = world_.size()});
+  meter_ =
+      std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{.total_steps = steps_, .processes = world_.size()});
 
   const std::int64_t last = options_.until > 0 ? std::min(options_.until, steps_) : steps_;
   while (step_ < last && !best_->is_stale()) {
@@ -531,7 +531,7 @@ ExitCode Trainer::train_to_end() {
                          .loss = scalars.mean_loss(),
                          .tokens_per_s = meter_->interval().tokens_per_s_per_process,
                          .worker = telemetry::worker_of(name_of(device_)),
-                         .eta_s = meter_->eta_s()});
+                         .eta_s = meter_->eta_s(step_)});
     }
 
     HeldOut::Losses held_out;

@@ -71,7 +71,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   page_.loss = m.loss;
   page_.tokens = m.tokens_seen;
   page_.step_s = m.step_time_s;
-  recorder_->write(m, meter_->eta_s());
+  recorder_->write(m, meter_->eta_s(step_));
   watch_stragglers();
 }
 
