@@ -51,7 +51,7 @@ struct CorpusInfo {
   TokenType type = TokenType::u16;
   std::string bin_xxh3;  // XXH3-64 of PREFIX.bin, 16 hexadecimal digits
   std::string idx_xxh3;  // XXH3-64 of PREFIX.idx, 16 hexadecimal digits
-  std::string command = {};  // XXH3-64 of the inputs' names and the options of the command that made it; "" if unknown
+  std::string command = {};  // XXH3-64 of what tells the command that made it from others; "" if unknown
   std::optional<LossMaskInfo> loss = {};
   std::optional<ChatInfo> chat = {};
 };

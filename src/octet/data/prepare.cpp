@@ -187,7 +187,6 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   CorpusWriter writer(std::move(parts), writes,
                       {.duplicates = options.duplicates,
                        .loss_mask = options.chat ? CorpusWriter::LossMask::written : CorpusWriter::LossMask::none,
-                       .command = command_of(options, tokenizer),
                        .resume = earlier ? &earlier->writer : nullptr});
   PrepareJournal journal{.job = job};
   if (writer.resumed()) {
@@ -309,7 +308,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
                     .answer_cut = journal.answer_cut,
                     .duplicates = options.duplicates == Duplicates::drop ? writer.duplicates() : 0};
   }
-  PrepareSummary summary{.corpus = writer.finish(chat),
+  PrepareSummary summary{.corpus = writer.finish(command_of(options, writes, writer.flush()), chat),
                          .files = journal.files,
                          .skipped_files = journal.skipped_files,
                          .empty_documents = journal.empty_documents,
