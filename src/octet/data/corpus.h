@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "octet/base/file.h"
 #include "octet/base/retry.h"
@@ -56,6 +57,8 @@ struct CorpusInfo {
   std::optional<ChatInfo> chat = {};
 };
 
+// Every PREFIX.json begins so.
+inline constexpr std::string_view kCorpusInfoBegin = "{\n  \"format\": \"octet corpus\",\n";
 std::string to_json(const CorpusInfo& info);
 // Parses the text of a PREFIX.json. Throws Error{data} "NAME: reason".
 CorpusInfo parse_corpus_info(std::string_view json, const std::string& name);
