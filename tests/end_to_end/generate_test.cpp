@@ -69,6 +69,24 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   EXPECT_TRUE(refused(run_.run("generate --model out/model"), 2, "--prompt is missing"));
 }
 
+// Of a vocabulary that is larger than the tokenizer's, only the ids of texts and of their ends are taken.
+TEST(Generate, WritesNoIdsOfPadding) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=1 --model.vocab_size=512").code, 0);
+  const std::string generate = "generate --model out/model --max-tokens 40 --temperature 2 --prompt hi ";
+  for (const std::string chat : {"", "--chat zephyr"}) {
+    const ProgramResult result = run.run(generate + chat);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  const std::size_t whole = run.run(generate).out.size();
+  EXPECT_EQ(whole, std::string("hi\n").size() + 40);
+  const std::filesystem::path file = run / "out/model/config.json";
+  Json config = json_of(read_file(file));
+  for (int id = 256; id < 512; ++id) config["eos_token_id"].push_back(id);
+  write_text(file, config.dump());
+  EXPECT_LT(run.run(generate).out.size(), whole);
+}
+
 // --chat without a name takes the template beside the tokenizer, and the byte tokenizer has none.
 TEST_F(Model, ChatNeedsNoName) {
   for (const char* chat : {"--chat", "--chat=auto"}) {

@@ -89,7 +89,7 @@ int run_generate(const GenerateArgs& args) {
   };
   std::string text = prompt;  // what is decoded goes on from there
   print_now(text);
-  train::generate(*engine, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
+  train::generate(*engine, *tokenizer, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
                   [&](std::int32_t id) {
                     if (ends(id)) return false;
                     const std::size_t before = text.size();
