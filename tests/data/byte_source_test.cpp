@@ -51,6 +51,14 @@ TEST(ByteSource, ReadsWhatThePackersWrite) {
   EXPECT_EQ(read_all(folder.write("a.txt", gz), 100), gz);  // the name decides, not the content
 }
 
+// `zstd --long=28` and above keep a window of 2^28 bytes and more, which libzstd refuses unless it is told not to.
+TEST(ByteSource, WindowsMayBeLong) {
+  const TemporaryFolder folder;
+  const std::string begin("\x28\xb5\x2f\xfd\x00", 5), end("\x31\x00\x00hello\n", 9);  // frame with one raw block
+  const auto window = [](int log) { return static_cast<char>((log - 10) << 3); };
+  EXPECT_EQ(read_all(folder.write("a.zst", begin + window(28) + end), 100), "hello\n");
+}
+
 TEST(ByteSource, DamageIsFound) {
   const TemporaryFolder folder;
   const std::string text = text_of_lines(5000);

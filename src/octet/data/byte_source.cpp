@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -137,6 +138,7 @@ class Zstd final : public Unpacker {
  public:
   explicit Zstd(const fs::path& path) : Unpacker(path), stream_(ZSTD_createDStream()) {
     require(stream_ != nullptr, "zstd: no memory");
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
   ~Zstd() override { ZSTD_freeDStream(stream_); }
   Zstd(const Zstd&) = delete;
@@ -147,6 +149,8 @@ class Zstd final : public Unpacker {
     ZSTD_inBuffer in{room.from, room.available, 0};
     ZSTD_outBuffer out{room.to, room.wanted, 0};
     const std::size_t result = ZSTD_decompressStream(stream_, &out, &in);
+    demand(ZSTD_getErrorCode(result) != ZSTD_error_memory_allocation, ExitCode::internal,
+           "no memory for the window of this zstd data (pack it without --long)");
     demand(ZSTD_isError(result) == 0, ExitCode::data, "damaged zstd data (", ZSTD_getErrorName(result), ")");
     return {in.pos, out.pos, result == 0};
   }
