@@ -59,6 +59,17 @@ TEST(ByteSource, WindowsMayBeLong) {
   EXPECT_EQ(read_all(folder.write("a.zst", begin + window(28) + end), 100), "hello\n");
 }
 
+TEST(ByteSource, ZerosMayFollowAGzipMember) {
+  const TemporaryFolder folder;
+  const std::string zeros(300'000, '\0'), a = text_of_lines(10), b = text_of_lines(20);  // longer than a block of the reader
+  for (const std::size_t size : std::vector<std::size_t>{7, 1 << 20}) {
+    EXPECT_TRUE(read_all(folder.write("a.gz", gzipped(a) + zeros), size) == a);
+    EXPECT_TRUE(read_all(folder.write("a.gz", gzipped(a) + zeros + gzipped(b)), size) == a + b);
+  }
+  const auto file = folder.write("b.gz", zeros);
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { read_all(file, 4096); }), "damaged gzip data"));
+}
+
 TEST(ByteSource, DamageIsFound) {
   const TemporaryFolder folder;
   const std::string text = text_of_lines(5000);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <vector>
 
 #include "octet/base/system_call.h"
@@ -117,6 +118,10 @@ class Gzip final : public Unpacker {
 
  private:
   Step unpack(const Room& room) override {
+    if (after_member_) {  // gzip(1) accepts zeros there, with which tapes and disks fill their last block
+      const std::size_t zeros = std::min(std::string_view(room.from, room.available).find_first_not_of('\0'), room.available);
+      if (zeros > 0) return {zeros, 0, true};
+    }
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(room.from));
     stream_.avail_in = static_cast<uInt>(room.available);
     stream_.next_out = reinterpret_cast<Bytef*>(room.to);
@@ -125,13 +130,14 @@ class Gzip final : public Unpacker {
     const int result = inflate(&stream_, Z_NO_FLUSH);
     demand(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR, ExitCode::data, "damaged gzip data",
            stream_.msg ? concat(" (", stream_.msg, ")") : "");
-    const bool ended = result == Z_STREAM_END;
-    if (ended) inflateReset(&stream_);
-    return {room.available - stream_.avail_in, wanted - stream_.avail_out, ended};
+    after_member_ = result == Z_STREAM_END;
+    if (after_member_) inflateReset(&stream_);
+    return {room.available - stream_.avail_in, wanted - stream_.avail_out, after_member_};
   }
   const char* kind() const override { return "gzip"; }
 
   z_stream stream_{};
+  bool after_member_ = false;
 };
 
 class Zstd final : public Unpacker {
