@@ -112,6 +112,21 @@ TEST_F(Convert, OtherQuantisationsAreRefused) {
   }
 }
 
+TEST_F(Convert, KeepsWhatOtherProgramsRead) {
+  const fs::path from = folder_ / "from", to = folder_ / "to";
+  fs::copy(*made_ / "out/model", from);
+  Json config = json_of(read_file(from / "config.json"));
+  config.erase("tokenizer");
+  config["dtype"] = config["torch_dtype"] = "float32";
+  write_text(from / "config.json", config.dump());
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"}) write_text(from / name, name);
+  const ProgramResult result = run("convert import --dtype bf16 --input " + from.string() + " --output " + to.string());
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"}) EXPECT_EQ(read_file(to / name), name);
+  for (const char* key : {"dtype", "torch_dtype"}) EXPECT_EQ(json_of(read_file(to / "config.json"))[key], "bfloat16") << key;
+}
+
 // A run starts from the values of the codes, in FP32 master weights and therefore also in BF16.
 TEST_F(Convert, ARunBeginsWithADirectoryInFp8) {
   ASSERT_EQ(run("convert import --input fp8 --output plain").code, 0);
