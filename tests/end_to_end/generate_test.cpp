@@ -180,6 +180,13 @@ TEST(Tokenizers, GoAlongWithTheModel) {
   EXPECT_EQ(text.out.rfind("the ä", 0), 0u) << text.out;
   EXPECT_EQ(run.run("generate " + options + "exported").out, text.out);
   EXPECT_EQ(run.run("generate " + options + "out/checkpoints/step-00000010").code, 0);
+  // The text of a byte that is not UTF-8 is U+FFFD, which has more tokens than the prompt has bytes.
+  Json config = json_of(read_file(run / "exported/config.json"));
+  config["max_position_embeddings"] = 512;
+  write_text(run / "exported/config.json", config.dump());
+  const ProgramResult longer = run.run("generate --max-tokens 4 --model exported --prompt " + std::string(60, '\xFF'));
+  EXPECT_EQ(longer.code, 0);
+  EXPECT_EQ(longer.err, "");
 
   // The export says that a file is missing, and it does not use a file that has changed.
   write_text(run / "hf/tokenizer.json", data::byte_level_json({"o f"}).dump());

@@ -64,26 +64,26 @@ int run_generate(const GenerateArgs& args) {
     talk(chat, args.prompt);
     return 0;
   }
-  // No token is less than a byte, but for some that a tokenizer puts before a text.
-  const std::string& prompt = *args.prompt;
-  const auto window = static_cast<std::int64_t>(prompt.size()) + 16 + args.max_tokens;
-  const auto engine = train::open_model(model, train::device_of(config), window);
-  const std::string spec = train::tokenizer_of_model(model, engine->model().config());
+  const models::DecoderConfig described = train::config_of_model(model);
+  const std::string spec = train::tokenizer_of_model(model, described);
   demand(!spec.empty(), ExitCode::data, model.string(),
          ": no tokenizer: there is no tokenizer file here, and config.json names none");
   const auto tokenizer = data::make_tokenizer(spec);
+  const std::string& prompt = *args.prompt;
   std::vector<std::int32_t> ids(tokenizer->prefix().begin(), tokenizer->prefix().end());
   tokenizer->encode(prompt, ids);
   for (const std::int32_t id : ids) {
-    demand(id < engine->model().config().vocab, ExitCode::data, model.string(), ": token ", id,
-           " of the prompt is outside the model's vocabulary of ", engine->model().config().vocab);
+    demand(id < described.vocab, ExitCode::data, model.string(), ": token ", id,
+           " of the prompt is outside the model's vocabulary of ", described.vocab);
   }
-  const std::int64_t most = engine->options().seq_len, text_tokens = static_cast<std::int64_t>(ids.size()) + args.max_tokens;
+  const std::int64_t text_tokens = std::ssize(ids) + args.max_tokens;
+  const auto engine = train::open_model(model, train::device_of(config), text_tokens);
+  const std::int64_t most = engine->options().seq_len;
   if (text_tokens > most) {
     log_info(concat("the model's longest sequence has ", most, " tokens, and this text may have ", text_tokens,
                     ": each new token is computed from the last ", most, " tokens"));
   }
-  const std::vector<std::int64_t>& eos = engine->model().config().eos;
+  const std::vector<std::int64_t>& eos = described.eos;
   const auto ends = [&](std::int32_t id) {
     return tokenizer->end_of_document() == id || std::find(eos.begin(), eos.end(), id) != eos.end();
   };
