@@ -156,6 +156,14 @@ TEST(Prepare, NoCorpusHasTheNameOfALossMask) {
     EXPECT_TRUE(refused(prepare(concat("c", suffix)), 2, "--output c: c.loss.json is there")) << suffix;
 }
 
+TEST(Prepare, NamesNeedNotBeUtf8) {
+  const TemporaryFolder folder;
+  write_text(folder / "one.txt", "one");
+  const ProgramResult result = run_program("data prepare --input one.txt --json --output c\xFF", folder.path());
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(json_of(result.out)["output"], "c\uFFFD");
+}
+
 // A corpus of another program has no PREFIX.json. A .bin alone may be any program's.
 TEST(Prepare, SetsFilesOfOtherProgramsAside) {
   for (const std::string suffix : {".bin", ".idx", ".json", ".loss.bin", ".loss.idx"}) {

@@ -101,7 +101,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
       object["no_answer"] = chat->no_answer;
       object["answer_cut"] = chat->answer_cut;
     }
-    std::puts(object.dump().c_str());
+    std::puts(json_text(object).c_str());
   } else {
     std::fputs(data::to_text(summary).c_str(), stdout);
   }
