@@ -87,6 +87,11 @@ TEST(Generate, WritesNoIdsOfPadding) {
   EXPECT_LT(run.run(generate).out.size(), whole);
 }
 
+TEST_F(Model, TalksUntilItIsToldToQuit) {
+  write_text(run_ / "talk", "/quit\r\nhi\r\n");
+  EXPECT_EQ(generate("--chat zephyr < talk"), "");
+}
+
 // --chat without a name takes the template beside the tokenizer, and the byte tokenizer has none.
 TEST_F(Model, ChatNeedsNoName) {
   for (const char* chat : {"--chat", "--chat=auto"}) {

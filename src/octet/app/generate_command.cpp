@@ -33,6 +33,7 @@ void talk(Chat& chat, const std::optional<std::string>& prompt) {
   if (prompt) return answer(*prompt);
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   for (std::string line; print_now(terminal ? "> " : ""), std::getline(std::cin, line);) {
+    if (line.ends_with('\r')) line.pop_back();  // of a file with CRLF
     if (line == "/quit") return;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
