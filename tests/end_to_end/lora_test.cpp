@@ -352,7 +352,7 @@ TEST_F(Lora, SaysWhichAdapterFileDoesNotFit) {
   for (std::size_t at = 0; (at = bytes.find("layers.1.", at)) != std::string::npos; ++at) bytes.replace(at, 9, "layers.9.");
   write_text(weights, bytes);
   EXPECT_TRUE(refused(run_.run(generate), 76, "out/adapter/adapter_model.safetensors: adapts \"model.layers.9.",
-                      "which is no linear of a block"));
+                      "but no linear of the model's blocks is called so; the blocks have down_proj, "));
 }
 
 TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {

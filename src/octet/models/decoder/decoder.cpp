@@ -120,7 +120,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
   for (std::size_t t = 0; t < found.size(); ++t) {
     demand(found[t] || !from_file, wrong, adapters.file, ": adapts ", in_quotes(adapters.targets[t]),
-           ", which is no linear of a block; Octet adapts only ", list, " of the blocks");
+           ", but no linear of the model's blocks is called so; the blocks have ", list);
     demand(found[t], wrong, "lora.targets: no linear of a block is called ", in_quotes(adapters.targets[t]), "; the blocks have ",
            list, ", and \"", kAllLinear, "\" is all of them");
   }
