@@ -89,6 +89,8 @@ TEST(GuardedJson, KeysInOrderAreBounded) {
   EXPECT_NE(message.find("more than 10000 keys in one object"), std::string::npos) << message;
 }
 
+TEST(GuardedJson, TextNeedsNoUtf8) { EXPECT_EQ(json_text({{"file", "a\xFF"}}), "{\"file\":\"a\uFFFD\"}"); }
+
 TEST(GuardedJson, EventsComeInOrderUntilOneRefuses) {
   Recorder all;
   EXPECT_FALSE(read_json_events(R"({"a": [1, -2, 2.5, "x", null, true]})", all));

@@ -51,6 +51,25 @@ TEST(ByteSource, ReadsWhatThePackersWrite) {
   EXPECT_EQ(read_all(folder.write("a.txt", gz), 100), gz);  // the name decides, not the content
 }
 
+// `zstd --long=28` and above keep a window of 2^28 bytes and more, which libzstd refuses unless it is told not to.
+TEST(ByteSource, WindowsMayBeLong) {
+  const TemporaryFolder folder;
+  const std::string begin("\x28\xb5\x2f\xfd\x00", 5), end("\x31\x00\x00hello\n", 9);  // frame with one raw block
+  const auto window = [](int log) { return static_cast<char>((log - 10) << 3); };
+  EXPECT_EQ(read_all(folder.write("a.zst", begin + window(28) + end), 100), "hello\n");
+}
+
+TEST(ByteSource, ZerosMayFollowAGzipMember) {
+  const TemporaryFolder folder;
+  const std::string zeros(300'000, '\0'), a = text_of_lines(10), b = text_of_lines(20);  // longer than a block of the reader
+  for (const std::size_t size : std::vector<std::size_t>{7, 1 << 20}) {
+    EXPECT_TRUE(read_all(folder.write("a.gz", gzipped(a) + zeros), size) == a);
+    EXPECT_TRUE(read_all(folder.write("a.gz", gzipped(a) + zeros + gzipped(b)), size) == a + b);
+  }
+  const auto file = folder.write("b.gz", zeros);
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { read_all(file, 4096); }), "damaged gzip data"));
+}
+
 TEST(ByteSource, DamageIsFound) {
   const TemporaryFolder folder;
   const std::string text = text_of_lines(5000);

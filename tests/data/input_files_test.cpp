@@ -95,15 +95,19 @@ TEST(InputFiles, NamesKindsThatCannotBeRead) {
 
 TEST(InputFiles, WhatIsACorpusAlreadyNeedsNoPreparation) {
   const TemporaryFolder folder;
-  const std::string index("MMIDIDX\0\0\1", 10);
-  for (const auto& file : {folder.write("web.bin", "tokens"), folder.write("web.idx", index)}) {
+  write_corpus(folder / "web", {"text"});
+  for (const char* name : {"web.bin", "web.idx", "web.json", "web.checked"}) {
+    const auto file = folder / name;
+    if (!std::filesystem::exists(file)) folder.write(name, "{}");
     const std::string error = error_of(ExitCode::config, [&] { files_of(folder, {file}); });
     EXPECT_TRUE(contains(error, file.string() + ": belongs to a corpus that is already prepared. Train on it with path = \""));
     EXPECT_TRUE(contains(error, (folder / "web").string() + "\" in [[data.source]]"));
   }
-  EXPECT_EQ(files_of(folder, {folder.path()}).size(), 2u);  // the reader skips them, because they are not text
+  folder.write("web.loss.idx", read_file(folder / "web.idx"));
+  folder.write("web.loss.bin", "\1\1\1\1");
+  EXPECT_EQ(files_of(folder, {folder.path()}), std::vector<std::string>{});
   folder.write("other.idx", "MMIDI");
-  for (const char* name : {"other.idx", "other.bin", "web.txt"}) {
+  for (const char* name : {"other.idx", "other.bin", "other.json", "other.checked", "web.txt"}) {
     EXPECT_EQ(files_of(folder, {folder.write(name, "MMIDI")}), std::vector<std::string>{name});
   }
 }

@@ -74,7 +74,7 @@ TEST(Inspect, TokensThatAreTrainedOn) {
       writer.end_document();
     }
     writer.finish(
-        ChatInfo{.form = "zephyr", .train_on = "last", .cut_tokens = 5, .no_answer = 6, .answer_cut = 7, .duplicates = 8});
+        "", ChatInfo{.form = "zephyr", .train_on = "last", .cut_tokens = 5, .no_answer = 6, .answer_cut = 7, .duplicates = 8});
   }
   const CorpusReport report = inspect(folder / "c", {.show = InspectOptions::Show::tokens});
   EXPECT_EQ(report.trained_tokens, 4);

@@ -215,6 +215,37 @@ TEST(Prepare, StandardInputCannotBeResumed) {
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"lines"});
 }
 
+// The letters without a token after a document, as with --no-append-eod.
+class EndlessLetters : public LetterTokenizer {
+  std::optional<std::int32_t> end_of_document() const override { return std::nullopt; }
+};
+
+TEST(Prepare, KeepsTheCorpusOfAnotherEndToken) {
+  const TemporaryFolder folder;
+  const PrepareOptions options{.inputs = {folder.write("a.txt", "text")}, .output = folder / "c"};
+  prepare(options, kLetters);
+  const auto with = files_of_corpus(folder / "c");
+  prepare(options, EndlessLetters());
+  EXPECT_TRUE(files_of_corpus(folder / "c-1") == with);
+  EXPECT_EQ(Corpus(folder / "c").tokens(), 4);
+  prepare(options, EndlessLetters());  // the same command makes its corpus anew
+  EXPECT_EQ(names_in(folder.path()).size(), 7u);
+}
+
+TEST(Prepare, KeepsTheCorpusOfOtherStandardInput) {
+  const TemporaryFolder folder;
+  const auto prepare_text = [&](const std::string& text) {
+    const StandardInput input(folder.write("stream", text));
+    prepare({.inputs = {"-"}, .output = folder / "c"}, kLetters);
+    return files_of_corpus(folder / "c");
+  };
+  const auto first = prepare_text("first");
+  prepare_text("other");
+  EXPECT_TRUE(files_of_corpus(folder / "c-1") == first);
+  prepare_text("other");
+  EXPECT_EQ(names_in(folder.path()).size(), 7u);
+}
+
 TEST(Prepare, ReportsProgressToTheEnd) {
   const TemporaryFolder folder;
   fill(folder);

@@ -262,6 +262,7 @@ TEST_F(BadInput, PlacesThatCannotBeWritten) {
   write_text(run_ / "file", "in the way");
   EXPECT_TRUE(refused(run_.train("--run.output_dir=file/out"), 2, "file/out"));
   EXPECT_TRUE(refused(run_.train("--run.output_dir=/proc/octet"), 2, "/proc/octet"));
+  EXPECT_TRUE(refused(run_.run("compare run.toml --recipes bf16 --output a\xFF"), 2, "--output a\\xff: not UTF-8 text"));
   EXPECT_TRUE(refused(run_.run("train run.toml --print-config", "exec 1>/dev/full; exec"), 1, "No space left on device"));
 }
 

@@ -112,6 +112,21 @@ TEST_F(Convert, OtherQuantisationsAreRefused) {
   }
 }
 
+TEST_F(Convert, KeepsWhatOtherProgramsRead) {
+  const fs::path from = folder_ / "from", to = folder_ / "to";
+  fs::copy(*made_ / "out/model", from);
+  Json config = json_of(read_file(from / "config.json"));
+  config.erase("tokenizer");
+  config["dtype"] = config["torch_dtype"] = "float32";
+  write_text(from / "config.json", config.dump());
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"}) write_text(from / name, name);
+  const ProgramResult result = run("convert import --dtype bf16 --input " + from.string() + " --output " + to.string());
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"}) EXPECT_EQ(read_file(to / name), name);
+  for (const char* key : {"dtype", "torch_dtype"}) EXPECT_EQ(json_of(read_file(to / "config.json"))[key], "bfloat16") << key;
+}
+
 // A run starts from the values of the codes, in FP32 master weights and therefore also in BF16.
 TEST_F(Convert, ARunBeginsWithADirectoryInFp8) {
   ASSERT_EQ(run("convert import --input fp8 --output plain").code, 0);
@@ -180,6 +195,9 @@ fs::path tied_model_with_head(const fs::path& to, float factor) {
   tensors.push_back({"lm_head.weight", head.view()});
   checkpoint::write_safetensors(to / "with_head", tensors);
   fs::rename(to / "with_head", to / "model.safetensors");
+  Json config = json_of(read_file(to / "config.json"));
+  config["tokenizer"] = "byte";
+  write_text(to / "config.json", config.dump());
   return to;
 }
 
@@ -188,7 +206,7 @@ TEST_F(Convert, AHeadOfItsOwnIsNotDropped) {
   const std::string same = tied_model_with_head(folder_ / "same", 1).string();
   const std::string other = tied_model_with_head(folder_ / "other", 2).string();
   EXPECT_EQ(run("convert import --input " + same + " --output " + (folder_ / "plain").string()).code, 0);
-  for (const std::string& command : {"convert verify " + same + " ", std::string("generate --prompt x --model "),
+  for (const std::string& command : {"convert verify " + same + " ", std::string("generate --prompt '!' --model "),
                                      "convert import --output " + (folder_ / "new").string() + " --input "}) {
     EXPECT_TRUE(refused(run(command + other), 76, other + ": \"lm_head.weight\" differs from \"model.embed_tokens.weight\"",
                         "set tie_word_embeddings = false"))

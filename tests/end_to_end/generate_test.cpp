@@ -69,6 +69,29 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   EXPECT_TRUE(refused(run_.run("generate --model out/model"), 2, "--prompt is missing"));
 }
 
+// Of a vocabulary that is larger than the tokenizer's, only the ids of texts and of their ends are taken.
+TEST(Generate, WritesNoIdsOfPadding) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=1 --model.vocab_size=512").code, 0);
+  const std::string generate = "generate --model out/model --max-tokens 40 --temperature 2 --prompt hi ";
+  for (const std::string chat : {"", "--chat zephyr"}) {
+    const ProgramResult result = run.run(generate + chat);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  const std::size_t whole = run.run(generate).out.size();
+  EXPECT_EQ(whole, std::string("hi\n").size() + 40);
+  const std::filesystem::path file = run / "out/model/config.json";
+  Json config = json_of(read_file(file));
+  for (int id = 256; id < 512; ++id) config["eos_token_id"].push_back(id);
+  write_text(file, config.dump());
+  EXPECT_LT(run.run(generate).out.size(), whole);
+}
+
+TEST_F(Model, TalksUntilItIsToldToQuit) {
+  write_text(run_ / "talk", "/quit\r\nhi\r\n");
+  EXPECT_EQ(generate("--chat zephyr < talk"), "");
+}
+
 // --chat without a name takes the template beside the tokenizer, and the byte tokenizer has none.
 TEST_F(Model, ChatNeedsNoName) {
   for (const char* chat : {"--chat", "--chat=auto"}) {
@@ -162,6 +185,13 @@ TEST(Tokenizers, GoAlongWithTheModel) {
   EXPECT_EQ(text.out.rfind("the ä", 0), 0u) << text.out;
   EXPECT_EQ(run.run("generate " + options + "exported").out, text.out);
   EXPECT_EQ(run.run("generate " + options + "out/checkpoints/step-00000010").code, 0);
+  // The text of a byte that is not UTF-8 is U+FFFD, which has more tokens than the prompt has bytes.
+  Json config = json_of(read_file(run / "exported/config.json"));
+  config["max_position_embeddings"] = 512;
+  write_text(run / "exported/config.json", config.dump());
+  const ProgramResult longer = run.run("generate --max-tokens 4 --model exported --prompt " + std::string(60, '\xFF'));
+  EXPECT_EQ(longer.code, 0);
+  EXPECT_EQ(longer.err, "");
 
   // The export says that a file is missing, and it does not use a file that has changed.
   write_text(run / "hf/tokenizer.json", data::byte_level_json({"o f"}).dump());

@@ -339,6 +339,22 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
                    "out/adapter: was trained beside " + (run_ / "other").string() + ", and this run adapts base/model"));
 }
 
+TEST_F(Lora, SaysWhichAdapterFileDoesNotFit) {
+  ASSERT_EQ(train("--training.steps=2").code, 0);
+  const std::string generate = "generate --prompt The --max-tokens 4 --model out/adapter";
+  const fs::path config = run_ / "out/adapter/adapter_config.json", weights = run_ / "out/adapter/adapter_model.safetensors";
+  Json json = json_of(read_file(config));
+  json["lora_alpha"] = -6;
+  write_text(config, json.dump());
+  const ProgramResult negative = run_.run(generate);
+  EXPECT_EQ(negative.code, 0) << negative.err;
+  std::string bytes = read_file(weights);
+  for (std::size_t at = 0; (at = bytes.find("layers.1.", at)) != std::string::npos; ++at) bytes.replace(at, 9, "layers.9.");
+  write_text(weights, bytes);
+  EXPECT_TRUE(refused(run_.run(generate), 76, "out/adapter/adapter_model.safetensors: adapts \"model.layers.9.",
+                      "but no linear of the model's blocks is called so; the blocks have down_proj, "));
+}
+
 TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {
   ASSERT_EQ(train().code, 0);
   expect_refused("--training.steps=20 --lora.alpha=8", 2, "lora.alpha is 6.0 there and 8.0 here");

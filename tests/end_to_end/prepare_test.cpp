@@ -141,6 +141,29 @@ TEST(Prepare, SetsTheCorpusOfAnotherCommandAside) {
   }
 }
 
+// PREFIX may also be the name of one of the corpus's files.
+TEST(Prepare, NoCorpusHasTheNameOfALossMask) {
+  const TemporaryFolder folder;
+  write_text(folder / "one.txt", "one");
+  const auto prepare = [&](const std::string& output) {
+    return run_program("data prepare --input one.txt --output " + output, folder.path());
+  };
+  for (const char* suffix : {"", ".bin", ".idx", ".json"})
+    EXPECT_TRUE(refused(prepare(concat("c.loss", suffix)), 2, "--output c.loss: the corpus would have the name of another"))
+        << suffix;
+  write_text(folder / "c.loss.json", "{}");
+  for (const char* suffix : {"", ".bin", ".idx", ".json"})
+    EXPECT_TRUE(refused(prepare(concat("c", suffix)), 2, "--output c: c.loss.json is there")) << suffix;
+}
+
+TEST(Prepare, NamesNeedNotBeUtf8) {
+  const TemporaryFolder folder;
+  write_text(folder / "one.txt", "one");
+  const ProgramResult result = run_program("data prepare --input one.txt --json --output c\xFF", folder.path());
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(json_of(result.out)["output"], "c\uFFFD");
+}
+
 // A corpus of another program has no PREFIX.json. A .bin alone may be any program's.
 TEST(Prepare, SetsFilesOfOtherProgramsAside) {
   for (const std::string suffix : {".bin", ".idx", ".json", ".loss.bin", ".loss.idx"}) {

@@ -106,7 +106,7 @@ void Chat::ask(const std::string& question, const std::function<void(std::string
     tokenizer_->decode(certain, answer);
     write(std::string_view(answer).substr(before));
   };
-  train::generate(*engine_, std::move(ids), options, [&](std::int32_t id) {
+  train::generate(*engine_, *tokenizer_, std::move(ids), options, [&](std::int32_t id) {
     std::vector<std::int32_t> certain;
     ended = tokenizer_->end_of_document() == id || std::find(eos.begin(), eos.end(), id) != eos.end() || end.take(id, certain);
     decode(certain);

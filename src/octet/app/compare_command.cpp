@@ -16,6 +16,7 @@
 #include "octet/base/log.h"
 #include "octet/checkpoint/run_lock.h"
 #include "octet/comm/environment.h"
+#include "octet/data/tokenizer/utf8.h"
 #include "octet/report/html.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/rank_page.h"
@@ -135,6 +136,8 @@ int run_compare(const CompareArgs& args) {
   const auto twice = std::adjacent_find(recipes.begin(), recipes.end());
   demand(twice == recipes.end(), ExitCode::config, "--recipes: ", twice == recipes.end() ? "" : *twice,
          " is given twice; each recipe is trained once, with --gpus on each number of ranks");
+  const std::string folder = args.output.string();
+  demand(data::valid_utf8(folder) == folder.size(), ExitCode::config, "--output ", printable(folder), ": not UTF-8 text");
   outlive_stdout();
   const train::Config config = load_run(args.run);
   demand(config.checkpoint.remote.empty(), ExitCode::config, "checkpoint.remote: `octet compare` makes several runs, and one place holds the "

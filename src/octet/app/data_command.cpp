@@ -53,7 +53,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
   demand(!args.chat.empty() || args.max_tokens == 0, ExitCode::config, "--max-tokens ", args.max_tokens, " needs --chat");
   demand(!args.chat.empty() || args.train_on == DataPrepareArgs{}.train_on, ExitCode::config, "--train-on ", args.train_on,
          " needs --chat");
-  const std::string prefix = args.output.string(), mask = prefix + ".loss.json";
+  const std::string prefix = data::CorpusPaths(args.output).prefix.string(), mask = prefix + ".loss.json";
   demand(!prefix.ends_with(".loss"), ExitCode::config, "--output ", prefix,
          ": the corpus would have the name of another one's loss mask");
   demand(!path_exists(mask), ExitCode::config, "--output ", prefix, ": ", mask,
@@ -101,7 +101,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
       object["no_answer"] = chat->no_answer;
       object["answer_cut"] = chat->answer_cut;
     }
-    std::puts(object.dump().c_str());
+    std::puts(json_text(object).c_str());
   } else {
     std::fputs(data::to_text(summary).c_str(), stdout);
   }

@@ -64,7 +64,7 @@ int run_doctor(const DoctorArgs& args) {
   add(cuda_facts(cuda, machine, kCudaBackend));
   add(library_facts(libraries()));
   add({self_test_fact(test)});
-  fmt::print("{}", args.json ? facts_json(facts).dump() + "\n" : facts_text(facts));
+  fmt::print("{}", args.json ? json_text(facts_json(facts)) + "\n" : facts_text(facts));
   demand(test.failure.empty(), ExitCode::internal, "FP8 self-test failed: ", test.failure);
   return 0;
 }

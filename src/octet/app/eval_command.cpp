@@ -47,7 +47,7 @@ int run_eval(const EvalArgs& args) {
   if (args.json) {
     Json result = {{"checkpoint", checkpoint.string()}, {"step", step}, {"eval_loss", losses.deciding}};
     for (const auto& [name, loss] : losses.by_name) result["eval_losses"][name] = loss;
-    fmt::print("{}\n", result.dump());
+    fmt::print("{}\n", json_text(result));
     return 0;
   }
   const auto print = [&](const std::string& of, double loss, const data::Dataset& set) {

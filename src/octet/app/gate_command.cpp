@@ -105,7 +105,7 @@ int run_gate(const DoctorArgs& args) {
   add({{.name = "gate.seconds", .label = "took", .value = seconds, .text = telemetry::format_duration(seconds)},
        {.name = "gate.fault", .value = sentence},
        {.name = "gate.check", .value = check}});
-  fmt::print("{}", args.json ? facts_json(facts).dump() + "\n" : facts_text(facts));
+  fmt::print("{}", args.json ? json_text(facts_json(facts)) + "\n" : facts_text(facts));
   if (is_fit) return 0;
   const bool may_pass = storage.may_pass && check == "storage.trouble";
   fail(may_pass ? ExitCode::data : ExitCode::unfit, "gate: ", sentence);

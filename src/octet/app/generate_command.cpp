@@ -33,6 +33,7 @@ void talk(Chat& chat, const std::optional<std::string>& prompt) {
   if (prompt) return answer(*prompt);
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   for (std::string line; print_now(terminal ? "> " : ""), std::getline(std::cin, line);) {
+    if (line.ends_with('\r')) line.pop_back();  // of a file with CRLF
     if (line == "/quit") return;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
@@ -64,32 +65,32 @@ int run_generate(const GenerateArgs& args) {
     talk(chat, args.prompt);
     return 0;
   }
-  // No token is less than a byte, but for some that a tokenizer puts before a text.
-  const std::string& prompt = *args.prompt;
-  const auto window = static_cast<std::int64_t>(prompt.size()) + 16 + args.max_tokens;
-  const auto engine = train::open_model(model, train::device_of(config), window);
-  const std::string spec = train::tokenizer_of_model(model, engine->model().config());
+  const models::DecoderConfig described = train::config_of_model(model);
+  const std::string spec = train::tokenizer_of_model(model, described);
   demand(!spec.empty(), ExitCode::data, model.string(),
          ": no tokenizer: there is no tokenizer file here, and config.json names none");
   const auto tokenizer = data::make_tokenizer(spec);
+  const std::string& prompt = *args.prompt;
   std::vector<std::int32_t> ids(tokenizer->prefix().begin(), tokenizer->prefix().end());
   tokenizer->encode(prompt, ids);
   for (const std::int32_t id : ids) {
-    demand(id < engine->model().config().vocab, ExitCode::data, model.string(), ": token ", id,
-           " of the prompt is outside the model's vocabulary of ", engine->model().config().vocab);
+    demand(id < described.vocab, ExitCode::data, model.string(), ": token ", id,
+           " of the prompt is outside the model's vocabulary of ", described.vocab);
   }
-  const std::int64_t most = engine->options().seq_len, text_tokens = static_cast<std::int64_t>(ids.size()) + args.max_tokens;
+  const std::int64_t text_tokens = std::ssize(ids) + args.max_tokens;
+  const auto engine = train::open_model(model, train::device_of(config), text_tokens);
+  const std::int64_t most = engine->options().seq_len;
   if (text_tokens > most) {
     log_info(concat("the model's longest sequence has ", most, " tokens, and this text may have ", text_tokens,
                     ": each new token is computed from the last ", most, " tokens"));
   }
-  const std::vector<std::int64_t>& eos = engine->model().config().eos;
+  const std::vector<std::int64_t>& eos = described.eos;
   const auto ends = [&](std::int32_t id) {
     return tokenizer->end_of_document() == id || std::find(eos.begin(), eos.end(), id) != eos.end();
   };
   std::string text = prompt;  // what is decoded goes on from there
   print_now(text);
-  train::generate(*engine, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
+  train::generate(*engine, *tokenizer, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
                   [&](std::int32_t id) {
                     if (ends(id)) return false;
                     const std::size_t before = text.size();

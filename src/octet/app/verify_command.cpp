@@ -82,7 +82,7 @@ int run_convert_verify(const ConvertVerifyArgs& args) {
                        {"worst", worst ? json_of(*worst) : Json(nullptr)},
                        {"weights", json_of(result.weights)},
                        {"outputs", json_of(result.outputs)}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json_text(json, 2));
   } else if (result.config.empty()) {
     print_table("weights", result.weights);
     if (!args.weights_only) print_table("logits, loss and gradients in FP32", result.outputs);

@@ -153,6 +153,8 @@ std::optional<JsonFault> read_json_events(std::string_view text, nlohmann::json_
   return find_fault(text, {}, &events);
 }
 
+std::string json_text(const Json& value, int indent) { return value.dump(indent, ' ', false, Json::error_handler_t::replace); }
+
 std::string shown(const nlohmann::json& value) {
   constexpr std::size_t kShown = 200;
   const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -48,6 +48,8 @@ struct JsonFault {
 // nothing.
 std::optional<JsonFault> read_json_events(std::string_view text, nlohmann::json_sax<nlohmann::json>& events);
 
+// A value as text. Bytes that are not UTF-8, which the name of a file may have, become U+FFFD.
+std::string json_text(const Json& value, int indent = -1);
 // The beginning of a value as text, for a message.
 std::string shown(const nlohmann::json& value);
 

@@ -5,9 +5,11 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <vector>
 
 #include "octet/base/system_call.h"
@@ -116,6 +118,10 @@ class Gzip final : public Unpacker {
 
  private:
   Step unpack(const Room& room) override {
+    if (after_member_) {  // gzip(1) accepts zeros there, with which tapes and disks fill their last block
+      const std::size_t zeros = std::min(std::string_view(room.from, room.available).find_first_not_of('\0'), room.available);
+      if (zeros > 0) return {zeros, 0, true};
+    }
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(room.from));
     stream_.avail_in = static_cast<uInt>(room.available);
     stream_.next_out = reinterpret_cast<Bytef*>(room.to);
@@ -124,19 +130,21 @@ class Gzip final : public Unpacker {
     const int result = inflate(&stream_, Z_NO_FLUSH);
     demand(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR, ExitCode::data, "damaged gzip data",
            stream_.msg ? concat(" (", stream_.msg, ")") : "");
-    const bool ended = result == Z_STREAM_END;
-    if (ended) inflateReset(&stream_);
-    return {room.available - stream_.avail_in, wanted - stream_.avail_out, ended};
+    after_member_ = result == Z_STREAM_END;
+    if (after_member_) inflateReset(&stream_);
+    return {room.available - stream_.avail_in, wanted - stream_.avail_out, after_member_};
   }
   const char* kind() const override { return "gzip"; }
 
   z_stream stream_{};
+  bool after_member_ = false;
 };
 
 class Zstd final : public Unpacker {
  public:
   explicit Zstd(const fs::path& path) : Unpacker(path), stream_(ZSTD_createDStream()) {
     require(stream_ != nullptr, "zstd: no memory");
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
   ~Zstd() override { ZSTD_freeDStream(stream_); }
   Zstd(const Zstd&) = delete;
@@ -147,6 +155,8 @@ class Zstd final : public Unpacker {
     ZSTD_inBuffer in{room.from, room.available, 0};
     ZSTD_outBuffer out{room.to, room.wanted, 0};
     const std::size_t result = ZSTD_decompressStream(stream_, &out, &in);
+    demand(ZSTD_getErrorCode(result) != ZSTD_error_memory_allocation, ExitCode::internal,
+           "no memory for the window of this zstd data (pack it without --long)");
     demand(ZSTD_isError(result) == 0, ExitCode::data, "damaged zstd data (", ZSTD_getErrorName(result), ")");
     return {in.pos, out.pos, result == 0};
   }

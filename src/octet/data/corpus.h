@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "octet/base/file.h"
 #include "octet/base/retry.h"
@@ -51,11 +52,13 @@ struct CorpusInfo {
   TokenType type = TokenType::u16;
   std::string bin_xxh3;  // XXH3-64 of PREFIX.bin, 16 hexadecimal digits
   std::string idx_xxh3;  // XXH3-64 of PREFIX.idx, 16 hexadecimal digits
-  std::string command = {};  // XXH3-64 of the inputs' names and the options of the command that made it; "" if unknown
+  std::string command = {};  // XXH3-64 of what tells the command that made it from others; "" if unknown
   std::optional<LossMaskInfo> loss = {};
   std::optional<ChatInfo> chat = {};
 };
 
+// Every PREFIX.json begins so.
+inline constexpr std::string_view kCorpusInfoBegin = "{\n  \"format\": \"octet corpus\",\n";
 std::string to_json(const CorpusInfo& info);
 // Parses the text of a PREFIX.json. Throws Error{data} "NAME: reason".
 CorpusInfo parse_corpus_info(std::string_view json, const std::string& name);

@@ -33,7 +33,6 @@ std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
 CorpusWriter::CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const Options& options)
     : parts_(std::move(parts)), options_(options), prefix_(tokenizer.prefix().begin(), tokenizer.prefix().end()) {
   require(options.max_sequence >= 1 && options.max_sequence <= INT32_MAX, "corpus writer: max_sequence ", options.max_sequence);
-  info_.command = options.command;
   info_.tokenizer = tokenizer.name();
   info_.tokenizer_hash = tokenizer.hash();
   info_.vocab_size = tokenizer.vocab_size();
@@ -298,8 +297,9 @@ void CorpusWriter::write_loss_index() {
   out.finish();
 }
 
-CorpusInfo CorpusWriter::finish(const std::optional<ChatInfo>& chat) {
+CorpusInfo CorpusWriter::finish(const std::string& command, const std::optional<ChatInfo>& chat) {
   require(document_tokens_ == 0, "corpus writer: the last document was not ended");
+  info_.command = command;
   info_.chat = chat;
   if (info_.tokenizer.empty()) info_.vocab_size = largest_token_ + 1;
   write_index();
@@ -314,7 +314,7 @@ CorpusInfo CorpusWriter::finish(const std::optional<ChatInfo>& chat) {
     info_.loss = LossMaskInfo{trained_tokens_, loss_sum_.hex(), checksum_of(FileReader(parts_.loss_idx()))};
   }
   const CorpusPaths& finals = parts_.finals();
-  if (!info_.command.empty()) set_corpus_aside(finals, info_.command);
+  if (!command.empty()) set_corpus_aside(finals, command);
   // Deletes the index of an earlier corpus first, so that an old index never stands beside a new .bin.
   for (const fs::path& path : {finals.json, finals.idx, finals.loss_idx, finals.loss_bin}) {
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(ExitCode::internal, path, "cannot replace");

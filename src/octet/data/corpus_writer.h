@@ -43,8 +43,6 @@ class CorpusWriter {
     std::int64_t max_sequence = std::numeric_limits<std::int32_t>::max();
     Duplicates duplicates = Duplicates::ignore;
     LossMask loss_mask = LossMask::none;
-    // CorpusInfo::command. finish() sets the corpus of another command aside; without a command it replaces what stands there.
-    std::string command = {};
     const WriterState* resume = nullptr;  // state of the part files that another writer left; nullptr: start anew
   };
 
@@ -67,8 +65,9 @@ class CorpusWriter {
   // appended; no document is written then. Returns `duplicate` if an earlier document has the same tokens: Duplicates::drop removes
   // the document from the files, Duplicates::count keeps it.
   Ended end_document();
-  // Gives the files their final names and replaces an earlier corpus. `chat` goes into PREFIX.json.
-  CorpusInfo finish(const std::optional<ChatInfo>& chat = {});
+  // Gives the files their final names. Sets the corpus of another command aside; replaces that of the same command, and any
+  // corpus if `command` is "". `command` (CorpusInfo::command) and `chat` go into PREFIX.json.
+  CorpusInfo finish(const std::string& command = {}, const std::optional<ChatInfo>& chat = {});
 
   // Flushes the part files and returns the state after the last whole document, from which another writer can resume.
   WriterState flush();

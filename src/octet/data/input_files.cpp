@@ -3,7 +3,6 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 
 #include "octet/base/directory.h"
@@ -56,17 +55,21 @@ std::vector<fs::path> without_patterns(const std::vector<fs::path>& inputs) {
   return paths;
 }
 
-bool begins_as_index(const fs::path& path) {
-  std::array<char, kIndexMagic.size()> begin{};
+bool begins_with(const fs::path& path, std::string_view begin) {
+  std::string bytes(begin.size(), '\0');
   std::error_code error;
-  return fs::is_regular_file(path, error) && std::ifstream(path, std::ios::binary).read(begin.data(), begin.size()) &&
-         begin == kIndexMagic;
+  return fs::is_regular_file(path, error) &&
+         std::ifstream(path, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size())) && bytes == begin;
 }
 
-// Only Megatron's .idx can be recognised by its contents; a .bin belongs to a corpus if such an .idx stands beside it.
+// An .idx and a .json are recognised by their contents. A .bin and a .checked belong to a corpus if such an .idx stands beside
+// them.
 bool is_of_corpus(const fs::path& path) {
   const std::string extension = lower_extension(path);
-  return (extension == ".idx" || extension == ".bin") && begins_as_index(fs::path(path).replace_extension(".idx"));
+  if (extension == ".json") return begins_with(path, kCorpusInfoBegin);
+  const bool beside_index = extension == ".idx" || extension == ".bin" || extension == ".checked";
+  return beside_index &&
+         begins_with(fs::path(path).replace_extension(".idx"), std::string_view(kIndexMagic.data(), kIndexMagic.size()));
 }
 
 }  // namespace
@@ -128,7 +131,8 @@ void InputFiles::enter(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       std::error_code error;
       const bool inner_folder = entry.is_directory(error);
-      if (is_left_out(entry.path().filename(), inner_folder) || (!inner_folder && is_output(entry.path()))) continue;
+      if (is_left_out(entry.path().filename(), inner_folder)) continue;
+      if (!inner_folder && (is_output(entry.path()) || is_of_corpus(entry.path()))) continue;
       // The text may lie on a disk that is not there now, and must not be missing in silence.
       const bool leads_nowhere = error == std::errc::no_such_file_or_directory && entry.is_symlink();
       demand(!leads_nowhere, ExitCode::data, entry.path().string(), ": a link that leads nowhere; mend or remove it");

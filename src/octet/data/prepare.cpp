@@ -29,11 +29,12 @@ struct Encoded {
   struct Piece {
     std::size_t tokens;
     bool ends_document;
+    std::int64_t cut_tokens = 0;  // as in ChatInfo
   };
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> trained;  // for each id, with PrepareOptions::chat
   std::vector<Piece> pieces;
-  std::int64_t cut_tokens = 0, no_answer = 0, answer_cut = 0;  // as in ChatInfo
+  std::int64_t no_answer = 0, answer_cut = 0;  // as in ChatInfo
   std::int64_t files = 0, skipped_files = 0, bytes_passed = 0, skipped_bytes = 0;
   InputPosition end;
 };
@@ -72,9 +73,10 @@ void read_tokens(const Task& task, const Tokenizer& tokenizer, Encoded& encoded)
   for (const std::size_t tokens : documents) encoded.pieces.push_back({tokens, true});
 }
 
-// Encodes one conversation. A conversation without a token to train on becomes a piece without tokens.
-void encode_conversation(std::string_view json, const PrepareOptions& options, const Tokenizer& tokenizer, const Task& task,
-                         std::int64_t line, Encoded& encoded) {
+// Encodes one conversation and returns how many of its tokens were cut off. A conversation without a token to train on gives
+// none.
+std::int64_t encode_conversation(std::string_view json, const PrepareOptions& options, const Tokenizer& tokenizer,
+                                 const Task& task, std::int64_t line, Encoded& encoded) {
   const Conversation conversation = read_conversation(json, options.field, task.file, line);
   const std::size_t before = encoded.ids.size();
   try {
@@ -89,21 +91,20 @@ void encode_conversation(std::string_view json, const PrepareOptions& options, c
   bool leave_out = !trains();
   if (leave_out) ++encoded.no_answer;
   const auto most = before + static_cast<std::size_t>(options.max_tokens);
+  std::size_t cut_tokens = 0;
   if (!leave_out && options.max_tokens > 0 && encoded.ids.size() > most) {
-    const std::size_t tokens = encoded.ids.size();
+    cut_tokens = encoded.ids.size() - most;
     encoded.ids.resize(most);
     encoded.trained.resize(most);
     leave_out = !trains();
-    if (leave_out) {
-      ++encoded.answer_cut;
-    } else {
-      encoded.cut_tokens += static_cast<std::int64_t>(tokens - most);
-    }
+    if (leave_out) ++encoded.answer_cut;
   }
   if (leave_out) {
     encoded.ids.resize(before);
     encoded.trained.resize(before);
+    return 0;
   }
+  return static_cast<std::int64_t>(cut_tokens);
 }
 
 Encoded encode(const Task& task, const Tokenizer& tokenizer, const PrepareOptions& options) {
@@ -121,9 +122,10 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const PrepareOption
   encoded.pieces.reserve(task.segments.size());
   for (const Segment& segment : task.segments) {
     const std::size_t before = encoded.ids.size();
+    std::int64_t cut_tokens = 0;
     const std::string_view bytes = std::string_view(task.bytes).substr(segment.begin, segment.end - segment.begin);
     if (options.chat) {
-      encode_conversation(bytes, options, tokenizer, task, segment.line, encoded);
+      cut_tokens = encode_conversation(bytes, options, tokenizer, task, segment.line, encoded);
     } else if (task.format == InputFormat::jsonl) {
       tokenizer.encode(jsonl_text(bytes, field, task.file, segment.line), encoded.ids);
     } else if (task.format == InputFormat::parquet) {
@@ -134,7 +136,7 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const PrepareOption
     } else {
       tokenizer.encode(bytes, encoded.ids);
     }
-    encoded.pieces.push_back({encoded.ids.size() - before, segment.ends_document});
+    encoded.pieces.push_back({encoded.ids.size() - before, segment.ends_document, cut_tokens});
   }
   return encoded;
 }
@@ -187,7 +189,6 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   CorpusWriter writer(std::move(parts), writes,
                       {.duplicates = options.duplicates,
                        .loss_mask = options.chat ? CorpusWriter::LossMask::written : CorpusWriter::LossMask::none,
-                       .command = command_of(options, tokenizer),
                        .resume = earlier ? &earlier->writer : nullptr});
   PrepareJournal journal{.job = job};
   if (writer.resumed()) {
@@ -254,9 +255,12 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
       writer.append(ids.first(piece.tokens), options.chat ? trained.first(piece.tokens) : trained);
       ids = ids.subspan(piece.tokens);
       if (options.chat) trained = trained.subspan(piece.tokens);
-      if (piece.ends_document && writer.end_document() == CorpusWriter::Ended::empty && !options.chat) ++journal.empty_documents;
+      if (!piece.ends_document) continue;
+      const CorpusWriter::Ended ended = writer.end_document();
+      if (ended == CorpusWriter::Ended::empty && !options.chat) ++journal.empty_documents;
+      const bool dropped = ended == CorpusWriter::Ended::duplicate && options.duplicates == Duplicates::drop;
+      if (!dropped) journal.cut_tokens += piece.cut_tokens;
     }
-    journal.cut_tokens += encoded.cut_tokens;
     journal.no_answer += encoded.no_answer;
     journal.answer_cut += encoded.answer_cut;
     journal.position = encoded.end;
@@ -309,7 +313,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
                     .answer_cut = journal.answer_cut,
                     .duplicates = options.duplicates == Duplicates::drop ? writer.duplicates() : 0};
   }
-  PrepareSummary summary{.corpus = writer.finish(chat),
+  PrepareSummary summary{.corpus = writer.finish(command_of(options, writes, writer.flush()), chat),
                          .files = journal.files,
                          .skipped_files = journal.skipped_files,
                          .empty_documents = journal.empty_documents,

@@ -45,10 +45,10 @@ class ConsoleProgress {
 
 struct PrepareOptions {
   // Files, shell patterns (* ? [...]), folders, and "-" for standard input, which may be given once. A folder is read recursively
-  // in byte order of names, without hidden entries, folders named `build` or `out`, links to folders and the files of the output.
-  // A warning counts the links to folders. A link that leads nowhere is an error. Files named .gz and .zst are unpacked. `format`
-  // decides how a file is read, by default from its name (input_files.h). A text file must be valid UTF-8 without NUL bytes;
-  // other files are skipped and counted. Invalid text on standard input is an error.
+  // in byte order of names, without hidden entries, folders named `build` or `out`, links to folders, the files of the output and
+  // those of other corpora. A warning counts the links to folders. A link that leads nowhere is an error. Files named .gz and
+  // .zst are unpacked. `format` decides how a file is read, by default from its name (input_files.h). A text file must be valid
+  // UTF-8 without NUL bytes; other files are skipped and counted. Invalid text on standard input is an error.
   std::vector<std::filesystem::path> inputs;
   InputFormat format = InputFormat::automatic;
   std::filesystem::path output;  // prefix of the corpus

@@ -58,11 +58,16 @@ void add_options(RunningChecksum& sum, const PrepareOptions& options) {
 
 }  // namespace
 
-std::string command_of(const PrepareOptions& options, const Tokenizer& tokenizer) {
+std::string command_of(const PrepareOptions& options, const Tokenizer& writes, const WriterState& written) {
   RunningChecksum sum;
   add_options(sum, options);
-  add(sum, tokenizer.name());
-  for (const fs::path& input : options.inputs) add(sum, input.lexically_normal().string());
+  add(sum, writes.name());
+  add(sum, writes.end_of_document().value_or(-1));
+  for (const fs::path& input : options.inputs) {
+    add(sum, input.lexically_normal().string());
+    if (input != "-") continue;
+    for (const std::string& part : {written.bin_xxh3, written.lengths_xxh3, written.loss_xxh3}) add(sum, part);
+  }
   return sum.hex();
 }
 

@@ -103,11 +103,12 @@ AdapterDirectory open_adapter(const fs::path& directory) {
   const bool rslora = config.contains("use_rslora") && value_of<bool>(config, "use_rslora", source, "true or false");
   adapters.scale = scale_of(alpha, adapters.rank, rslora);
   if (config.contains("lora_dropout")) adapters.dropout.rate = value_of<double>(config, "lora_dropout", source, "a number");
+  adapters.file = (directory / kWeights).string();
   for (const std::string& name : result.weights.names()) {
     if (name.starts_with(kPrefix) && name.ends_with(kSuffix))
       adapters.targets.push_back(name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size()));
   }
-  demand(!adapters.targets.empty(), ExitCode::data, (directory / kWeights).string(), ": no tensor ", kPrefix, "MODULE", kSuffix);
+  demand(!adapters.targets.empty(), ExitCode::data, adapters.file, ": no tensor ", kPrefix, "MODULE", kSuffix);
   return result;
 }
 
@@ -117,7 +118,7 @@ std::string load_adapter(Engine& engine, const fs::path& directory) {
   const double scale = wanted.scale;
   demand(from.adapters.rank == wanted.rank, ExitCode::config, (directory / kConfig).string(), ": has rank ", from.adapters.rank,
          ", but lora.rank is ", wanted.rank, ": give --lora.rank=", from.adapters.rank);
-  demand(std::abs(from.adapters.scale - scale) <= 1e-6 * scale, ExitCode::config, (directory / kConfig).string(),
+  demand(std::abs(from.adapters.scale - scale) <= 1e-6 * std::abs(scale), ExitCode::config, (directory / kConfig).string(),
          ": multiplies by ", from.adapters.scale, ", but lora.alpha and lora.rank say ", scale,
          ": give --lora.alpha=", from.adapters.scale * static_cast<double>(from.adapters.rank));
   checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names_of(engine.model()));

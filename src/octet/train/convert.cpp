@@ -188,8 +188,11 @@ std::unique_ptr<Source> open_source(const fs::path& path) {
 
 Json config_of(const Source& source, const DescribedModel& model, const Fp8Choice& is_fp8, WeightType type) {
   Json json = source.config_json();
-  // transformers 5 writes "dtype", earlier versions "torch_dtype".
-  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = type == WeightType::fp32 ? "float32" : "bfloat16";
+  const char* dtype = type == WeightType::fp32 ? "float32" : "bfloat16";
+  // transformers 5 writes "dtype", earlier versions "torch_dtype". A file may have both.
+  const bool newer = json.contains("dtype");
+  if (newer) json["dtype"] = dtype;
+  if (!newer || json.contains("torch_dtype")) json["torch_dtype"] = dtype;
   if (type == WeightType::fp8) json["quantization_config"] = checkpoint::block_fp8_config(plain_modules(model, is_fp8));
   return json;
 }
@@ -218,8 +221,11 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   write_file_atomically(output.path() / "config.json", config_of(*source, model, is_fp8, options.type).dump(2) + "\n");
   copy_generation_config(generation_config_of_model(path), output.path());
   const std::string tokenizer = tokenizer_of_model(path, source->config());
-  // A model directory may have no tokenizer. If the tokenizer of a run has been deleted, copy_tokenizer() warns.
-  if (tokenizer != path.string() || data::tokenizer_file(tokenizer)) copy_tokenizer(tokenizer, output.path());
+  if (tokenizer == path.string() && !data::tokenizer_file(tokenizer)) {
+    data::copy_files_beside_tokenizer(path, output.path());  // a model directory may have no tokenizer that Octet reads
+  } else {
+    copy_tokenizer(tokenizer, output.path());  // warns if the tokenizer of a run has been deleted
+  }
   output.finish();
   warn_of_router_bias(source->config(), options.output);
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "octet/data/tokenizer/tokenizer.h"
 #include "octet/train/engine.h"
 
 namespace octet::train {
@@ -13,10 +14,10 @@ struct GenerateOptions {
   std::uint64_t seed = 0;
 };
 
-// Continues `ids` and calls `on_token` with each new id, until max_tokens tokens are generated or `on_token` returns false. The engine
-// needs EngineOptions::whole_logits. Each new token is computed from the last seq_len tokens without a key/value cache, so this suits only
-// small models.
-void generate(Engine& engine, std::vector<std::int32_t> ids, const GenerateOptions& options,
+// Continues `ids` and calls `on_token` with each new id, until max_tokens tokens are generated or `on_token` returns false. The
+// engine needs EngineOptions::whole_logits. A new id is one of the tokenizer's or of DecoderConfig::eos. Each new token is
+// computed from the last seq_len tokens without a key/value cache, so this suits only small models.
+void generate(Engine& engine, const data::Tokenizer& tokenizer, std::vector<std::int32_t> ids, const GenerateOptions& options,
               const std::function<bool(std::int32_t)>& on_token);
 
 }  // namespace octet::train

@@ -43,6 +43,9 @@ void skip_demoted(Config& config, const checkpoint::Reader& reader);
 // belongs to another model, and Error{config} if it was made with another recipe.
 std::int64_t restore_weights(Engine& engine, const Config& config, const checkpoint::Reader& checkpoint);
 
+// The configuration of the model that open_model() opens.
+models::DecoderConfig config_of_model(const std::filesystem::path& path);
+
 // Makes an engine for Engine::logits() of one sequence of at most `max_tokens` tokens, or the model's maximum if it is smaller,
 // and loads its weights. `path` is a Hugging Face directory or an adapter directory of PEFT, which run in BF16, or a checkpoint,
 // which runs in its own recipe.

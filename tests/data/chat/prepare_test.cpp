@@ -75,11 +75,13 @@ TEST(PrepareChat, CountsWhatIsCutAndLeftOut) {
   const ChatInfo& chat = *corpus.info()->chat;
   EXPECT_EQ(chat.form, "zephyr");
   EXPECT_EQ(chat.train_on, "assistant");
-  EXPECT_EQ(chat.cut_tokens, 22);  // of the first, and of its duplicate
+  EXPECT_EQ(chat.cut_tokens, 11);  // of the first; its duplicate is left out
   EXPECT_EQ(chat.no_answer, 1);
   EXPECT_EQ(chat.answer_cut, 1);
   EXPECT_EQ(chat.duplicates, 1);
   EXPECT_TRUE(contains(to_text(summary), "1 conversation is left out: no message of the assistant\n"));
+  options.duplicates = Duplicates::count;
+  EXPECT_EQ(prepare(options, ByteTokenizer()).corpus.chat->cut_tokens, 22);
 }
 
 TEST(PrepareChat, NothingToTrainOnIsAnError) {

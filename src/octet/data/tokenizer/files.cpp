@@ -31,9 +31,13 @@ void copy_tokenizer_files(const fs::path& file, const fs::path& directory) {
   const std::string name = begin != std::string::npos && bytes[begin] == '{' ? "tokenizer.json" : "tokenizer.model";
   write_file_atomically(directory / name, bytes);
   // Does not copy both tokenizer.json and tokenizer.model: the other one may define a different tokenizer.
-  for (const char* beside : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
-    const fs::path from = file.parent_path() / beside;
-    if (is_file(from)) write_file_atomically(directory / beside, read_file(from));
+  copy_files_beside_tokenizer(file.parent_path(), directory);
+}
+
+void copy_files_beside_tokenizer(const fs::path& from, const fs::path& directory) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+                           "vocab.json", "merges.txt"}) {
+    if (is_file(from / name)) write_file_atomically(directory / name, read_file(from / name));
   }
 }
 

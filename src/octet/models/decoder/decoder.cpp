@@ -88,6 +88,8 @@ void Decoder::add_adapters(const Adapters& adapters) {
   const auto names = [](const std::string& target, const std::string& module) {
     return target == kAllLinear || module == target || module.ends_with("." + target);
   };
+  const bool from_file = !adapters.file.empty();
+  const ExitCode wrong = from_file ? ExitCode::data : ExitCode::config;
   std::vector<bool> found(adapters.targets.size());
   std::set<std::string> known;
   for (Block& block : blocks_) {
@@ -108,8 +110,8 @@ void Decoder::add_adapters(const Adapters& adapters) {
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const nn::Adapter::Rows rows = linear->adapter()->rows(i);
         const std::int64_t out = rows.end - rows.begin, in = linear->weight().cut.global()[1];
-        demand(adapters.rank <= std::min(out, in), ExitCode::config, "lora.rank = ", adapters.rank, ": ",
-               linear->parts()[parts[i]], " is [", out, ", ", in, "], and a rank is at most the smaller dim");
+        demand(adapters.rank <= std::min(out, in), wrong, from_file ? adapters.file + ": rank " : "lora.rank = ", adapters.rank,
+               ": ", linear->parts()[parts[i]], " is [", out, ", ", in, "], and a rank is at most the smaller dim");
       }
     }
     block.serve_adapters();
@@ -117,8 +119,10 @@ void Decoder::add_adapters(const Adapters& adapters) {
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
   for (std::size_t t = 0; t < found.size(); ++t) {
-    demand(found[t], ExitCode::config, "lora.targets: no linear of a block is called ", in_quotes(adapters.targets[t]),
-           "; the blocks have ", list, ", and \"", kAllLinear, "\" is all of them");
+    demand(found[t] || !from_file, wrong, adapters.file, ": adapts ", in_quotes(adapters.targets[t]),
+           ", but no linear of the model's blocks is called so; the blocks have ", list);
+    demand(found[t], wrong, "lora.targets: no linear of a block is called ", in_quotes(adapters.targets[t]), "; the blocks have ",
+           list, ", and \"", kAllLinear, "\" is all of them");
   }
 }
 

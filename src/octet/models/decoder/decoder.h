@@ -36,6 +36,7 @@ struct Adapters {
   // Modules by the end of their names: "q_proj" is every module "....q_proj". kAllLinear is every linear of the blocks.
   std::vector<std::string> targets = {};
   nn::InputDropout dropout = {};
+  std::string file = {};  // the adapter file that names the targets; "": lora.targets does
   explicit operator bool() const { return rank > 0; }
 };
 inline constexpr const char* kAllLinear = "all-linear";
@@ -44,7 +45,8 @@ class Decoder {
  public:
   // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts, of a pipeline
   // stage. Throws Error{config} for a target that names no module, for targets that name other modules of one expert than of
-  // another, and for a rank that is larger than a dim of one.
+  // another, and for a rank that is larger than a dim of one. If a file names the targets, the first and the last are
+  // Error{data}.
   Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
           parallel::ExpertPlace expert_place = {}, parallel::Stages stages = {}, int stage = 0, const Adapters& adapters = {});
   ~Decoder();
