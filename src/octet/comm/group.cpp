@@ -59,6 +59,9 @@ Group::~Group() {
   if (page_) page_->clear();
 }
 
+// "shard of ranks 0 and 1": the page has the axis, which has the same name on all ranks.
+void Group::take_page() { page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank"))); }
+
 std::vector<int> Group::ring() const {
   std::vector<int> ranks;
   for (int distance = 1; distance <= size_; ++distance) ranks.push_back((rank_ + distance) % size_);
@@ -72,9 +75,7 @@ bool Group::begin(Stream& stream, Exchange op, double bytes) {
   traffic_.bytes += bytes;
   ++traffic_.messages;
   if (stream.kind() == DeviceKind::meta) return false;
-  // "shard of ranks 0 and 1": the page has the axis, which has the same name on all ranks.
-  if (!page_) page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank")));
-  telemetry::own_page().begin(*page_, op, bytes);
+  if (page_) telemetry::own_page().begin(*page_, op, bytes);
   return true;
 }
 
