@@ -75,6 +75,7 @@ void GroupPage::set_name(std::string_view text) {
 void GroupPage::clear() {
   waits.store(0, kRelaxed);
   begun.store(0, kRelaxed);
+  members.store(0, kRelaxed);
   for (std::atomic<char>& letter : name) letter.store('\0', kRelaxed);
 }
 

@@ -50,6 +50,7 @@ struct GroupPage {
   static constexpr std::size_t kName = 24;
   std::array<std::atomic<char>, kName> name{};      // of the group; "": nobody uses this page
   std::atomic<Exchange> exchange = Exchange::none;  // the last that has begun
+  std::atomic<std::uint32_t> members = 0;           // a hash of its ranks: groups of other ranks have the same name
   std::atomic<std::int64_t> begun = 0;              // exchanges; on a GPU those that the host has enqueued
   std::atomic<double> bytes = 0;                    // what this rank sends in the last exchange
   std::atomic<std::uint32_t> waits = 0;             // 1: the host waits for other ranks of the group
