@@ -191,6 +191,7 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   telemetry::GroupPage& group = pages.page(1).group("shard x context");
   for (int i = 0; i < 3; ++i) pages.page(1).begin(group, telemetry::Exchange::all_gather, 4096);
   group.waits = 1;
+  group.members = 4'000'000'000;
   EXPECT_FALSE(read_pages(pages_text(8, pages, 1, 2), 9, copy));
   EXPECT_EQ(copy.page(1).step, 0);
   EXPECT_TRUE(read_pages(pages_text(9, pages, 1, 2), 9, copy)) << "rank 2 has no place in the copy";
@@ -215,6 +216,7 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   EXPECT_EQ(page.groups[0].begun, 3);
   EXPECT_EQ(page.groups[0].bytes, 4096);
   EXPECT_EQ(page.groups[0].waits, 1u);
+  EXPECT_EQ(page.groups[0].members, 4'000'000'000u);
   EXPECT_EQ(page.groups[1].name_text(), "");
   EXPECT_EQ(copy.page(0).step, 0);
 }

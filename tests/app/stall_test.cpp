@@ -45,6 +45,17 @@ TEST_F(StallOf, FollowsTheChainToItsEnd) {
   EXPECT_EQ(stall_of(pages_.first(4), 60).behind, std::vector<int>{3});
 }
 
+// Stage 0 holds the embedding, which its ranks exchange, too. On a GPU no host waits, so the numbers alone count.
+TEST_F(StallOf, ComparesOnlyRanksOfTheSameGroup) {
+  for (int rank = 0; rank < 4; ++rank) {
+    set(rank, "shard x context", rank == 0 ? 21 : rank == 1 ? 20 : 16, false);
+    pages_.page(rank).group("shard x context").members = rank < 2 ? 1 : 2;
+    set(rank, "pipeline", 5, false);
+    pages_.page(rank).group("pipeline").members = rank % 2 == 0 ? 3 : 4;
+  }
+  EXPECT_EQ(stall_of(pages_.first(4), 60).behind, std::vector<int>{1});
+}
+
 // A process that stands still may do so in the middle of an exchange in which others wait, too.
 TEST_F(StallOf, NamesTheProcessThatDoesNotRun) {
   set(0, "shard", 8, true);
@@ -55,6 +66,13 @@ TEST_F(StallOf, NamesTheProcessThatDoesNotRun) {
   EXPECT_EQ(stall.behind, std::vector<int>{2});
   EXPECT_EQ(stall.what.substr(0, stall.what.find(": ")),
             "no rank has moved for 60 s; rank 2 is frozen and holds up the others; rank 2");
+}
+
+// Its page is there from the moment at which the group was made.
+TEST_F(StallOf, NamesTheRankThatHangsBeforeItsFirstExchange) {
+  for (const int rank : {0, 1, 2}) set(rank, "shard", 1, true);
+  set(3, "shard", 0, false);
+  EXPECT_EQ(stall_of(pages_.first(4), 60).behind, std::vector<int>{3});
 }
 
 // On a GPU the host enqueues and does not wait.

@@ -142,8 +142,32 @@ TEST(StartThread, AThreadThatCannotStartIsAnErrorAndTheOthersEnd) {
   EXPECT_EXIT(::_exit(limit_processes() ? ask_for_threads() : 98), ::testing::ExitedWithCode(0), "");
 }
 
+// Runs two tasks without a thread: 0 if both have run when start_or_run() returns, and their futures have the outcome.
+int run_without_threads() {
+  std::string ran;
+  std::future<int> number = start_or_run("a task", [&, seven = std::make_unique<int>(7)] {
+    ran += "first ";
+    return *seven;
+  });
+  std::future<void> failure = start_or_run("a task", [&] {
+    ran += "second";
+    fail(ExitCode::data, "no data");
+  });
+  if (ran != "first second") return 10;
+  if (number.get() != 7) return 11;
+  return testing::error_of(ExitCode::data, [&] { failure.get(); }) == "no data" ? 0 : 12;
+}
+
+TEST(StartThread, WorkThatOthersWaitForRunsWithoutAThread) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      ::_exit(limit_processes() ? run_without_threads() : 98), ::testing::ExitedWithCode(0),
+      "warning: cannot start a task: Resource temporarily unavailable; training waits until its work is done; take fewer");
+}
+
 TEST(StartThread, TasksAndThreadsReturnWhatTheyDid) {
   EXPECT_EQ(start_task("a task", [] { return 7; }).get(), 7);
+  EXPECT_NE(start_or_run("a task", [] { return std::this_thread::get_id(); }).get(), std::this_thread::get_id());
   std::atomic<int> sum = 0;
   std::vector<std::thread> threads = start_threads("threads", 3, [&](int i) { sum += i; }, [] {});
   for (std::thread& thread : threads) thread.join();

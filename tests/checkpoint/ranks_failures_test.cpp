@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <optional>
 #include <thread>
 
@@ -159,6 +160,44 @@ TEST_P(FailingRanks, ADiskThatIsFullForOneRankFailsAll) {
       return std::vector<Entry>{Entry::whole(concat("large", rank), memory.counting({1 << 19}))};
     });
     EXPECT_TRUE(contains(error, " (2 more ranks failed as well)"));
+  }));
+}
+
+// Rank 1 can start no thread. The other ranks, which have begun to write, would wait for its part for an hour.
+TEST(Ranks, ARankThatCannotStartAThreadWritesInTheForeground) {
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  EXPECT_TRUE(in_child([&] {
+    constexpr uid_t kNobody = 65534;
+    ASSERT_TRUE(::geteuid() != 0 || ::setuid(kNobody) == 0) << "limits of processes do not hold for root";
+    const fs::path root = folder / "checkpoints";
+    LosableStore store;
+    std::latch others_write(kRanks - 1);
+    run_ranks(kRanks, [&](int rank) {
+      Memory memory;
+      Writer writer({.root = root, .ranks = ranks_of(store, rank, kRanks)});
+      const std::vector<Entry> entries = {
+          entry_of(memory, "a", {kElements}, slice_of({kElements}, Cut::flat, rank, kRanks), 0, true)};
+      rlimit before{};
+      ::getrlimit(RLIMIT_NPROC, &before);
+      if (rank == 1) {
+        others_write.wait();
+        const rlimit none{.rlim_cur = 1, .rlim_max = before.rlim_max};
+        ::setrlimit(RLIMIT_NPROC, &none);
+      }
+      try {
+        writer.save(1, memory.stream(), entries, {{"step", 1}});
+      } catch (const Error&) {
+        store.lose(rank);  // the others would wait
+      }
+      if (rank == 1) {
+        EXPECT_EQ(Reader::open(root / "step-00000001").step(), 1) << "rank 1 has written in the foreground";
+        ::setrlimit(RLIMIT_NPROC, &before);
+      } else {
+        others_write.count_down();
+      }
+      writer.wait();
+    });
   }));
 }
 

@@ -1,5 +1,6 @@
 #include "octet/comm/group.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -124,6 +125,25 @@ TEST(Group, NoRankHasItsGroupBeforeAllAreConnected) {
     const auto group = make_group(*device, {.name = "test", .rank = r, .size = 3, .set = set, .get = get});
     ++made;
   });
+}
+
+// A supervisor must see which group a rank is in before the rank exchanges anything. A group that only counts leaves the page to
+// it.
+TEST(Group, IsShownFromTheBeginning) {
+  const auto is_shown = [] {
+    const auto& pages = telemetry::own_page().groups;
+    return std::any_of(pages.begin(), pages.end(),
+                       [](const auto& page) { return page.name_text() == "test" && page.members != 0; });
+  };
+  ThreadStore store;
+  run_ranks(2, [&](int r) {
+    const GroupRank rank(store, {.rank = r, .size = 2});
+    EXPECT_TRUE(is_shown());
+    make_silent_group("test of ranks 0, 1", r, 2);
+    EXPECT_TRUE(is_shown());
+    rank.group->barrier(*rank.stream);  // the ranks are threads, and the first that ends clears the page of all
+  });
+  EXPECT_FALSE(is_shown());
 }
 
 TEST(Group, ARankThatHangsEndsTheOthersAtTheTimeout) {

@@ -510,6 +510,13 @@ TEST_F(GpuGemm, TuningKeepsTheProductsAndItsChoices) {
   tune_gemms(*third_stream, third_scratch, {.cache_file = {}, .progress = tuning.progress});
   EXPECT_GT(reports, 0);
   EXPECT_LT(total, tuned);
+
+  // Products whose bits must be those of other ranks are not timed.
+  reports = 0;
+  gemm(*third_stream, third_scratch,
+       {.a = operands.front().first.gpu, .b = operands.front().second.gpu, .d = d, .same_on_ranks = true});
+  tune_gemms(*third_stream, third_scratch, {.cache_file = {}, .progress = tuning.progress});
+  EXPECT_EQ(reports, 0);
   std::filesystem::remove(file);
 }
 

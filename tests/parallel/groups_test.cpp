@@ -53,6 +53,23 @@ Lists waiting(Lists lists, const std::map<std::string, int>& sizes) {
   return lists;
 }
 
+// A page that a supervisor reads holds a group's name without its ranks, and two groups of a rank must not share one.
+TEST(Groups, HaveNamesThatFitIntoAPage) {
+  const Mesh meshes[] = {Mesh({1, 1, 1, 1}, 1, {.count = 1000, .chunks = 2}), Mesh({2, 4, 2, 2}, 4, {.count = 3, .chunks = 2})};
+  for (const Mesh& mesh : meshes) {
+    for (int rank = 0; rank < mesh.ranks(); rank += 37) {
+      telemetry::RankPage page;
+      std::vector<const telemetry::GroupPage*> pages;
+      const Groups groups = make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>&) {
+        pages.push_back(&page.group(name.substr(0, name.find(" of rank"))));
+        return comm::make_silent_group(name);
+      });
+      std::sort(pages.begin(), pages.end());
+      EXPECT_EQ(std::adjacent_find(pages.begin(), pages.end()), pages.end()) << "rank " << rank;
+    }
+  }
+}
+
 TEST(Groups, AreOpenedAndClosedWithoutADeadlock) {
   const Mesh meshes[] = {
       Mesh({1, 1, 1, 1}, 1, {.count = 2, .chunks = 1}), Mesh({1, 1, 1, 1}, 1, {.count = 2, .chunks = 2}),

@@ -63,6 +63,14 @@ TEST(RankPages, AWrongVariableIsIgnored) {
   }
 }
 
+// Groups whose names begin alike would share a page, and their counts would say that ranks are behind that are not.
+TEST(RankPages, ANameThatDoesNotFitIsRefused) {
+  RankPage page;
+  EXPECT_EQ(page.group(std::string(GroupPage::kName - 1, 'g')).name_text().size(), GroupPage::kName - 1);
+  EXPECT_ANY_THROW(page.group(std::string(GroupPage::kName, 'g')));
+  EXPECT_ANY_THROW(page.group(""));
+}
+
 TEST(RankPages, EveryPhaseHasAName) {
   std::string all;
   for (int i = 0; i < kPhases; ++i) {

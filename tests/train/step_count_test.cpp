@@ -388,5 +388,31 @@ TEST(Launches, OfRanksThatHoldShardsDependOnNothingButTheExchange) {
   }
 }
 
+// Replicas add up their gradients in place, beside the computation. The gradients that a step begins with are zero only behind
+// that.
+TEST(Rehearsal, EndsBeforeTheFirstStepBegins) {
+  train::EngineOptions options = tiny_options("fp8_delayed");
+  options.layout = {.mesh = Mesh({2, 1, 1, 1})};
+  StepRecord record;
+  const auto device = make_recording_device(record);
+  const parallel::Groups groups = parallel::silent_groups(options.layout.mesh, 0);
+  train::Engine engine(options, *device, groups);
+  engine.rehearse();
+  std::istringstream lines(record.text());
+  std::string line, stream, last_reduction;
+  std::vector<std::string> waits;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string number, op;
+    words >> number >> op;
+    if (number == "stream") stream = op;
+    if (op == "all_reduce") last_reduction = concat(" after ", stream, ":", number);
+    if (op == "zero") waits.push_back(line);
+  }
+  ASSERT_NE(last_reduction, "");
+  EXPECT_TRUE(std::any_of(waits.begin(), waits.end(), [&](const std::string& zero) { return zero.ends_with(last_reduction); }))
+      << record.text();
+}
+
 }  // namespace
 }  // namespace octet::testing

@@ -150,8 +150,8 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
     Value groups = Value::array();
     for (const telemetry::GroupPage& group : page.groups) {
       if (const std::string name = group.name_text(); !name.empty())
-        groups.push_back(
-            {name, static_cast<int>(group.exchange.load()), group.begun.load(), group.bytes.load(), group.waits.load()});
+        groups.push_back({name, static_cast<int>(group.exchange.load()), group.begun.load(), group.bytes.load(),
+                          group.waits.load(), group.members.load()});
     }
     list.push_back({{"rank", rank},
                     {"phase", static_cast<int>(page.phase.load())},
@@ -212,6 +212,7 @@ bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPa
         group.begun = groups[i].at(2).get<std::int64_t>();
         group.bytes = groups[i].at(3).get<double>();
         group.waits = groups[i].at(4).get<std::uint32_t>();
+        group.members = groups[i].at(5).get<std::uint32_t>();
       }
     }
     return true;

@@ -62,10 +62,11 @@ std::vector<int> ranks_frozen(const Pages& pages, double silent_s) {
 }
 
 std::vector<int> ranks_behind(const Pages& pages) {
-  std::map<std::string, std::int64_t> farthest;
+  const auto id_of = [](const GroupPage& group) { return std::pair(group.name_text(), group.members.load()); };
+  std::map<std::pair<std::string, std::uint32_t>, std::int64_t> farthest;
   for (const RankPage* page : pages) {
     for (const GroupPage& group : page->groups) {
-      std::int64_t& most = farthest[group.name_text()];
+      std::int64_t& most = farthest[id_of(group)];
       most = std::max(most, group.begun.load());
     }
   }
@@ -73,7 +74,7 @@ std::vector<int> ranks_behind(const Pages& pages) {
   for (std::size_t rank = 0; rank < pages.size(); ++rank) {
     const RankPage& page = *pages[rank];
     const bool is_behind = std::any_of(page.groups.begin(), page.groups.end(),
-                                       [&](const GroupPage& group) { return group.begun < farthest[group.name_text()]; });
+                                       [&](const GroupPage& group) { return group.begun < farthest[id_of(group)]; });
     if (is_behind) behind.push_back(static_cast<int>(rank));
     if (is_behind && !waits(page)) idle.push_back(static_cast<int>(rank));
   }

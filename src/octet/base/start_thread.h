@@ -3,6 +3,7 @@
 #pragma once
 
 #include <future>
+#include <memory>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -13,6 +14,7 @@
 namespace octet {
 
 [[noreturn]] void fail_to_start(std::string_view what, const std::system_error& error);
+void warn_of_foreground(std::string_view what, const std::system_error& error);
 
 // Runs `body` on a new thread, which the caller joins. Throws Error{internal} "cannot start WHAT: REASON; ...".
 template <class Body>
@@ -33,6 +35,20 @@ std::future<std::invoke_result_t<Work&>> start_task(std::string_view what, Work 
   } catch (const std::system_error& error) {
     fail_to_start(what, error);
   }
+}
+
+// As start_task(), but if the thread cannot start, warns and calls `work` before it returns. For work that other ranks wait for.
+template <class Work>
+std::future<std::invoke_result_t<Work&>> start_or_run(std::string_view what, Work work) {
+  const auto call = [shared = std::make_shared<Work>(std::move(work))] { return (*shared)(); };
+  try {
+    return std::async(std::launch::async, call);
+  } catch (const std::system_error& error) {
+    warn_of_foreground(what, error);
+  }
+  std::packaged_task<std::invoke_result_t<Work&>()> task(call);
+  task();
+  return task.get_future();
 }
 
 // Starts `count` threads, of which thread i calls body(i). If one cannot start, calls stop(), which must make the others end,

@@ -190,7 +190,7 @@ void Snapshots::prepare(Device& device, std::span<const Entry> entries) {
   wait();
   const Part part = describe_part("", 0, entries);
   const std::size_t bytes = safetensors_header(part.declarations).size() + part.bytes();
-  pending_ = start_task("the maker of room for snapshots", [this, &device, bytes]() -> Failure {
+  pending_ = start_or_run("the maker of room for snapshots", [this, &device, bytes]() -> Failure {
     try {
       for (Room& room : rooms_) {
         room.slot.make_room(bytes);
@@ -228,8 +228,8 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
 
   std::promise<void> copied;
   copied_ = copied.get_future();
-  pending_ = start_task("the copier of snapshots", [this, step, &room, part = std::move(part), early = std::move(early),
-                                                    copied = std::move(copied), start = Clock::now()]() mutable -> Failure {
+  auto copy = [this, step, &room, part = std::move(part), early = std::move(early), copied = std::move(copied),
+               start = Clock::now()]() mutable -> Failure {
     std::span<const std::byte> data;
     try {
       data = fill(room, part, early, copied);
@@ -239,7 +239,8 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
     room.step = step;
     show(step);
     return copy_elsewhere(data, part.manifest, start);
-  });
+  };
+  pending_ = start_or_run("the copier of snapshots", std::move(copy));
 }
 
 Snapshots::Failure Snapshots::copy_elsewhere(std::span<const std::byte> data, const Manifest& manifest, Clock::time_point start) {

@@ -266,7 +266,7 @@ void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entr
   }
   std::promise<void> taken;
   snapshot_taken_ = taken.get_future();
-  pending_ = start_task("the writer of checkpoints", [this, save = std::move(save), taken = std::move(taken)]() mutable {
+  pending_ = start_or_run("the writer of checkpoints", [this, save = std::move(save), taken = std::move(taken)]() mutable {
     attempt(save.failure, [&] { copy_pieces(*copies_, save.part.pieces, true, snapshot_.get()); });
     taken.set_value();
     write_checkpoint(options_, save, [this](const Piece& piece, std::size_t offset, std::size_t bytes) {

@@ -20,8 +20,10 @@
 namespace octet::checkpoint {
 
 enum class WriteMode : std::uint8_t {
-  behind,  // a thread copies to host memory, the snapshot, which is allocated once and reused, and writes it
-  now,     // save writes, and returns when the checkpoint is there
+  // A thread copies to host memory, the snapshot, which is allocated once and reused, and writes it. If the thread cannot start,
+  // save() does this itself: the other ranks wait for this one.
+  behind,
+  now,  // save writes, and returns when the checkpoint is there
 };
 
 // Stands in the message about a save that failed because a host had no memory for it.

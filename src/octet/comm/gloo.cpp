@@ -132,6 +132,7 @@ class Connecting : public std::enable_shared_from_this<Connecting> {
 class GlooGroup final : public Group {
  public:
   explicit GlooGroup(const GroupOptions& options) : Group(options.name, options.rank, options.size), options_(options) {
+    take_page();
     const auto start = Clock::now();
     double next_try = kFirstTryS;
     int broken = 0;  // tries in a row that have found a broken link

@@ -1,8 +1,10 @@
 #include "octet/comm/group.h"
 
 #include <numeric>
+#include <span>
 #include <utility>
 
+#include "octet/base/checksum.h"
 #include "octet/base/math.h"
 
 namespace octet::comm {
@@ -59,6 +61,12 @@ Group::~Group() {
   if (page_) page_->clear();
 }
 
+// Of "shard of ranks 0, 1" the page has the axis as text, and all of it as a number.
+void Group::take_page() {
+  page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank")));
+  page_->members = static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(name_))));
+}
+
 std::vector<int> Group::ring() const {
   std::vector<int> ranks;
   for (int distance = 1; distance <= size_; ++distance) ranks.push_back((rank_ + distance) % size_);
@@ -72,9 +80,7 @@ bool Group::begin(Stream& stream, Exchange op, double bytes) {
   traffic_.bytes += bytes;
   ++traffic_.messages;
   if (stream.kind() == DeviceKind::meta) return false;
-  // "shard of ranks 0 and 1": the page has the axis, which has the same name on all ranks.
-  if (!page_) page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank")));
-  telemetry::own_page().begin(*page_, op, bytes);
+  if (page_) telemetry::own_page().begin(*page_, op, bytes);
   return true;
 }
 

@@ -133,6 +133,10 @@ class Group {
   virtual void run(Stream& stream, const Receive& op) = 0;
   virtual void run_barrier(Stream& stream) = 0;
   virtual void run_fence(Stream&) {}
+  // Shows this group to whoever looks on. Groups that exchange call it when they are made: a rank that hangs before its first
+  // exchange is behind the others, too. Groups that only count do not call it: an engine that plans memory would take the page of
+  // the group that exchanges, and clear it.
+  void take_page();
   // Tells whoever looks on that the host begins or ends to wait for other ranks.
   void show_wait(bool waits) {
     if (page_) page_->waits.store(waits ? 1 : 0, std::memory_order_relaxed);
@@ -154,7 +158,7 @@ class Group {
   std::string name_;
   int rank_, size_;
   Traffic traffic_;
-  telemetry::GroupPage* page_ = nullptr;  // what others see of this group; null until it exchanges something
+  telemetry::GroupPage* page_ = nullptr;  // what others see of this group; null: it is not shown
   int batched_ = -1;  // operations in the open batch; -1 if none is open
 };
 

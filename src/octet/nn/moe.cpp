@@ -115,7 +115,10 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   saved.weights = allocate(scope.stash, dtype, {tokens, k});
   saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.experts + 1});
   saved.rows = allocate(scope.stash, DType::i32, {tokens, k});
-  kernels::gemm(scope.stream, scope.scratch, {.a = {.values = saved.h}, .b = {.values = router_->value}, .d = saved.logits});
+  // All ranks of the tensor axis must choose the same experts for a token.
+  kernels::gemm(
+      scope.stream, scope.scratch,
+      {.a = {.values = saved.h}, .b = {.values = router_->value}, .d = saved.logits, .same_on_ranks = scope.tensor.size() > 1});
   kernels::router_forward(scope.stream, scope.scratch,
                           {.logits = saved.logits,
                            .bias = bias_ ? bias_->value : Tensor{},

@@ -45,7 +45,7 @@ Groups make_groups(const Mesh& mesh, int rank,
     const std::vector<int> ends = {stages[i], stages[(i + 1) % count]};
     if (rank != ends[0] && rank != ends[1]) continue;
     auto& link = rank == ends[0] ? groups.behind : groups.before;
-    link[0] = group(concat("activations from stage ", i).c_str(), ends);
+    link[0] = group(concat("outputs of stage ", i).c_str(), ends);
     link[1] = group(concat("gradients to stage ", i).c_str(), ends);
   }
   return groups;

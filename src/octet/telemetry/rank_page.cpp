@@ -13,6 +13,7 @@
 #include <new>
 #include <utility>
 
+#include "octet/base/require.h"
 #include "octet/base/system_call.h"
 
 namespace octet::telemetry {
@@ -74,6 +75,7 @@ void GroupPage::set_name(std::string_view text) {
 void GroupPage::clear() {
   waits.store(0, kRelaxed);
   begun.store(0, kRelaxed);
+  members.store(0, kRelaxed);
   for (std::atomic<char>& letter : name) letter.store('\0', kRelaxed);
 }
 
@@ -117,11 +119,12 @@ GroupPage& RankPage::group(std::string_view name) {
   static GroupPage unseen;
   static std::mutex mutex;  // a thread that saves makes groups of its own
   const std::lock_guard lock(mutex);
-  const std::string_view known = name.substr(0, GroupPage::kName - 1);
+  require(!name.empty() && name.size() < GroupPage::kName, "group \"", name, "\": a page has room for names of 1 to ",
+          GroupPage::kName - 1, " characters");
   for (GroupPage& page : groups) {
     const std::string own = page.name_text();
-    if (own.empty()) page.set_name(known);
-    if (own.empty() || own == known) return page;
+    if (own.empty()) page.set_name(name);
+    if (own.empty() || own == name) return page;
   }
   return unseen;
 }

@@ -48,8 +48,9 @@ std::string_view name_of(Exchange exchange);
 // What a rank does in one of its groups.
 struct GroupPage {
   static constexpr std::size_t kName = 24;
-  std::array<std::atomic<char>, kName> name{};      // of the group, cut; "": nobody uses this page
+  std::array<std::atomic<char>, kName> name{};      // of the group; "": nobody uses this page
   std::atomic<Exchange> exchange = Exchange::none;  // the last that has begun
+  std::atomic<std::uint32_t> members = 0;           // a hash of its ranks: groups of other ranks have the same name
   std::atomic<std::int64_t> begun = 0;              // exchanges; on a GPU those that the host has enqueued
   std::atomic<double> bytes = 0;                    // what this rank sends in the last exchange
   std::atomic<std::uint32_t> waits = 0;             // 1: the host waits for other ranks of the group
@@ -93,7 +94,8 @@ struct RankPage {
   void reset();
   void enter(Phase next);
   void finish_step(std::int64_t finished);
-  // Returns the page of a group. Groups for which there is no room share a page that nobody sees.
+  // Returns the page of a group. Its name must fit, so that no two groups share a page. Groups for which there is no room share a
+  // page that nobody sees.
   GroupPage& group(std::string_view name);
   void begin(GroupPage& group, Exchange exchange, double bytes);
   // Shows that the rank still moves.

@@ -326,6 +326,7 @@ void Engine::rehearse() {
     const nn::Scope traceless = nn::without_record(scope(nullptr));
     run(traceless, 0);
     if (options_.calibrates) run(for_calibration(traceless), {});
+    model_->units().exchange([](Stream&) {});  // behind reductions, which may write the gradients that begin_step() zeroes
     begin_step();
   } else {
     evaluate(ids, ids);

@@ -152,10 +152,11 @@ class Engine {
   // alone, without messages. Waits.
   void rehearse();
 
-  // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Rehearses first. Call it
-  // before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today need not be so when the run
-  // is resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and version. Neither with
-  // options.fingerprints, because the fastest on this rank need not be so on another.
+  // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Routers are an exception
+  // where several ranks route the same tokens. Rehearses first. Call it before the first step. Does nothing elsewhere, nor in
+  // deterministic mode: what was fastest today need not be so when the run is resumed, so GEMMs then keep the library's own
+  // choice, which is a function of shape, GPU and version. Neither with options.fingerprints, because the fastest on this rank
+  // need not be so on another.
   void tune(const kernels::GemmTuning& tuning);
 
   // Overwrites all parameters, or those of adapters, with random ones, and refreshes.

@@ -47,6 +47,7 @@ class NcclGroup final : public Group {
       : Group(options.name, options.rank, options.size),
         token_(cuda::index_of(device)),
         communicator_(cuda::index_of(device), options) {
+    take_page();
     communicator_.connect();
   }
   void check() override { communicator_.check(); }

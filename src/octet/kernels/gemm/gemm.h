@@ -49,6 +49,9 @@ struct Gemm {
   Tensor d;                                           // [M, N] BF16, F32 or F64; overwritten
   float factor = 1.0f;
   Accumulation accumulation = Accumulation::precise;  // of FP8 on Hopper; the CPU always sums in FP32 (F64 for F64)
+  // Ranks with the same operands must get the same bits. So the product keeps the library's algorithm: each rank that times
+  // algorithms (gemm_tuning.h) may choose another one.
+  bool same_on_ranks = false;
 };
 
 // On the CPU the result is deterministic for any number of threads. The CPU decodes BF16 and FP8 operands to FP32, a few MiB

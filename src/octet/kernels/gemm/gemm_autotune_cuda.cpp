@@ -281,7 +281,7 @@ void tune_gemms(Stream& stream, Arena& scratch, const GemmTuning& tuning) {
   std::vector<std::pair<const ProductKey, ProductPlan>*> unknown;
   for (auto& entry : plans) {
     ProductPlan& plan = entry.second;
-    if (plan.tuned) continue;
+    if (plan.tuned || entry.first.same_on_ranks) continue;
     const std::optional<cublasLtMatmulAlgo_t> choice = choices.find(entry.first.text());
     plan.tuned = choice && plan.accepts(*choice);
     if (plan.tuned) {

@@ -55,7 +55,8 @@ ProductKey key_of(const GemmOperand& a, const GemmOperand& b, const Gemm& op) {
                  .c = matrix_of(op.c ? op.c : op.d),
                  .d = matrix_of(op.d),
                  .a_layout = a.layout,
-                 .b_layout = b.layout};
+                 .b_layout = b.layout,
+                 .same_on_ranks = op.same_on_ranks};
   if (op.c) key.addend = op.c.data == op.d.data ? ProductKey::Addend::d : ProductKey::Addend::other;
   if (key.fp8()) {
     key.a_tile = a.tile;

@@ -65,7 +65,7 @@ std::string ProductKey::text() const {
   };
   return concat("[", m, ", ", k, "] x [", n, ", ", k, "], a ", operand(a, a_layout, a_tile), ", b ", operand(b, b_layout, b_tile),
                 ", d ", text_of(d), addend == Addend::none ? "" : ", c " + (addend == Addend::d ? "d" : text_of(c)),
-                fp8() ? (fast ? ", fast" : ", precise") : "");
+                fp8() ? (fast ? ", fast" : ", precise") : "", same_on_ranks ? ", the same on all ranks" : "");
 }
 
 // cuBLASLt uses column-major matrices, so a row-major matrix is its

@@ -30,6 +30,7 @@ struct ProductKey {
   ScaleTile a_tile{}, b_tile{};  // for FP8 operands
   Addend addend = Addend::none;
   bool fast = false;
+  bool same_on_ranks = false;  // the algorithm stays the library's first proposal
   std::strong_ordering operator<=>(const ProductKey&) const = default;
 
   bool fp8() const { return size_of(a.dtype) == 1; }

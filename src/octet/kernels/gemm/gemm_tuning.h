@@ -16,10 +16,10 @@ struct GemmTuning {
 };
 
 // Selects the fastest algorithm for every kind of GEMM that this device has run so far and that has no
-// selected algorithm yet. It uses the choice in `cache_file` if there is one. Otherwise it times the
-// algorithms on random operands in the free part of `scratch`, or in memory of their own if that is too small.
-// Call it between steps, after one step has run every kind of GEMM: a different algorithm gives different
-// bits. Waits for the device. Does nothing on the CPU and the meta device, which have one algorithm.
+// selected algorithm yet, except those with Gemm::same_on_ranks. It uses the choice in `cache_file` if there is one. Otherwise it
+// times the algorithms on random operands in the free part of `scratch`, or in memory of their own if that is too small. Call it
+// between steps, after one step has run every kind of GEMM: a different algorithm gives different bits. Waits for the device.
+// Does nothing on the CPU and the meta device, which have one algorithm.
 void tune_gemms(Stream& stream, Arena& scratch, const GemmTuning& tuning);
 
 }  // namespace octet::kernels
