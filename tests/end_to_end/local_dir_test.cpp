@@ -77,10 +77,10 @@ class LocalDir : public ::testing::Test {
 
 TEST_F(LocalDir, ARunGoesOnAfterAllHostsLostPower) {
   make_reference();
-  lose_power_at_step(12);
+  lose_power_with_two_copies();
+  ASSERT_FALSE(HasFatalFailure());
   fs::create_directories(run_ / "disk/other");
   write_text(run_ / "disk/other/rank-00000.0.json", "of somebody else");
-  ASSERT_FALSE(copies_of(0).empty());
   const std::int64_t common = std::min(step_of(copies_of(0)[0]), step_of(copies_of(1)[0]));
   const ProgramResult result = run_.run(command());
   ASSERT_EQ(result.code, 0) << result.err;
@@ -134,7 +134,8 @@ TEST_F(LocalDir, PartialAndUnreadableCopiesGiveWay) {
 TEST_F(LocalDir, ADiskThatIsAwayForAMomentCostsNothing) {
   if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
   make_reference();
-  lose_power_at_step(12);
+  lose_power_with_two_copies();
+  ASSERT_FALSE(HasFatalFailure());
   const std::int64_t common = std::min(step_of(copies_of(0)[0]), step_of(copies_of(1)[0]));
   const ProgramResult result = run_.run(command(), "exec " + with_faults("open */disk/*/rank-*.json 1 EIO"));
   ASSERT_EQ(result.code, 0) << result.err;
