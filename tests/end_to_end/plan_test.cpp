@@ -98,6 +98,28 @@ TEST_F(Plan, IsJsonForPrograms) {
   EXPECT_EQ(plan_json("--gpus 1xH100")["nvlink_bytes"], 0.0);
 }
 
+// Each of 16 ranks in two nodes sends an equal share of its tokens to each of 15 others, of which 8 are in the other node. Its
+// adapter sends 40 GB/s.
+TEST_F(Plan, TokensForExpertsOfOtherNodesCrossTheNetwork) {
+  const ProgramResult result = plan_config(
+      "configs/qwen3-30b-a3b.toml --gpus 16xH100 --model.num_hidden_layers=2 --training.global_batch_size=16 "
+      "--training.micro_batch_size=1 --parallel.expert=16 --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json plan = json_of(result.out);
+  double network = 0;
+  int found = 0;
+  for (const Json& exchange : plan["exchanges"]) {
+    network += exchange["network_bytes"].get<double>();
+    if (exchange["op"] != "all_to_all") continue;
+    ++found;
+    const double leaving = exchange["bytes"].get<double>() * 8 / 15;
+    EXPECT_DOUBLE_EQ(exchange["network_bytes"], leaving);
+    EXPECT_GE(exchange["seconds"], leaving / 40e9);
+  }
+  EXPECT_EQ(found, 1);
+  EXPECT_DOUBLE_EQ(plan["network_bytes"], network);
+}
+
 // What parameters take is in the plan's categories to the byte, for every stage.
 TEST_F(Plan, ParametersAddUpToTheMemory) {
   const std::string pipeline =

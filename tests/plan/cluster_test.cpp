@@ -42,24 +42,35 @@ TEST(Span, OfRanksThatExchangeTokens) {
 }
 
 TEST(Sent, LeavesANodeInOnePlaceOfEachRing) {
-  EXPECT_EQ(sent_of({8, 1}, 800).nvlink_bytes, 800);
-  EXPECT_EQ(sent_of({8, 1}, 800).network_bytes, 0);
-  EXPECT_EQ(sent_of({16, 2}, 800).network_bytes, 100);  // one ring for each of the 8 ranks in a node
-  EXPECT_EQ(sent_of({16, 2}, 800).nvlink_bytes, 700);
-  EXPECT_EQ(sent_of({4, 4}, 800).network_bytes, 800);  // the rank is alone in its node
-  EXPECT_EQ(sent_of({4, 4}, 800).nvlink_bytes, 0);
+  EXPECT_EQ(sent_of({8, 1}, "all_gather", 800).nvlink_bytes, 800);
+  EXPECT_EQ(sent_of({8, 1}, "all_gather", 800).network_bytes, 0);
+  EXPECT_EQ(sent_of({16, 2}, "all_gather", 800).network_bytes, 100);  // one ring for each of the 8 ranks in a node
+  EXPECT_EQ(sent_of({16, 2}, "all_gather", 800).nvlink_bytes, 700);
+  EXPECT_EQ(sent_of({4, 4}, "all_gather", 800).network_bytes, 800);  // the rank is alone in its node
+  EXPECT_EQ(sent_of({4, 4}, "all_gather", 800).nvlink_bytes, 0);
+}
+
+// A rank of two nodes of 8 sends 10 bytes to each of 15 others. 7 of them are beside it, 8 are in the other node.
+TEST(Sent, OfAnAllToAllLeavesForEachRankElsewhere) {
+  EXPECT_EQ(sent_of({16, 2}, "all_to_all", 150).nvlink_bytes, 70);
+  EXPECT_EQ(sent_of({16, 2}, "all_to_all", 150).network_bytes, 80);
+  EXPECT_EQ(sent_of({8, 1}, "all_to_all", 70).nvlink_bytes, 70);
+  EXPECT_EQ(sent_of({4, 4}, "all_to_all", 30).network_bytes, 30);
+  // 0.8 of 1.5 MB over the network take 3.2 ms; NVLink has the rest in 0.7 ms.
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {16, 2}, "all_to_all", 1.5e6, true), 3.2e-3);
+  EXPECT_TRUE(network_decides(kGpu, {16, 2}, "all_to_all", 1.5e6));
 }
 
 TEST(Exchange, TakesTheSlowerWayAndARoundOfTheRing) {
   const double start = 8.4e-6, near = 3.4e-6, far = 9.6e-6;
-  EXPECT_EQ(exchange_seconds(kGpu, {1, 1}, 0, false), 0);
-  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, 1e6, false), start + 7 * near + 1e-3);
-  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, 1e6, true), 1e-3);
+  EXPECT_EQ(exchange_seconds(kGpu, {1, 1}, "all_gather", 0, false), 0);
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, "all_gather", 1e6, false), start + 7 * near + 1e-3);
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, "all_gather", 1e6, true), 1e-3);
   // There are 15 steps, one of which is between the nodes. The data take 0.875 ms over NVLink and 0.5 ms over the network.
-  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {16, 2}, 1e6, false), start + 14 * near + far + 0.875e-3);
-  EXPECT_FALSE(network_decides(kGpu, {16, 2}, 1e6));
-  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {4, 4}, 1e6, false), start + 3 * far + 4e-3);
-  EXPECT_TRUE(network_decides(kGpu, {4, 4}, 1e6));
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {16, 2}, "all_gather", 1e6, false), start + 14 * near + far + 0.875e-3);
+  EXPECT_FALSE(network_decides(kGpu, {16, 2}, "all_gather", 1e6));
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {4, 4}, "all_gather", 1e6, false), start + 3 * far + 4e-3);
+  EXPECT_TRUE(network_decides(kGpu, {4, 4}, "all_gather", 1e6));
 }
 
 }  // namespace

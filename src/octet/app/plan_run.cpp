@@ -44,7 +44,7 @@ std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vec
                         .bytes = op.work.bytes,
                         .seconds = op.seconds,
                         .each_bytes = each_bytes(op),
-                        .sent = plan::sent_of(span, op.work.bytes)});
+                        .sent = plan::sent_of(span, op.op, op.work.bytes)});
     }
   }
   std::stable_sort(result.begin(), result.end(), [](const Exchange& a, const Exchange& b) { return a.bytes > b.bytes; });
@@ -192,7 +192,7 @@ plan::PipelineTime pipeline_of(const std::vector<Counted>& ranks, const plan::Cl
   const double bytes = static_cast<double>(tokens * options.model.dim) * static_cast<double>(size_of(DType::bf16));
   const plan::Span link = plan::find_span(ranks.front().spans, ranks.front().groups.behind.front()->name());
   return plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds,
-                             plan::exchange_seconds(cluster.gpu, link, bytes, false));
+                             plan::exchange_seconds(cluster.gpu, link, "send", bytes, false));
 }
 
 // The step of a rank of `stage`, or of the stage that is busy longest.

@@ -52,22 +52,23 @@ Span find_span(const Spans& spans, std::string_view group) {
   return found->second;
 }
 
-Sent sent_of(Span span, double bytes) {
+Sent sent_of(Span span, std::string_view op, double bytes) {
   if (span.nodes == 1) return {.nvlink_bytes = bytes};
-  const double leaving = bytes * span.nodes / span.ranks;
+  const double in_node = static_cast<double>(span.ranks) / span.nodes;
+  const double leaving = op == "all_to_all" ? bytes * (span.ranks - in_node) / (span.ranks - 1) : bytes / in_node;
   return {.nvlink_bytes = bytes - leaving, .network_bytes = leaving};
 }
 
 double fetch_seconds(const Gpu& gpu, double bytes) { return kFetchS + bytes / gpu.nvlink_bytes_per_s; }
 
-bool network_decides(const Gpu& gpu, Span span, double bytes) {
-  const Sent sent = sent_of(span, bytes);
+bool network_decides(const Gpu& gpu, Span span, std::string_view op, double bytes) {
+  const Sent sent = sent_of(span, op, bytes);
   return sent.network_bytes / gpu.network_bytes_per_s > sent.nvlink_bytes / gpu.nvlink_bytes_per_s;
 }
 
-double exchange_seconds(const Gpu& gpu, Span span, double bytes, bool joins) {
+double exchange_seconds(const Gpu& gpu, Span span, std::string_view op, double bytes, bool joins) {
   if (span.ranks == 1) return 0;
-  const Sent sent = sent_of(span, bytes);
+  const Sent sent = sent_of(span, op, bytes);
   const double transfer = std::max(sent.nvlink_bytes / gpu.nvlink_bytes_per_s, sent.network_bytes / gpu.network_bytes_per_s);
   if (joins) return transfer;
   return kStartS + (span.ranks - span.nodes) * kNvlinkStepS + (span.nodes - 1) * kNetworkStepS + transfer;
