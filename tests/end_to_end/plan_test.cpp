@@ -194,6 +194,28 @@ TEST_F(Plan, GoodputIsWhatFailuresLeave) {
   }
 }
 
+// Both stages send 8 messages of 8192 tokens x 4096 numbers in BF16 over the network, whose adapters send 40 GB/s.
+TEST_F(Plan, CountsTheMessagesOfStages) {
+  const double bytes = 8.0 * 8192 * 4096 * 2;
+  for (const auto& [stage, group] : {std::pair("0", "activations from stage 0"), std::pair("1", "gradients to stage 0")}) {
+    const ProgramResult result = plan_config(concat(
+        "configs/llama3.1-8b.toml --gpus 16xH100 --parallel.pipeline=2 --training.global_batch_size=64 --json --stage ", stage));
+    ASSERT_EQ(result.code, 0) << result.err;
+    const Json plan = json_of(result.out);
+    const auto sends = [](const Json& exchange) { return exchange["op"] == "send"; };
+    const Json& all = plan["exchanges"];
+    ASSERT_EQ(std::count_if(all.begin(), all.end(), sends), 1);
+    const Json& sent = *std::find_if(all.begin(), all.end(), sends);
+    EXPECT_EQ(sent["group"], group);
+    EXPECT_EQ(sent["bytes"], bytes);
+    EXPECT_EQ(sent["network_bytes"], bytes);
+    // Beside the messages, the stages add up a few numbers.
+    EXPECT_NEAR(plan["network_bytes"].get<double>(), bytes, 4096);
+    EXPECT_GE(sent["seconds"], bytes / 40e9);
+    EXPECT_GT(plan["predicted"]["wire_s"], sent["seconds"]);
+  }
+}
+
 // The plan of each stage; without --stage the memory is that of the fullest one.
 TEST_F(Plan, IsOfAStage) {
   const std::string options =

@@ -1,7 +1,6 @@
 #include "octet/train/step_count.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 
 #include "octet/device/timeline.h"
@@ -37,25 +36,26 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
 
-  std::vector<Stream*> copies;
-  for (const parallel::StreamId id : {parallel::StreamId::fetch, parallel::StreamId::offload}) {
-    if (engine.model().units().executor().has(id)) copies.push_back(&engine.model().units().executor().stream(id));
-  }
+  std::vector<Stream*> streams, copies;  // each of them once
+  const auto include = [](std::vector<Stream*>& list, Stream* stream) {
+    if (stream && std::find(list.begin(), list.end(), stream) == list.end()) list.push_back(stream);
+  };
+  const auto include_tasks = [&](std::vector<Stream*>& list, parallel::StreamId id) {
+    const parallel::Executor& executor = engine.model().units().executor();
+    if (executor.has(id)) include(list, &executor.stream(id));
+  };
+  for (Stream* stream : {&compute, side.params, side.context, side.tensor, side.expert}) include(streams, stream);
+  for (const auto id : {parallel::StreamId::send_activations, parallel::StreamId::send_gradients}) include_tasks(streams, id);
+  for (const auto id : {parallel::StreamId::fetch, parallel::StreamId::offload}) include_tasks(copies, id);
 
   const auto profile = [&](const auto& body) {
-    std::array streams{&compute, side.params, side.context, side.tensor, side.expert};
-    for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (std::find(streams.begin(), streams.begin() + i, streams[i]) != streams.begin() + i)
-        streams[i] = nullptr;  // the same stream as an earlier one
-      if (streams[i]) streams[i]->start_profile();
+    for (const auto* list : {&streams, &copies}) {
+      for (Stream* stream : *list) stream->start_profile();  // only streams with a profile keep time
     }
-    for (Stream* stream : copies) stream->start_profile();  // only streams with a profile keep time
     body();
     for (Stream* stream : copies) stream->take_profile();
-    std::array<std::vector<OpTime>, streams.size()> profiles;
-    for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (streams[i]) profiles[i] = streams[i]->take_profile();
-    }
+    std::vector<std::vector<OpTime>> profiles;
+    for (Stream* stream : streams) profiles.push_back(stream->take_profile());
     return profiles;
   };
   StepCount count;

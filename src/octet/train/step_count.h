@@ -17,7 +17,8 @@ struct StepRange {
 };
 
 struct StepCount {
-  // The ops on the computation stream, and on the communication streams. Ops with the same name, shape and group are added up.
+  // The ops on the computation stream, and on the communication streams with those that send messages to other pipeline stages.
+  // Ops with the same name, shape and group are added up.
   std::vector<OpTime> compute, params;
   std::vector<OpTime> each;       // the collectives that each additional micro-batch adds; empty if there are fewer than three
   std::vector<StepRange> ranges;  // of the micro-batches that were run and of the optimizer, in the order in which they begin
