@@ -194,6 +194,36 @@ TEST_F(Plan, GoodputIsWhatFailuresLeave) {
   }
 }
 
+// Nodes of 8 cut some groups of 6 ranks into 2 + 4. The two ranks send all that their ring carries. Of groups of 12, each has 8
+// ranks in one node and 4 in another.
+TEST_F(Plan, TakesTheGroupThatSendsMostOverTheNetwork) {
+  const auto exchanges = [](const std::string& options) {
+    const ProgramResult result =
+        plan_config("configs/llama3.2-1b.toml --model.num_hidden_layers=2 --training.micro_batch_size=1 --json " + options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json_of(result.out)["exchanges"];
+  };
+  const auto reduction = [](const Json& all, const char* group) {
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Json& e) { return e["group"] == group && e["op"] == "reduce_scatter"; });
+    return found == all.end() ? Json() : *found;
+  };
+  for (const auto& [replicate, fewest] : {std::pair(4, 2), std::pair(2, 4)}) {
+    const Json sent = reduction(
+        exchanges(concat("--gpus 24xH100 --training.global_batch_size=24 --parallel.replicate=", replicate)), "shard x context");
+    ASSERT_TRUE(sent.is_object()) << replicate;
+    EXPECT_EQ(sent["nodes"], 2);
+    EXPECT_DOUBLE_EQ(sent["network_bytes"], sent["bytes"].get<double>() / fewest);
+  }
+  // In two nodes of 6 the ranks 4 to 7 of a tensor axis cannot read each other's memory. In two nodes of 8 all can.
+  const auto fetches = [&](const std::string& options) {
+    const Json all = exchanges(options + " --parallel.tensor=4 --training.global_batch_size=12");
+    return std::count_if(all.begin(), all.end(), [](const Json& e) { return e["op"] == "fetch"; });
+  };
+  EXPECT_EQ(fetches("--gpus 12xH100 --nodes 2"), 0);
+  EXPECT_GT(fetches("--gpus 16xH100 --nodes 2"), 0);
+}
+
 // Both stages send 8 messages of 8192 tokens x 4096 numbers in BF16 over the network, whose adapters send 40 GB/s.
 TEST_F(Plan, CountsTheMessagesOfStages) {
   const double bytes = 8.0 * 8192 * 4096 * 2;

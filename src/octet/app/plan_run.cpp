@@ -170,7 +170,7 @@ train::EngineOptions options_of(const train::Config& config, const parallel::Mes
 }
 
 Counted count_rank(const train::Config& config, const plan::Cluster& cluster, const parallel::Mesh& mesh, int rank) {
-  const bool tensor_reaches = plan::span_of(mesh.group({parallel::Axis::tensor}, rank), cluster.per_node()).nodes == 1;
+  const bool tensor_reaches = plan::widest_span(mesh, {parallel::Axis::tensor}, cluster.per_node()).nodes == 1;
   Counted c{.options = options_of(config, mesh, rank), .groups = parallel::silent_groups(mesh, rank, tensor_reaches)};
   c.spans = plan::spans_of(mesh, c.groups, rank, cluster.per_node());
   c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
@@ -190,9 +190,12 @@ plan::PipelineTime pipeline_of(const std::vector<Counted>& ranks, const plan::Cl
   const std::int64_t tokens =
       options.micro_batch_size * options.seq_len / mesh.size({parallel::Axis::context, parallel::Axis::tensor});
   const double bytes = static_cast<double>(tokens * options.model.dim) * static_cast<double>(size_of(DType::bf16));
-  const plan::Span link = plan::find_span(ranks.front().spans, ranks.front().groups.behind.front()->name());
-  return plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds,
-                             plan::exchange_seconds(cluster.gpu, link, "send", bytes, false));
+  std::vector<double> message_s;
+  for (int stage = 0; stage < stages.count; ++stage) {
+    const plan::Span link = plan::link_span(mesh, stage, cluster.per_node());
+    message_s.push_back(plan::exchange_seconds(cluster.gpu, link, "send", bytes, false));
+  }
+  return plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds, message_s);
 }
 
 // The step of a rank of `stage`, or of the stage that is busy longest.
