@@ -36,6 +36,14 @@ struct GoodputPlan {
   }
 };
 
+// The time from the end of backward to the end of the step. Other streams begin earlier and end later.
+double update_seconds(const std::vector<parallel::TimedTask>& update) {
+  const auto computes = [](const parallel::TimedTask& timed) { return timed.task.stream == parallel::StreamId::compute; };
+  const auto first = std::find_if(update.begin(), update.end(), computes);
+  const auto last = std::find_if(update.rbegin(), update.rend(), computes);
+  return first == update.end() ? 0 : last->end - first->begin;
+}
+
 GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, const GoodputOptions& options) {
   GoodputPlan result{.options = options, .step_s = run.step.seconds, .interval = config.checkpoint.interval};
   const double stored_s = static_cast<double>(options.checkpoint_bytes) / options.storage_bytes_per_s;
@@ -44,9 +52,7 @@ GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, con
   result.notice_s = config.comm.silence_s;
   result.read_s = stored_s * (1 + run.layout.mesh.size(parallel::Axis::replicate));  // sums are checked, then every replica reads
   // The copy runs beside forward and backward of the next step; its optimizer waits for the rest.
-  double update_s = 0;
-  for (const auto& [task, begin, end] : run.update) update_s = std::max(update_s, end);
-  const double hidden = config.checkpoint.async ? std::max(0., run.step.seconds - update_s) : 0;
+  const double hidden = config.checkpoint.async ? std::max(0., run.step.seconds - update_seconds(run.update)) : 0;
   result.upkeep = {.mtbf_s = 3600 * options.mtbf_hours / run.cluster.gpus,
                    .save_s = std::max(0., result.copy_s - hidden) + (config.checkpoint.async ? 0 : stored_s),
                    .write_s = config.checkpoint.async ? std::min(result.copy_s, hidden) + stored_s : 0,
