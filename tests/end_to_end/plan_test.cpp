@@ -235,6 +235,29 @@ TEST_F(Plan, TakesTheGroupThatSendsMostOverTheNetwork) {
   EXPECT_GT(fetches("--gpus 16xH100 --nodes 2"), 0);
 }
 
+// Four ranks of a context axis: the K and V of a rank in a layer are 2 x 512 numbers in BF16 of 2048 tokens, 4 MiB, and it sends
+// them to 3 others. Forward gathers them on the computation's stream, backward beside
+// it, and there are two layers.
+TEST_F(Plan, SaysWhatEachMicroBatchAddsToEachStream) {
+  const double bytes = 2 * 3 * 4 * 1024 * 1024;
+  for (const int micro_batches : {2, 5}) {
+    const ProgramResult result = plan_config(
+        concat("configs/llama3.2-1b.toml --gpus 4xH100 --model.num_hidden_layers=2 --training.seq_len=8192 --parallel.context=4 "
+               "--training.micro_batch_size=1 --json --training.global_batch_size=",
+               micro_batches));
+    ASSERT_EQ(result.code, 0) << result.err;
+    int gathers = 0;
+    const Json plan = json_of(result.out);
+    for (const Json& exchange : plan["exchanges"]) {
+      if (exchange["group"] != "context") continue;
+      gathers += exchange["op"] == "all_gather";
+      EXPECT_EQ(exchange["bytes_each_micro_batch"], bytes) << exchange;
+      EXPECT_EQ(exchange["bytes"], micro_batches * bytes) << exchange;
+    }
+    EXPECT_EQ(gathers, 2);
+  }
+}
+
 // Both stages send 8 messages of 8192 tokens x 4096 numbers in BF16 over the network, whose adapters send 40 GB/s.
 TEST_F(Plan, CountsTheMessagesOfStages) {
   const double bytes = 8.0 * 8192 * 4096 * 2;
@@ -250,6 +273,7 @@ TEST_F(Plan, CountsTheMessagesOfStages) {
     EXPECT_EQ(sent["group"], group);
     EXPECT_EQ(sent["bytes"], bytes);
     EXPECT_EQ(sent["network_bytes"], bytes);
+    for (const Json& exchange : all) EXPECT_TRUE(exchange["bytes_each_micro_batch"].is_null()) << exchange;
     // Beside the messages, the stages add up a few numbers.
     EXPECT_NEAR(plan["network_bytes"].get<double>(), bytes, 4096);
     EXPECT_GE(sent["seconds"], bytes / 40e9);

@@ -24,17 +24,19 @@ constexpr std::size_t kCommunicatorBytes = std::size_t{680} << 20;
 // "shard x context of ranks 0, 1, ...": see parallel::make_groups.
 std::string axes_of(std::string_view group) { return std::string(group.substr(0, group.find(" of ranks "))); }
 
-// `each`: exchanges of one micro-batch more.
-std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vector<OpTime>& each, const plan::Spans& spans) {
+// `more`: the same rank, counted with enough micro-batches to know what one more would add.
+std::vector<Exchange> exchanges_of(const train::StepCount& count, const train::StepCount& more, const plan::Spans& spans) {
   std::vector<Exchange> result;
-  const auto each_bytes = [&](const OpTime& op) {
+  const auto bytes_of = [](const std::vector<OpTime>& each, const OpTime& op) {
     double bytes = 0;
     for (const OpTime& e : each) {
-      if (e.work.group == op.work.group && std::string_view(e.op) == op.op) bytes += e.work.bytes;
+      if (e.work.group == op.work.group && e.work.shape == op.work.shape && std::string_view(e.op) == op.op)
+        bytes += e.work.bytes;
     }
     return bytes;
   };
-  for (const auto* ops : {&count.compute, &count.params}) {
+  const bool stages = count.shape.stages.count > 1;
+  for (const auto& [ops, each] : {std::pair(&count.compute, &more.each_compute), std::pair(&count.params, &more.each_params)}) {
     for (const OpTime& op : *ops) {
       if (op.work.group.empty()) continue;
       const plan::Span span = plan::find_span(spans, op.work.group);
@@ -43,7 +45,7 @@ std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vec
                         .span = span,
                         .bytes = op.work.bytes,
                         .seconds = op.seconds,
-                        .each_bytes = each_bytes(op),
+                        .each_bytes = stages ? std::nullopt : std::optional(bytes_of(*each, op)),
                         .sent = plan::sent_of(span, op.op, op.work.bytes)});
     }
   }
@@ -278,10 +280,9 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
                  .update = c.count.update,
                  .shape = c.count.shape,
                  .passes = c.passes};
-  run.exchanges = exchanges_of(
-      c.count,
-      run.micro_batches < 3 * c.options.layout.lanes ? c.count_step(cluster, 3 * c.options.layout.lanes).each : c.count.each,
-      c.spans);
+  const std::int64_t enough = 3 * c.options.layout.lanes;
+  const bool few = run.shape.stages.count == 1 && run.micro_batches < enough;
+  run.exchanges = exchanges_of(c.count, few ? c.count_step(cluster, enough) : c.count, c.spans);
   for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);
   }

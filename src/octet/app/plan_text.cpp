@@ -46,9 +46,9 @@ std::string exchanges_text(const PlannedRun& run) {
       fmt::format("\nexchanges: sent by a GPU in a step\n  {:<{}} {:<15} {:>5} {:>6} {:>12} {:>12} {:>18} {:>13}\n", "", width,
                   "", "GPUs", "nodes", "NVLink", "network", "each micro-batch", "wire");
   for (const Exchange& e : run.exchanges) {
-    text +=
-        fmt::format("  {:<{}} {:<15} {:>5} {:>6} {:>12} {:>12} {:>18} {:>10.3f} ms\n", e.group, width, e.op, e.span.ranks,
-                    e.span.nodes, bytes(e.sent.nvlink_bytes), bytes(e.sent.network_bytes), bytes(e.each_bytes), 1e3 * e.seconds);
+    text += fmt::format("  {:<{}} {:<15} {:>5} {:>6} {:>12} {:>12} {:>18} {:>10.3f} ms\n", e.group, width, e.op, e.span.ranks,
+                        e.span.nodes, bytes(e.sent.nvlink_bytes), bytes(e.sent.network_bytes),
+                        e.each_bytes ? bytes(*e.each_bytes) : "-", 1e3 * e.seconds);
   }
   return text;
 }
@@ -109,7 +109,7 @@ Json run_json(const PlannedRun& run) {
                          {"bytes", e.bytes},
                          {"nvlink_bytes", e.sent.nvlink_bytes},
                          {"network_bytes", e.sent.network_bytes},
-                         {"bytes_each_micro_batch", e.each_bytes},
+                         {"bytes_each_micro_batch", e.each_bytes ? Json(*e.each_bytes) : Json()},
                          {"seconds", e.seconds}});
   }
   Json ops = Json::array();

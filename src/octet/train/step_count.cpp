@@ -90,11 +90,13 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
       engine.model().units().executor().time_tasks(nullptr);
     });
     if (!middle) continue;
-    for (const auto& profile : profiles) {
-      std::copy_if(profile.begin(), profile.end(), std::back_inserter(count.each),
+    for (std::size_t i = 0; i < profiles.size(); ++i) {
+      std::copy_if(profiles[i].begin(), profiles[i].end(), std::back_inserter(i == 0 ? count.each_compute : count.each_params),
                    [](const OpTime& op) { return !op.work.group.empty(); });
     }
-    for (OpTime& op : count.each) op.work.bytes /= lanes;
+    for (auto* each : {&count.each_compute, &count.each_params}) {
+      for (OpTime& op : *each) op.work.bytes /= lanes;
+    }
   }
   part(1, [&] {
     engine.model().units().executor().time_tasks(&count.update);
