@@ -237,6 +237,18 @@ TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
             "shard 8 with weights kept, gradients whole, checkpointing none is the only kind of layout that fits");
 }
 
+TEST(LayoutSearch, KnowsWaitsForOptimizerStates) {
+  std::vector<Found> found = search_layouts(search(1000));
+  const auto other = std::find_if(found.begin(), found.end(), [](const Found& f) { return f.choice.micro_batch > 1; });
+  std::vector<Found> two = {found.front(), *other};
+  two[1].choice.checkpointing = Checkpointing::full;
+  two[1].step.copies_s = 5;
+  two[1].step.seconds += 5;
+  two[1].step.tokens_per_s = 1000 / two[1].step.seconds;
+  const std::string why = why_first(two);
+  EXPECT_NE(why.find("mainly because waits for optimizer states take 5000.00 us less per token"), std::string::npos) << why;
+}
+
 TEST(LayoutSearch, NamesMeshes) {
   EXPECT_EQ(mesh_text(parallel::Mesh()), "one GPU");
   EXPECT_EQ(mesh_text(parallel::Mesh({2, 4, 8, 1})), "replicate 2 x shard 4 x context 8");

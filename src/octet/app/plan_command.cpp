@@ -194,7 +194,7 @@ class Slices {
     const plan::Step few = app::step_of(slice(choice, kFew), cluster), more = app::step_of(slice(choice, kMore), cluster);
     plan::Step step = more;
     for (double plan::Step::*part : {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::waited_s,
-                                     &plan::Step::exposed_s, &plan::Step::wire_s}) {
+                                     &plan::Step::exposed_s, &plan::Step::copies_s, &plan::Step::wire_s}) {
       step.*part = extrapolate(kFew, few.*part, kMore, more.*part, layers);
     }
     step.tokens_per_s = more.tokens_per_s * more.seconds / step.seconds;

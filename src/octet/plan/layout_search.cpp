@@ -262,6 +262,7 @@ std::string why_first(const std::vector<Found>& found) {
   const Part parts[] = {{"products and attention", saved(&Step::compute_s)},
                         {"memory-bound ops", saved(&Step::memory_s)},
                         {"exchanges that are not hidden", saved(&Step::exposed_s)},
+                        {"waits for optimizer states", saved(&Step::copies_s)},
                         {"bubbles", saved(&Step::bubble_s)}};
   const Part& most =
       *std::max_element(std::begin(parts), std::end(parts), [](const Part& a, const Part& b) { return a.saved < b.saved; });
