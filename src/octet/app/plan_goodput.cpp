@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "octet/app/plan.h"
 #include "octet/base/json.h"
@@ -57,8 +58,10 @@ GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, con
                    .save_s = std::max(0., result.copy_s - hidden) + (config.checkpoint.async ? 0 : stored_s),
                    .write_s = config.checkpoint.async ? std::min(result.copy_s, hidden) + stored_s : 0,
                    .recover_s = result.notice_s + kStopS + kStartS + result.read_s};
-  result.best = plan::best_interval(result.upkeep, result.step_s);
-  result.advised = plan::best_interval(result.upkeep, result.step_s, kSlack);
+  // No interval is longer than the run. With training.epochs the corpus decides how long that is.
+  const std::int64_t longest = config.training.steps > 0 ? config.training.steps : std::numeric_limits<std::int64_t>::max();
+  result.best = std::min(longest, plan::best_interval(result.upkeep, result.step_s));
+  result.advised = std::min(longest, plan::best_interval(result.upkeep, result.step_s, kSlack));
   return result;
 }
 
