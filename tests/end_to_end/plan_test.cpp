@@ -307,6 +307,11 @@ TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {
                       " of a GPU, and an H100 has 79.1 GiB; what helps: activation_checkpoint.mode = \"full\" (",
                       "optimizer.state_dtype = \"bf16\" (", "more GPUs in parallel.shard"));
   EXPECT_NE(result.out.find("does not fit the 79.1 GiB of an H100"), std::string::npos) << result.out;
+  // With a context axis of 2 as many ranks as before hold the shards of the experts, so it saves less than 1%.
+  const ProgramResult mixture = plan_config(
+      "configs/qwen3-30b-a3b.toml --gpus 8xH100 --model.num_hidden_layers=24 --training.global_batch_size=64 --parallel.replicate=4");
+  EXPECT_TRUE(refused(mixture, 3, "optimizer.state_dtype = \"bf16\" ("));
+  EXPECT_EQ(mixture.err.find("twice the context axis"), std::string::npos) << mixture.err;
   const ProgramResult json = plan_config("configs/llama3-70b.toml --gpus 8xH100 --json");
   EXPECT_EQ(json.code, 3);
   EXPECT_FALSE(json_of(json.out)["fits"]);

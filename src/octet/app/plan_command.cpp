@@ -57,7 +57,7 @@ bool divides(const train::Config& config, const plan::Cluster& cluster) {
     change(other);
     if (!divides(other, cluster)) return;
     const std::size_t bytes = memory_of(other, cluster);
-    if (bytes < run.needed())
+    if (static_cast<double>(bytes) <= 0.99 * static_cast<double>(run.needed()))  // less would not show in three digits
       advice += fmt::format("{}{} ({})", advice.empty() ? "" : ", ", what, telemetry::format_bytes(bytes));
   };
   suggest("activation_checkpoint.mode = \"full\"", [](train::Config& c) { c.activation_checkpoint.mode = "full"; });
