@@ -315,7 +315,7 @@ TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {
   const ProgramResult json = plan_config("configs/llama3-70b.toml --gpus 8xH100 --json");
   EXPECT_EQ(json.code, 3);
   EXPECT_FALSE(json_of(json.out)["fits"]);
-  EXPECT_TRUE(refused(plan_config("configs/llama3.1-405b.toml --gpus 8xH100 --search"), 3, "no layout of 8 H100 fits"));
+  EXPECT_TRUE(refused(plan_config("configs/llama3.1-405b.toml --gpus 2xH100 --search"), 3, "no layout of 2 H100 fits"));
 }
 
 // Hopper emulates MXFP8 at a rate that nobody measured. The plan gives memory and work, but no time.
