@@ -30,6 +30,7 @@ TEST(BenchCheckpoint, MeasuresTheSavesOfARun) {
         "copy_bytes_per_s", "write_bytes_per_s", "snapshot_stands_still_seconds", "snapshot_seconds"}) {
     EXPECT_GT(saves[name].get<double>(), 0) << name;
   }
+  EXPECT_GE(saves["snapshot_costs_seconds"].get<double>(), saves["snapshot_stands_still_seconds"].get<double>());
   EXPECT_EQ(names_in(run / "out"), std::vector<std::string>{}) << "its checkpoints are gone";
 }
 

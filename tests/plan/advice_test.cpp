@@ -17,6 +17,13 @@ Candidate fp8(const std::string& name, LinearTime o, LinearTime down, std::int64
   return {.recipe = name, .times = {o, down, {5, 0.5}}, .fp8_layers = {10, 10, heads}, .memory_bytes = 5 << 20};
 }
 
+// A run takes 4 MiB in every FP8 recipe, and 1 MiB more for each pattern that it skips.
+Recommendation advised(const std::vector<Candidate>& candidates, const std::vector<std::string>& skip,
+                       const std::vector<std::string>& keep) {
+  return recommend(kKinds, candidates, skip, keep,
+                   [](const std::string&, const std::vector<std::string>& skipped) { return (4 + skipped.size()) << 20; });
+}
+
 TEST(Advice, CastsAreWhatStandsBesideBf16) {
   EXPECT_DOUBLE_EQ(casts_seconds({.products_s = 2, .others_s = 0.75}, {.products_s = 4, .others_s = 0.5}), 0.25);
   EXPECT_DOUBLE_EQ(total_seconds({.products_s = 2, .others_s = 0.75}, {.products_s = 4, .others_s = 0.5}), 2.25);
@@ -47,7 +54,7 @@ TEST(Advice, TheHeadCountsWhereItIsInFp8) {
 
 TEST(Advice, RecommendsTheFastest) {
   const Recommendation advice =
-      recommend(kKinds, {kBf16, fp8("a", {0.5, 0.6}, {2, 1}), fp8("b", {0.5, 0.5}, {2, 0.5})}, {"model.layers.0.*"}, {});
+      advised({kBf16, fp8("a", {0.5, 0.6}, {2, 1}), fp8("b", {0.5, 0.5}, {2, 0.5})}, {"model.layers.0.*"}, {});
   EXPECT_EQ(advice.recipe, "b");
   EXPECT_EQ(advice.toml, "[precision]\nrecipe = \"b\"\nskip = [\"model.layers.0.*\"]\n");
   // 60 / 35 - 1 is 71.4%.
@@ -57,8 +64,9 @@ TEST(Advice, RecommendsTheFastest) {
 
 TEST(Advice, NamesWhatToSkip) {
   const std::vector<std::string> keep = {"model.layers.3.mlp.down_proj", "model.layers.5.self_attn.o_proj"};
-  const Recommendation advice = recommend(kKinds, {kBf16, fp8("a", {0.5, 1.2}, {2, 0.5})}, {}, keep);
+  const Recommendation advice = advised({kBf16, fp8("a", {0.5, 1.2}, {2, 0.5})}, {}, keep);
   EXPECT_EQ(advice.recipe, "a");
+  EXPECT_NE(advice.reason.find("with 3.00 MiB more memory;"), std::string::npos) << "of two skipped patterns: " << advice.reason;
   // The unhealthy o is also slower in FP8, like all others of its kind.
   EXPECT_EQ(advice.skip, (std::vector<std::string>{"model.layers.*.self_attn.o_proj", "model.layers.3.mlp.down_proj"}));
   EXPECT_EQ(advice.toml,
@@ -66,21 +74,21 @@ TEST(Advice, NamesWhatToSkip) {
 
   std::vector<std::string> all;
   for (int layer = 0; layer < 10; ++layer) all.push_back("model.layers." + std::to_string(layer) + ".self_attn.o_proj");
-  EXPECT_EQ(recommend(kKinds, {kBf16, fp8("a", {0.5, 0.5}, {2, 0.5})}, {}, all).skip,
+  EXPECT_EQ(advised({kBf16, fp8("a", {0.5, 0.5}, {2, 0.5})}, {}, all).skip,
             (std::vector<std::string>{"model.layers.*.self_attn.o_proj"}));
 }
 
 TEST(Advice, SaysWhenBf16IsTheFaster) {
-  Recommendation advice = recommend(kKinds, {kBf16, fp8("a", {0.9, 0.7}, {3.9, 0.7})}, {"x"}, {});
+  Recommendation advice = advised({kBf16, fp8("a", {0.9, 0.7}, {3.9, 0.7})}, {"x"}, {});
   EXPECT_EQ(advice.recipe, "bf16");
   EXPECT_EQ(advice.toml, "[precision]\nrecipe = \"bf16\"\n");
   EXPECT_NE(advice.reason.find("FP8 makes no linear faster"), std::string::npos) << advice.reason;
   // A gain of 60 / 58 - 1 = 3.4% is not worth it. A gain of 60 / 57 - 1 = 5.3% is.
-  advice = recommend(kKinds, {kBf16, fp8("a", {1, 0.5}, {3.8, 0.5})}, {}, {});
+  advice = advised({kBf16, fp8("a", {1, 0.5}, {3.8, 0.5})}, {}, {});
   EXPECT_EQ(advice.recipe, "bf16");
   EXPECT_NE(advice.reason.find("only 3.4% faster"), std::string::npos) << advice.reason;
-  EXPECT_EQ(recommend(kKinds, {kBf16, fp8("a", {1, 0.5}, {3.7, 0.5})}, {}, {}).recipe, "a");
-  EXPECT_EQ(recommend(kKinds, {kBf16}, {}, {}).reason, "bf16, because no FP8 recipe takes this model");
+  EXPECT_EQ(advised({kBf16, fp8("a", {1, 0.5}, {3.7, 0.5})}, {}, {}).recipe, "a");
+  EXPECT_EQ(advised({kBf16}, {}, {}).reason, "bf16, because no FP8 recipe takes this model");
 }
 
 }  // namespace

@@ -97,6 +97,28 @@ TEST(LayoutSearch, TriesNothingInVain) {
   EXPECT_EQ(seen.size(), 4u * 2 + 2 * 3 * 3 + 2 * 2 * 4);
 }
 
+// What does not fit is not asked for again with a larger micro-batch, and the phases say how far they are.
+TEST(LayoutSearch, TriesNoLargerMicroBatchOfWhatDoesNotFit) {
+  Search asked = search(160);
+  std::set<std::string> too_large, phases;
+  asked.memory_of = [&](const LayoutChoice& c) {
+    const std::string what = mesh_text(c.mesh) + ", " + keeps_text(c);
+    EXPECT_FALSE(too_large.contains(what)) << what << ", micro-batch " << c.micro_batch;
+    const std::size_t bytes = memory_of(c);
+    if (bytes > 160) too_large.insert(what);
+    return bytes;
+  };
+  std::int64_t last = 0;
+  asked.progress = [&](const char* what, std::int64_t done, std::int64_t total) {
+    last = phases.insert(what).second ? 1 : last + 1;
+    EXPECT_EQ(done, last) << what;
+    EXPECT_LE(done, total) << what;
+  };
+  EXPECT_FALSE(search_layouts(asked).empty());
+  EXPECT_FALSE(too_large.empty());
+  EXPECT_TRUE(phases.contains("meshes"));
+}
+
 // The sequence cannot be divided. With eight shards a layout takes 25 + 4 bytes. With half as many shards and half of each layer
 // it takes 50 / 2 + 4 / 2 bytes.
 TEST(LayoutSearch, CutsLayersWhereNothingElseFits) {
@@ -235,6 +257,18 @@ TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
   one.resize(1);
   EXPECT_EQ(why_first(one),
             "shard 8 with weights kept, gradients whole, checkpointing none is the only kind of layout that fits");
+}
+
+TEST(LayoutSearch, KnowsWaitsForOptimizerStates) {
+  std::vector<Found> found = search_layouts(search(1000));
+  const auto other = std::find_if(found.begin(), found.end(), [](const Found& f) { return f.choice.micro_batch > 1; });
+  std::vector<Found> two = {found.front(), *other};
+  two[1].choice.checkpointing = Checkpointing::full;
+  two[1].step.copies_s = 5;
+  two[1].step.seconds += 5;
+  two[1].step.tokens_per_s = 1000 / two[1].step.seconds;
+  const std::string why = why_first(two);
+  EXPECT_NE(why.find("mainly because waits for optimizer states take 5000.00 us less per token"), std::string::npos) << why;
 }
 
 TEST(LayoutSearch, NamesMeshes) {

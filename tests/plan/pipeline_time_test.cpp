@@ -18,7 +18,8 @@ TEST(PipelineTime, HasTheBubbleOfThePaper) {
     for (const int micro_batches : {8, 16, 64}) {
       SCOPED_TRACE(concat(stages.count, " stages of ", stages.chunks, " chunks, ", micro_batches, " micro-batches"));
       const PipelineTime time = pipeline_time(
-          stages, micro_batches, [](int, const Visit& visit) { return visit.backward ? 2.0 : 1.0; }, 0);
+          stages, micro_batches, [](int, const Visit& visit) { return visit.backward ? 2.0 : 1.0; },
+          std::vector<double>(static_cast<std::size_t>(stages.count)));
       const double work = 3.0 * micro_batches * stages.chunks;
       for (int stage = 0; stage < stages.count; ++stage) {
         EXPECT_DOUBLE_EQ(time.busy[static_cast<std::size_t>(stage)], work);
@@ -31,13 +32,22 @@ TEST(PipelineTime, HasTheBubbleOfThePaper) {
 TEST(PipelineTime, WaitsForTheSlowestStageAndForMessages) {
   const auto slow = [](int stage, const Visit&) { return stage == 1 ? 2.0 : 1.0; };
   // Stage 1 of 2: F0 B0 F1 B1 in 8 s, behind the first forward pass and before the last backward pass of stage 0.
-  EXPECT_DOUBLE_EQ(pipeline_time({.count = 2}, 2, slow, 0).seconds, 10);
-  EXPECT_DOUBLE_EQ(pipeline_time({.count = 2}, 2, slow, 0.25).seconds, 10.5);
+  EXPECT_DOUBLE_EQ(pipeline_time({.count = 2}, 2, slow, {0, 0}).seconds, 10);
+  EXPECT_DOUBLE_EQ(pipeline_time({.count = 2}, 2, slow, {0.25, 0}).seconds, 10.5);
+}
+
+TEST(PipelineTime, ChoosesTheLinkOfEachMessage) {
+  const auto equal = [](int, const Visit&) { return 1.0; };
+  // One micro-batch: three passes forward and three back, and each link is crossed twice. Nothing goes from the last stage to the
+  // first.
+  EXPECT_DOUBLE_EQ(pipeline_time({.count = 3}, 1, equal, {0.25, 2, 100}).seconds, 6 + 2 * 0.25 + 2 * 2);
+  // With two chunks it goes there once forward and once back, and crosses the other link four times.
+  EXPECT_DOUBLE_EQ(pipeline_time({.count = 2, .chunks = 2}, 1, equal, {0.25, 100}).seconds, 8 + 4 * 0.25 + 2 * 100);
 }
 
 TEST(PipelineTime, SaysWhenEachPassRuns) {
-  const PipelineTime time = pipeline_time(
-      {.count = 2}, 2, [](int, const Visit& visit) { return visit.backward ? 2.0 : 1.0; }, 0.5);
+  const PipelineTime time =
+      pipeline_time({.count = 2}, 2, [](int, const Visit& visit) { return visit.backward ? 2.0 : 1.0; }, {0.5, 0});
   ASSERT_EQ(time.passes.size(), 2u);
   // Stage 0 runs ahead by one pass, then waits for gradients; stage 1 takes turns.
   const std::vector<std::vector<std::array<double, 4>>> expected = {

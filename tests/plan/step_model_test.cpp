@@ -16,7 +16,7 @@ const Cluster kCluster{.gpu = {.name = "G",
                                .network_bytes_per_s = 1e8},
                        .gpus = 4,
                        .nodes = 2};
-const Spans kSpans = {{"near", {2, 1}}, {"far", {2, 2}}};
+const Spans kSpans = {{"near", {2, 1, 2}}, {"far", {2, 2, 1}}};
 
 double seconds(const char* op, const Work& work) { return op_seconds(kCluster, kSpans, op, work); }
 

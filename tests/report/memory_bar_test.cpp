@@ -67,6 +67,19 @@ TEST(MemoryBar, ShowsWhatDoesNotFit) {
   EXPECT_NE(svg.find("does not fit; 80.0 GiB too much"), std::string::npos);
 }
 
+// The text stands left of the mark, or right of it near the left edge, where it would be cut off.
+TEST(MemoryBar, NamesTheMemoryOfTheGpuWithinThePicture) {
+  const auto anchor = [](std::size_t bytes) {
+    const std::string svg = draw(bar_of({{"weights", "", bytes}}));
+    std::smatch text;
+    EXPECT_TRUE(std::regex_search(svg, text, std::regex("text-anchor=\"(\\w+)\" x=\"([0-9.]+)\"[^>]*>80.0 GiB of an H100<")));
+    return text[1].str() + " at " + text[2].str();
+  };
+  EXPECT_EQ(anchor(40 * kGib), "end at 700.0");
+  EXPECT_EQ(anchor(160 * kGib), "end at 360.0");
+  EXPECT_EQ(anchor(1600 * kGib), "start at 54.0");  // 20 + 680 x 80 / 1600
+}
+
 TEST(MemoryBar, KnowsItsOwnFiles) {
   EXPECT_TRUE(is_memory_bar(draw(bar_of({{"weights", "", kGib}}))));
   EXPECT_FALSE(is_memory_bar("<svg xmlns=\"http://www.w3.org/2000/svg\">"));

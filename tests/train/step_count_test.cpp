@@ -69,7 +69,7 @@ struct Result {
 
 // Every op takes 1 µs, the squares of many gradients 10 µs, and every exchange `wire_s`.
 Result count(const train::EngineOptions& options, std::int64_t micro_batches, double wire_s = 1e-6, bool tensor_reaches = false) {
-  Result result{.groups = parallel::silent_groups(options.layout.mesh, 0, tensor_reaches), .count = {}};
+  Result result{.groups = parallel::silent_groups(options.layout.mesh, options.rank, tensor_reaches), .count = {}};
   const auto seconds = [&](std::string_view op, const Work& work) {
     return !work.group.empty() ? wire_s : op == "sum_squares" ? 1e-5 : 1e-6;
   };
@@ -117,8 +117,9 @@ TEST(StepCount, ShardedGradientsAreReducedEveryMicroBatch) {
     const Result r = count({.mesh = Mesh({1, 4, 1, 1}), .gradients = Gradients::sharded}, micro_batches);
     EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), static_cast<double>(micro_batches) * 0.75 * 4 * kParameters);
     if (micro_batches < 3) continue;
-    ASSERT_EQ(r.count.each.size(), 1u) << "kept weights are there";
-    EXPECT_EQ(r.count.each.front().work.bytes, 0.75 * 4 * kParameters);
+    EXPECT_TRUE(r.count.each_compute.empty());
+    ASSERT_EQ(r.count.each_params.size(), 1u) << "kept weights are there";
+    EXPECT_EQ(r.count.each_params.front().work.bytes, 0.75 * 4 * kParameters);
   }
 }
 
@@ -255,6 +256,28 @@ TEST(StepCount, ShardsOfCutLayersAreGathered) {
   const double parameters = kLayers * (kBlock / 2 + 2 * kNorm) + kNorm + kTable;
   EXPECT_EQ(r.bytes(*r.groups.shards, "all_gather"), 0.5 * (kLayers * (kBlock / 2 + 4 * kNorm) + 2 * kTable + 2 * kNorm));
   EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 0.5 * 4 * parameters);
+}
+
+// A message has the activations of a micro-batch, or their gradients: 2 x 128 tokens of 512 numbers in BF16. Each rank of the
+// tensor axis sends its tokens.
+TEST(StepCount, StagesSendAMessageForEachMicroBatchAndChunk) {
+  const double message = 2 * 128 * 512 * 2;
+  const auto sent = [](const Mesh& mesh, int rank, std::int64_t micro_batches) {
+    train::EngineOptions options = options_of({.mesh = mesh});
+    options.rank = rank;
+    const Result r = count(options, micro_batches);
+    const auto bytes = [&](const std::unique_ptr<comm::Group>& group) { return group ? r.bytes(*group, "send") : 0.0; };
+    // Activations go to the stage behind, gradients to the stage before.
+    return std::pair(bytes(r.groups.behind[0]), bytes(r.groups.before[1]));
+  };
+  const parallel::Stages two{.count = 2}, chunks{.count = 2, .chunks = 2};
+  EXPECT_EQ(sent(Mesh({1, 1, 1, 1}, 1, two), 0, 6), std::pair(6 * message, 0.0));
+  EXPECT_EQ(sent(Mesh({1, 1, 1, 1}, 1, two), 1, 6), std::pair(0.0, 6 * message));
+  EXPECT_EQ(sent(Mesh({1, 1, 1, 2}, 1, two), 0, 6), std::pair(3 * message, 0.0));
+  EXPECT_EQ(sent(Mesh({1, 1, 1, 1}, 1, {.count = 4}), 1, 6), std::pair(6 * message, 6 * message));
+  // With two chunks the first stage also receives from the last one, and sends gradients to it.
+  EXPECT_EQ(sent(Mesh({1, 1, 1, 1}, 1, chunks), 0, 6), std::pair(12 * message, 6 * message));
+  EXPECT_EQ(sent(Mesh({1, 1, 1, 1}, 1, chunks), 1, 6), std::pair(6 * message, 12 * message));
 }
 
 double traffic_of(const parallel::Groups& groups) {

@@ -147,7 +147,13 @@ int run_advise(const AdviseArgs& args) {
   for (const AdvisedRecipe& recipe : advice.recipes) {
     if (recipe.refusal.empty()) candidates.push_back(recipe.candidate());
   }
-  advice.recommendation = plan::recommend(advice.kinds, candidates, config.precision.skip, telemetry::layers_of(advice.findings));
+  const auto memory_of = [&](const std::string& recipe, const std::vector<std::string>& skip) {
+    train::Config advised = config_for(config, recipe);
+    advised.precision.skip = skip;
+    return train::measure_run(advised).total();
+  };
+  advice.recommendation =
+      plan::recommend(advice.kinds, candidates, config.precision.skip, telemetry::layers_of(advice.findings), memory_of);
   fmt::print("{}", args.json ? advice_json(advice) : advice_text(advice));
   return 0;
 }

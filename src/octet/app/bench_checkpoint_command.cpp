@@ -250,8 +250,9 @@ int run_bench_checkpoint(const BenchArgs& args) {
   line("write to the disk, nothing beside it", write, rate(write));
 
   // A snapshot costs what training waits, and what the step loses to the copy beside it.
-  const double snapshot = std::max(0.0, median_of(snapshots, &SaveTimes::whole) - step),
-               waits = median_of(snapshots, &SaveTimes::still);
+  // The difference of two medians may be less than the wait alone.
+  const double waits = median_of(snapshots, &SaveTimes::still),
+               snapshot = std::max(waits, median_of(snapshots, &SaveTimes::whole) - step);
   const double taken = median_of(snapshots, &SaveTimes::copy);
   const auto bytes_held = static_cast<double>(run.bytes_of_snapshot());
   const auto share = [&](double steps) { return 100 * snapshot / (steps * step + snapshot); };

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include "octet/app/byte_progress.h"
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
 #include "octet/app/threads.h"
+#include "octet/app/work_progress.h"
 #include "octet/base/log.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/convert.h"
@@ -19,7 +19,7 @@ train::WeightType type_named(const std::string& dtype) {
 int convert(const std::filesystem::path& source, const std::filesystem::path& output, const std::string& dtype,
             std::int64_t max_shard_size) {
   use_threads({});
-  ByteProgress progress(output.string());
+  WorkProgress progress(output.string());
   const train::Converted converted =
       train::convert_model(source, {.output = output,
                                     .type = type_named(dtype),

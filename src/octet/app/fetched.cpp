@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "octet/app/byte_progress.h"
+#include "octet/app/work_progress.h"
 
 namespace octet::app {
 
 storage::CopyProgress show_copy(const std::string& label) {
-  const auto progress = std::make_shared<ByteProgress>(label);
+  const auto progress = std::make_shared<WorkProgress>(label);
   return [progress](std::int64_t done, std::int64_t total) { (*progress)(done, total); };
 }
 

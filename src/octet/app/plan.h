@@ -35,7 +35,7 @@ struct Exchange {
   std::string op;     // "all_gather"
   plan::Span span;
   double bytes = 0, seconds = 0;  // of a step
-  double each_bytes = 0;          // that one micro-batch more would add
+  std::optional<double> each_bytes;  // that one micro-batch more would add; unknown with pipeline stages
   plan::Sent sent;
 };
 

@@ -9,6 +9,7 @@
 #include "octet/app/gpus.h"
 #include "octet/app/picture_file.h"
 #include "octet/app/plan.h"
+#include "octet/app/work_progress.h"
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
@@ -57,7 +58,7 @@ bool divides(const train::Config& config, const plan::Cluster& cluster) {
     change(other);
     if (!divides(other, cluster)) return;
     const std::size_t bytes = memory_of(other, cluster);
-    if (bytes < run.needed())
+    if (static_cast<double>(bytes) <= 0.99 * static_cast<double>(run.needed()))  // less would not show in three digits
       advice += fmt::format("{}{} ({})", advice.empty() ? "" : ", ", what, telemetry::format_bytes(bytes));
   };
   suggest("activation_checkpoint.mode = \"full\"", [](train::Config& c) { c.activation_checkpoint.mode = "full"; });
@@ -194,7 +195,7 @@ class Slices {
     const plan::Step few = app::step_of(slice(choice, kFew), cluster), more = app::step_of(slice(choice, kMore), cluster);
     plan::Step step = more;
     for (double plan::Step::*part : {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::waited_s,
-                                     &plan::Step::exposed_s, &plan::Step::wire_s}) {
+                                     &plan::Step::exposed_s, &plan::Step::copies_s, &plan::Step::wire_s}) {
       step.*part = extrapolate(kFew, few.*part, kMore, more.*part, layers);
     }
     step.tokens_per_s = more.tokens_per_s * more.seconds / step.seconds;
@@ -211,9 +212,24 @@ class Slices {
   std::int64_t layers_;
 };
 
+// Shows how far a search is. Each phase counts something else and has an estimate of its own.
+class SearchProgress {
+ public:
+  void operator()(const char* what, std::int64_t done, std::int64_t total) {
+    if (what_ != what) shown_.emplace("searching", what);
+    what_ = what;
+    (*shown_)(done, total);
+  }
+
+ private:
+  std::string what_;
+  std::optional<WorkProgress> shown_;
+};
+
 // Makes whole plans of the fastest layouts, whose order may change by that. Stops when as many as are wanted are in their final
 // order. Erases layouts whose whole plan does not fit.
-std::vector<PlannedRun> plan_fastest(const train::Config& config, const plan::Cluster& cluster, std::vector<plan::Found>& found) {
+std::vector<PlannedRun> plan_fastest(const train::Config& config, const plan::Cluster& cluster, std::vector<plan::Found>& found,
+                                     SearchProgress& progress) {
   std::vector<PlannedRun> best;
   std::size_t whole = 0;  // the first ones of `found`
   const auto faster = [](const auto& a, const auto& b) { return a.step.tokens_per_s > b.step.tokens_per_s; };
@@ -227,6 +243,7 @@ std::vector<PlannedRun> plan_fastest(const train::Config& config, const plan::Cl
     best.push_back(std::move(run));
     std::stable_sort(best.begin(), best.end(), faster);
     std::stable_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(whole), faster);
+    progress("whole plans", static_cast<std::int64_t>(std::min(whole, plan::kWanted)), static_cast<std::int64_t>(plan::kWanted));
   }
   best.erase(best.begin() + static_cast<std::ptrdiff_t>(std::min(best.size(), plan::kWanted)), best.end());
   return best;
@@ -235,6 +252,7 @@ std::vector<PlannedRun> plan_fastest(const train::Config& config, const plan::Cl
 int run_search(const train::Config& config, const plan::Cluster& cluster, bool json) {
   train::check_config(config_of(config, {}));  // what no layout would change
   const Slices slices(config, cluster);
+  std::optional<SearchProgress> progress(std::in_place);
   std::vector<plan::Found> found = plan::search_layouts(
       {.cluster = cluster,
        .seq_len = config.training.seq_len,
@@ -244,8 +262,10 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
        .memory_bytes = cluster.gpu.memory_bytes,
        .divides = [&](const plan::LayoutChoice& choice) { return divides(config_of(config, choice), cluster); },
        .memory_of = [&](const plan::LayoutChoice& choice) { return slices.memory_of(choice); },
-       .step_of = [&](const plan::LayoutChoice& choice) { return slices.step_of(choice); }});
-  const std::vector<PlannedRun> best = plan_fastest(config, cluster, found);
+       .step_of = [&](const plan::LayoutChoice& choice) { return slices.step_of(choice); },
+       .progress = [&](const char* what, std::int64_t done, std::int64_t total) { (*progress)(what, done, total); }});
+  const std::vector<PlannedRun> best = plan_fastest(config, cluster, found, *progress);
+  progress.reset();  // takes its line off the terminal
   demand(!best.empty(), ExitCode::does_not_fit, "no layout of ", cluster.gpus, " ", cluster.gpu.name,
          " fits and divides training.global_batch_size = ", config.training.global_batch_size,
          "; what helps: more GPUs, a shorter training.seq_len, optimizer.state_dtype = \"bf16\", optimizer.offload = true");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "octet/app/plan.h"
 #include "octet/base/json.h"
@@ -36,6 +37,14 @@ struct GoodputPlan {
   }
 };
 
+// The time from the end of backward to the end of the step. Other streams begin earlier and end later.
+double update_seconds(const std::vector<parallel::TimedTask>& update) {
+  const auto computes = [](const parallel::TimedTask& timed) { return timed.task.stream == parallel::StreamId::compute; };
+  const auto first = std::find_if(update.begin(), update.end(), computes);
+  const auto last = std::find_if(update.rbegin(), update.rend(), computes);
+  return first == update.end() ? 0 : last->end - first->begin;
+}
+
 GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, const GoodputOptions& options) {
   GoodputPlan result{.options = options, .step_s = run.step.seconds, .interval = config.checkpoint.interval};
   const double stored_s = static_cast<double>(options.checkpoint_bytes) / options.storage_bytes_per_s;
@@ -44,15 +53,15 @@ GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, con
   result.notice_s = config.comm.silence_s;
   result.read_s = stored_s * (1 + run.layout.mesh.size(parallel::Axis::replicate));  // sums are checked, then every replica reads
   // The copy runs beside forward and backward of the next step; its optimizer waits for the rest.
-  double update_s = 0;
-  for (const auto& [task, begin, end] : run.update) update_s = std::max(update_s, end);
-  const double hidden = config.checkpoint.async ? std::max(0., run.step.seconds - update_s) : 0;
+  const double hidden = config.checkpoint.async ? std::max(0., run.step.seconds - update_seconds(run.update)) : 0;
   result.upkeep = {.mtbf_s = 3600 * options.mtbf_hours / run.cluster.gpus,
                    .save_s = std::max(0., result.copy_s - hidden) + (config.checkpoint.async ? 0 : stored_s),
                    .write_s = config.checkpoint.async ? std::min(result.copy_s, hidden) + stored_s : 0,
                    .recover_s = result.notice_s + kStopS + kStartS + result.read_s};
-  result.best = plan::best_interval(result.upkeep, result.step_s);
-  result.advised = plan::best_interval(result.upkeep, result.step_s, kSlack);
+  // No interval is longer than the run. With training.epochs the corpus decides how long that is.
+  const std::int64_t longest = config.training.steps > 0 ? config.training.steps : std::numeric_limits<std::int64_t>::max();
+  result.best = std::min(longest, plan::best_interval(result.upkeep, result.step_s));
+  result.advised = std::min(longest, plan::best_interval(result.upkeep, result.step_s, kSlack));
   return result;
 }
 

@@ -24,17 +24,19 @@ constexpr std::size_t kCommunicatorBytes = std::size_t{680} << 20;
 // "shard x context of ranks 0, 1, ...": see parallel::make_groups.
 std::string axes_of(std::string_view group) { return std::string(group.substr(0, group.find(" of ranks "))); }
 
-// `each`: exchanges of one micro-batch more.
-std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vector<OpTime>& each, const plan::Spans& spans) {
+// `more`: the same rank, counted with enough micro-batches to know what one more would add.
+std::vector<Exchange> exchanges_of(const train::StepCount& count, const train::StepCount& more, const plan::Spans& spans) {
   std::vector<Exchange> result;
-  const auto each_bytes = [&](const OpTime& op) {
+  const auto bytes_of = [](const std::vector<OpTime>& each, const OpTime& op) {
     double bytes = 0;
     for (const OpTime& e : each) {
-      if (e.work.group == op.work.group && std::string_view(e.op) == op.op) bytes += e.work.bytes;
+      if (e.work.group == op.work.group && e.work.shape == op.work.shape && std::string_view(e.op) == op.op)
+        bytes += e.work.bytes;
     }
     return bytes;
   };
-  for (const auto* ops : {&count.compute, &count.params}) {
+  const bool stages = count.shape.stages.count > 1;
+  for (const auto& [ops, each] : {std::pair(&count.compute, &more.each_compute), std::pair(&count.params, &more.each_params)}) {
     for (const OpTime& op : *ops) {
       if (op.work.group.empty()) continue;
       const plan::Span span = plan::find_span(spans, op.work.group);
@@ -43,8 +45,8 @@ std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vec
                         .span = span,
                         .bytes = op.work.bytes,
                         .seconds = op.seconds,
-                        .each_bytes = each_bytes(op),
-                        .sent = plan::sent_of(span, op.work.bytes)});
+                        .each_bytes = stages ? std::nullopt : std::optional(bytes_of(*each, op)),
+                        .sent = plan::sent_of(span, op.op, op.work.bytes)});
     }
   }
   std::stable_sort(result.begin(), result.end(), [](const Exchange& a, const Exchange& b) { return a.bytes > b.bytes; });
@@ -170,7 +172,7 @@ train::EngineOptions options_of(const train::Config& config, const parallel::Mes
 }
 
 Counted count_rank(const train::Config& config, const plan::Cluster& cluster, const parallel::Mesh& mesh, int rank) {
-  const bool tensor_reaches = plan::span_of(mesh.group({parallel::Axis::tensor}, rank), cluster.per_node()).nodes == 1;
+  const bool tensor_reaches = plan::widest_span(mesh, {parallel::Axis::tensor}, cluster.per_node()).nodes == 1;
   Counted c{.options = options_of(config, mesh, rank), .groups = parallel::silent_groups(mesh, rank, tensor_reaches)};
   c.spans = plan::spans_of(mesh, c.groups, rank, cluster.per_node());
   c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
@@ -190,9 +192,12 @@ plan::PipelineTime pipeline_of(const std::vector<Counted>& ranks, const plan::Cl
   const std::int64_t tokens =
       options.micro_batch_size * options.seq_len / mesh.size({parallel::Axis::context, parallel::Axis::tensor});
   const double bytes = static_cast<double>(tokens * options.model.dim) * static_cast<double>(size_of(DType::bf16));
-  const plan::Span link = plan::find_span(ranks.front().spans, ranks.front().groups.behind.front()->name());
-  return plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds,
-                             plan::exchange_seconds(cluster.gpu, link, bytes, false));
+  std::vector<double> message_s;
+  for (int stage = 0; stage < stages.count; ++stage) {
+    const plan::Span link = plan::link_span(mesh, stage, cluster.per_node());
+    message_s.push_back(plan::exchange_seconds(cluster.gpu, link, "send", bytes, false));
+  }
+  return plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds, message_s);
 }
 
 // The step of a rank of `stage`, or of the stage that is busy longest.
@@ -275,10 +280,9 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
                  .update = c.count.update,
                  .shape = c.count.shape,
                  .passes = c.passes};
-  run.exchanges = exchanges_of(
-      c.count,
-      run.micro_batches < 3 * c.options.layout.lanes ? c.count_step(cluster, 3 * c.options.layout.lanes).each : c.count.each,
-      c.spans);
+  const std::int64_t enough = 3 * c.options.layout.lanes;
+  const bool few = run.shape.stages.count == 1 && run.micro_batches < enough;
+  run.exchanges = exchanges_of(c.count, few ? c.count_step(cluster, enough) : c.count, c.spans);
   for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);
   }

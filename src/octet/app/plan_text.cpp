@@ -38,17 +38,19 @@ std::string memory_text(const PlannedRun& run) {
 }
 
 std::string exchanges_text(const PlannedRun& run) {
-  std::string text;
+  if (run.exchanges.empty()) return "";
   const auto bytes = [](double count) { return format_bytes(static_cast<std::uint64_t>(count)); };
+  std::size_t width = 16;  // of the names of most groups; those of messages between stages are longer
+  for (const Exchange& e : run.exchanges) width = std::max(width, e.group.size());
+  std::string text =
+      fmt::format("\nexchanges: sent by a GPU in a step\n  {:<{}} {:<15} {:>5} {:>6} {:>12} {:>12} {:>18} {:>13}\n", "", width,
+                  "", "GPUs", "nodes", "NVLink", "network", "each micro-batch", "wire");
   for (const Exchange& e : run.exchanges) {
-    text +=
-        fmt::format("  {:<16} {:<15} {:>5} {:>6} {:>12} {:>12} {:>18} {:>10.3f} ms\n", e.group, e.op, e.span.ranks, e.span.nodes,
-                    bytes(e.sent.nvlink_bytes), bytes(e.sent.network_bytes), bytes(e.each_bytes), 1e3 * e.seconds);
+    text += fmt::format("  {:<{}} {:<15} {:>5} {:>6} {:>12} {:>12} {:>18} {:>10.3f} ms\n", e.group, width, e.op, e.span.ranks,
+                        e.span.nodes, bytes(e.sent.nvlink_bytes), bytes(e.sent.network_bytes),
+                        e.each_bytes ? bytes(*e.each_bytes) : "-", 1e3 * e.seconds);
   }
-  if (text.empty()) return text;
-  return fmt::format("\nexchanges: sent by a GPU in a step\n  {:<32} {:>5} {:>6} {:>12} {:>12} {:>18} {:>13}\n", "", "GPUs",
-                     "nodes", "NVLink", "network", "each micro-batch", "wire") +
-         text;
+  return text;
 }
 
 Json layout_json(const PlannedRun& run) {
@@ -107,7 +109,7 @@ Json run_json(const PlannedRun& run) {
                          {"bytes", e.bytes},
                          {"nvlink_bytes", e.sent.nvlink_bytes},
                          {"network_bytes", e.sent.network_bytes},
-                         {"bytes_each_micro_batch", e.each_bytes},
+                         {"bytes_each_micro_batch", e.each_bytes ? Json(*e.each_bytes) : Json()},
                          {"seconds", e.seconds}});
   }
   Json ops = Json::array();

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "octet/app/byte_progress.h"
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
 #include "octet/app/threads.h"
+#include "octet/app/work_progress.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/format.h"
@@ -63,7 +63,7 @@ int run_convert_verify(const ConvertVerifyArgs& args) {
   for (const std::filesystem::path& path : {a, b}) train::demand_one(path, "a model directory");
   Verification result;
   {
-    ByteProgress progress("comparing");
+    WorkProgress progress("comparing");
     result = train::verify_models({.a = a,
                                    .b = b,
                                    .tolerance = args.tolerance,

@@ -71,8 +71,10 @@ Outcome outcome_of(const std::vector<LinearKind>& kinds, const Candidate& candid
   return outcome;
 }
 
-Recommendation recommend(const std::vector<LinearKind>& kinds, const std::vector<Candidate>& candidates,
-                         const std::vector<std::string>& skip, const std::vector<std::string>& keep) {
+Recommendation recommend(
+    const std::vector<LinearKind>& kinds, const std::vector<Candidate>& candidates, const std::vector<std::string>& skip,
+    const std::vector<std::string>& keep,
+    const std::function<std::size_t(const std::string& recipe, const std::vector<std::string>& skip)>& memory_of) {
   require(!candidates.empty() && candidates.front().recipe == "bf16", "plan: advice begins with bf16");
   const Candidate& bf16 = candidates.front();
   const Candidate* best = nullptr;
@@ -98,9 +100,9 @@ Recommendation recommend(const std::vector<LinearKind>& kinds, const std::vector
     patterns.insert(patterns.end(), outcome.slower.begin(), outcome.slower.end());
     result.recipe = best->recipe;
     result.skip = joined(kinds, patterns, keep);
-    result.reason =
-        fmt::format("{}, because it makes the linears {:.1f}% faster than bf16, the most of the FP8 recipes, with {}",
-                    best->recipe, outcome.advised.gain_pct, compared_memory(best->memory_bytes, bf16.memory_bytes));
+    result.reason = fmt::format("{}, because it makes the linears {:.1f}% faster than bf16, the most of the FP8 recipes, with {}",
+                                best->recipe, outcome.advised.gain_pct,
+                                compared_memory(memory_of(result.recipe, result.skip), bf16.memory_bytes));
     if (!outcome.slower.empty()) result.reason += "; linears that FP8 makes slower stay in BF16";
     if (!keep.empty()) result.reason += fmt::format("; {} stay in BF16 for their health", keep.size());
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct Candidate {
   std::string recipe;
   std::vector<LinearTime> times;         // times[i]: one linear of kind i
   std::vector<std::int64_t> fp8_layers;  // fp8_layers[i]: FP8 linears of kind i, given head and skip of [precision]
-  std::size_t memory_bytes = 0;          // memory of the whole run on a GPU
+  std::size_t memory_bytes = 0;          // memory of the whole run on a GPU, given skip of [precision]
 };
 
 // The time that the casts of a linear cost: the ops around its products, minus the ops around its products in BF16.
@@ -51,8 +52,11 @@ struct Recommendation {
   std::string reason;             // a sentence
   std::string toml;               // lines to paste into the configuration
 };
-// The first candidate must be bf16. `skip` is the current value of precision.skip.
-Recommendation recommend(const std::vector<LinearKind>& kinds, const std::vector<Candidate>& candidates,
-                         const std::vector<std::string>& skip, const std::vector<std::string>& keep);
+// The first candidate must be bf16. `skip` is the current value of precision.skip. `memory_of` returns the memory of the whole
+// run on a GPU with another recipe and another value of precision.skip.
+Recommendation recommend(
+    const std::vector<LinearKind>& kinds, const std::vector<Candidate>& candidates, const std::vector<std::string>& skip,
+    const std::vector<std::string>& keep,
+    const std::function<std::size_t(const std::string& recipe, const std::vector<std::string>& skip)>& memory_of);
 
 }  // namespace octet::plan

@@ -1,12 +1,16 @@
 #include "octet/plan/cluster.h"
 
 #include <algorithm>
-#include <set>
+#include <functional>
+#include <map>
 
 #include "octet/base/require.h"
 
 namespace octet::plan {
 namespace {
+
+using parallel::Axis;
+using parallel::Mesh;
 
 // The latency of a collective's start, of a ring step within a node and of a ring step between nodes. Source: NCCL's tuning model for
 // rings with the Simple protocol (graph/tuning.cc); the value between nodes differs between versions. As a check, 1 MiB between four
@@ -15,33 +19,68 @@ constexpr double kStartS = 8.4e-6, kNvlinkStepS = 3.4e-6, kNetworkStepS = 9.6e-6
 // An estimate of what a copy costs beside its bytes.
 constexpr double kFetchS = 8e-6;
 
+// Whether a group with the span `a` sends less over the network than one with the span `b`, which has as many ranks.
+bool is_narrower(const Span& a, const Span& b) { return a.fewest != b.fewest ? a.fewest > b.fewest : a.nodes < b.nodes; }
+
+// The widest of the groups into which `group_of` divides all ranks.
+Span widest(const Mesh& mesh, int per_node, const std::function<int(int rank)>& group_of) {
+  std::map<int, std::vector<int>> groups;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) groups[group_of(rank)].push_back(rank);
+  std::vector<Span> spans;
+  for (const auto& [number, ranks] : groups) spans.push_back(span_of(ranks, per_node));
+  return *std::max_element(spans.begin(), spans.end(), is_narrower);
+}
+
+// Numbers the groups on these axes. The ranks of a group have the same coordinates on all other axes.
+int group_number(const Mesh& mesh, std::initializer_list<Axis> axes, int rank) {
+  int number = 0;
+  for (std::size_t i = 0; i < parallel::kAxes; ++i) {
+    if (std::find(axes.begin(), axes.end(), Axis(i)) != axes.end()) continue;
+    number = number * mesh.size(Axis(i)) + mesh.coordinate(Axis(i), rank);
+  }
+  return number;
+}
+
 }  // namespace
 
 Span span_of(const std::vector<int>& ranks, int per_node) {
-  std::set<int> nodes;
-  for (const int rank : ranks) nodes.insert(rank / per_node);
-  return {.ranks = static_cast<int>(ranks.size()), .nodes = static_cast<int>(nodes.size())};
+  std::map<int, int> nodes;  // how many of the ranks each node has
+  for (const int rank : ranks) ++nodes[rank / per_node];
+  int fewest = static_cast<int>(ranks.size());
+  for (const auto& [node, count] : nodes) fewest = std::min(fewest, count);
+  return {.ranks = static_cast<int>(ranks.size()), .nodes = static_cast<int>(nodes.size()), .fewest = fewest};
 }
 
-Spans spans_of(const parallel::Mesh& mesh, const parallel::Groups& groups, int rank, int per_node) {
-  using parallel::Axis;
-  Spans spans;
-  const auto add = [&](const comm::Group& group, const std::vector<int>& ranks) {
-    spans.emplace_back(group.name(), span_of(ranks, per_node));
+Span widest_span(const Mesh& mesh, std::initializer_list<Axis> axes, int per_node) {
+  return widest(mesh, per_node, [&](int rank) { return group_number(mesh, axes, rank); });
+}
+
+Span link_span(const Mesh& mesh, int stage, int per_node) {
+  const int stages = mesh.stages().count, each = mesh.ranks() / stages, behind = (stage + 1) % stages;
+  std::vector<Span> spans;
+  for (int i = 0; i < each; ++i) spans.push_back(span_of({stage * each + i, behind * each + i}, per_node));
+  return *std::max_element(spans.begin(), spans.end(), is_narrower);
+}
+
+Spans spans_of(const Mesh& mesh, const parallel::Groups& groups, int rank, int per_node) {
+  const auto expert_group = [&](int other) {
+    const int coordinate = mesh.coordinate(Axis::shard, other) / mesh.expert();
+    return group_number(mesh, {Axis::shard}, other) * mesh.size(Axis::shard) + coordinate;
   };
-  add(*groups.replicas, mesh.group({Axis::replicate}, rank));
-  add(*groups.shards, mesh.group({Axis::shard, Axis::context}, rank));
-  add(*groups.context, mesh.group({Axis::context}, rank));
-  add(*groups.tensor, mesh.group({Axis::tensor}, rank));
-  add(*groups.expert, mesh.expert_group(rank));
-  if (groups.apart) add(*groups.apart, mesh.expert_shards(rank));
-  const std::vector<int> stages = mesh.group({Axis::pipeline}, rank);
-  add(*groups.stages, stages);
-  const auto stage = static_cast<std::size_t>(mesh.coordinate(Axis::pipeline, rank));
-  const auto beside = [&](std::size_t distance) { return std::vector<int>{rank, stages[(stage + distance) % stages.size()]}; };
+  const auto expert_shards = [&](int other) {
+    return group_number(mesh, {Axis::shard, Axis::context}, other) * mesh.expert() + mesh.expert_coordinate(other);
+  };
+  Spans spans = {{groups.replicas->name(), widest_span(mesh, {Axis::replicate}, per_node)},
+                 {groups.shards->name(), widest_span(mesh, {Axis::shard, Axis::context}, per_node)},
+                 {groups.context->name(), widest_span(mesh, {Axis::context}, per_node)},
+                 {groups.tensor->name(), widest_span(mesh, {Axis::tensor}, per_node)},
+                 {groups.expert->name(), widest(mesh, per_node, expert_group)},
+                 {groups.stages->name(), widest_span(mesh, {Axis::pipeline}, per_node)}};
+  if (groups.apart) spans.emplace_back(groups.apart->name(), widest(mesh, per_node, expert_shards));
+  const int stages = mesh.stages().count, stage = mesh.coordinate(Axis::pipeline, rank);
   for (std::size_t m = 0; m < parallel::kMessages; ++m) {
-    if (groups.behind[m]) add(*groups.behind[m], beside(1));
-    if (groups.before[m]) add(*groups.before[m], beside(stages.size() - 1));
+    if (groups.behind[m]) spans.emplace_back(groups.behind[m]->name(), link_span(mesh, stage, per_node));
+    if (groups.before[m]) spans.emplace_back(groups.before[m]->name(), link_span(mesh, (stage + stages - 1) % stages, per_node));
   }
   return spans;
 }
@@ -52,22 +91,22 @@ Span find_span(const Spans& spans, std::string_view group) {
   return found->second;
 }
 
-Sent sent_of(Span span, double bytes) {
+Sent sent_of(Span span, std::string_view op, double bytes) {
   if (span.nodes == 1) return {.nvlink_bytes = bytes};
-  const double leaving = bytes * span.nodes / span.ranks;
+  const double leaving = op == "all_to_all" ? bytes * (span.ranks - span.fewest) / (span.ranks - 1) : bytes / span.fewest;
   return {.nvlink_bytes = bytes - leaving, .network_bytes = leaving};
 }
 
 double fetch_seconds(const Gpu& gpu, double bytes) { return kFetchS + bytes / gpu.nvlink_bytes_per_s; }
 
-bool network_decides(const Gpu& gpu, Span span, double bytes) {
-  const Sent sent = sent_of(span, bytes);
+bool network_decides(const Gpu& gpu, Span span, std::string_view op, double bytes) {
+  const Sent sent = sent_of(span, op, bytes);
   return sent.network_bytes / gpu.network_bytes_per_s > sent.nvlink_bytes / gpu.nvlink_bytes_per_s;
 }
 
-double exchange_seconds(const Gpu& gpu, Span span, double bytes, bool joins) {
+double exchange_seconds(const Gpu& gpu, Span span, std::string_view op, double bytes, bool joins) {
   if (span.ranks == 1) return 0;
-  const Sent sent = sent_of(span, bytes);
+  const Sent sent = sent_of(span, op, bytes);
   const double transfer = std::max(sent.nvlink_bytes / gpu.nvlink_bytes_per_s, sent.network_bytes / gpu.network_bytes_per_s);
   if (joins) return transfer;
   return kStartS + (span.ranks - span.nodes) * kNvlinkStepS + (span.nodes - 1) * kNetworkStepS + transfer;

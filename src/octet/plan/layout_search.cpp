@@ -8,6 +8,8 @@
 #include <numeric>
 #include <optional>
 #include <queue>
+#include <set>
+#include <tuple>
 
 #include "octet/base/require.h"
 #include "octet/plan/pipeline_time.h"
@@ -65,23 +67,31 @@ auto kept_order(const Search& search, const LayoutChoice& choice) {
   return parallel::kept_order(parts_of(choice.mesh), micro_batches_of(search, choice));
 }
 
+// The choices that did not fit on a mesh with a smaller micro-batch.
+using TooLarge = std::set<std::tuple<Checkpointing, Weights, Gradients>>;
+
 // The first choice of weights and gradients that fits, in an order that keeps less and less.
-std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice) {
+std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice, TooLarge& too_large) {
   for (const parallel::Kept& kept : kept_order(search, choice)) {
     choice.weights = kept.weights;
     choice.gradients = kept.gradients;
-    const std::size_t bytes = search.memory_of(choice);
-    if (bytes <= search.memory_bytes) return Found{choice, bytes, search.step_of(choice)};
+    const std::tuple what(choice.checkpointing, kept.weights, kept.gradients);
+    if (!too_large.contains(what)) {
+      const std::size_t bytes = search.memory_of(choice);
+      if (bytes <= search.memory_bytes) return Found{choice, bytes, search.step_of(choice)};
+      too_large.insert(what);
+    }
     if (parts_of(choice.mesh) == 1) break;
   }
   return std::nullopt;
 }
 
 // Adds the layouts of a mesh and a micro-batch. Returns false if none fits.
-bool add_micro_batch(const Search& search, const Mesh& mesh, std::int64_t micro_batch, std::vector<Found>& found) {
+bool add_micro_batch(const Search& search, const Mesh& mesh, std::int64_t micro_batch, TooLarge& too_large,
+                     std::vector<Found>& found) {
   bool any = false;
   for (const Checkpointing mode : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
-    const auto fits = first_that_fits(search, {.mesh = mesh, .checkpointing = mode, .micro_batch = micro_batch});
+    const auto fits = first_that_fits(search, {.mesh = mesh, .checkpointing = mode, .micro_batch = micro_batch}, too_large);
     if (!fits) continue;
     found.push_back(*fits);
     any = true;
@@ -102,21 +112,28 @@ class Pipelines {
   Pipelines(const Search& search, std::vector<Found>& found) : search_(search), found_(found) {}
 
   void add() {
+    std::vector<Mesh> meshes;
     for (const int stages : divisors(search_.cluster.gpus)) {
       if (stages == 1 || stages > search_.blocks) continue;
-      for (const Mesh& mesh : meshes_of(search_, {.count = stages})) {
-        const std::int64_t share = search_.global_batch / mesh.data_coordinates();
-        for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
-          if (micro_batch > 1 && micro_batch * search_.seq_len / mesh.size(Axis::context) > kMostTokensOfStage) break;
-          if (share % micro_batch == 0) push_chunks({.mesh = mesh, .micro_batch = micro_batch});
-        }
-      }
+      const std::vector<Mesh> some = meshes_of(search_, {.count = stages});
+      meshes.insert(meshes.end(), some.begin(), some.end());
     }
-    while (!candidates_.empty()) {
+    std::int64_t done = 0;
+    for (const Mesh& mesh : meshes) {
+      const std::int64_t share = search_.global_batch / mesh.data_coordinates();
+      for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
+        if (micro_batch > 1 && micro_batch * search_.seq_len / mesh.size(Axis::context) > kMostTokensOfStage) break;
+        if (share % micro_batch == 0) push_chunks({.mesh = mesh, .micro_batch = micro_batch});
+      }
+      search_.progress("meshes with stages", ++done, static_cast<std::int64_t>(meshes.size()));
+    }
+    for (std::int64_t tried = 1; !candidates_.empty(); ++tried) {
       const Candidate next = candidates_.top();
       candidates_.pop();
       if (next.step.tokens_per_s <= slowest_wanted()) return;
       try_out(next);
+      // At most so many: the search ends at the first one that is too slow.
+      search_.progress("layouts with stages", tried, tried + static_cast<std::int64_t>(candidates_.size()));
     }
   }
 
@@ -213,13 +230,17 @@ bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
 
 std::vector<Found> search_layouts(const Search& search) {
   std::vector<Found> found;
-  for (const Mesh& mesh : meshes_of(search, {})) {
+  const std::vector<Mesh> meshes = meshes_of(search, {});
+  std::int64_t done = 0;
+  for (const Mesh& mesh : meshes) {
     const std::int64_t share = search.global_batch / mesh.data_coordinates();
+    TooLarge too_large;
     for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
       if (micro_batch > 1 && micro_batch * search.seq_len / mesh.size(Axis::context) > kMostTokens) break;
       if (!search.divides({.mesh = mesh, .micro_batch = micro_batch})) continue;
-      if (!add_micro_batch(search, mesh, micro_batch, found)) break;
+      if (!add_micro_batch(search, mesh, micro_batch, too_large, found)) break;
     }
+    search.progress("meshes", ++done, static_cast<std::int64_t>(meshes.size()));
   }
   Pipelines(search, found).add();
   std::stable_sort(found.begin(), found.end(),
@@ -262,6 +283,7 @@ std::string why_first(const std::vector<Found>& found) {
   const Part parts[] = {{"products and attention", saved(&Step::compute_s)},
                         {"memory-bound ops", saved(&Step::memory_s)},
                         {"exchanges that are not hidden", saved(&Step::exposed_s)},
+                        {"waits for optimizer states", saved(&Step::copies_s)},
                         {"bubbles", saved(&Step::bubble_s)}};
   const Part& most =
       *std::max_element(std::begin(parts), std::end(parts), [](const Part& a, const Part& b) { return a.saved < b.saved; });

@@ -36,6 +36,9 @@ struct Search {
   // The memory of a GPU, or a part of it that is more than memory_bytes.
   std::function<std::size_t(const LayoutChoice&)> memory_of;
   std::function<Step(const LayoutChoice&)> step_of;
+  // Told how far the search is in each of its phases. `what` names what the phase counts: "meshes".
+  std::function<void(const char* what, std::int64_t done, std::int64_t total)> progress = [](const char*, std::int64_t,
+                                                                                             std::int64_t) {};
 };
 
 // The number of layouts that a search is asked for.
@@ -44,7 +47,7 @@ inline constexpr std::size_t kWanted = 10;
 // Returns the layouts, fastest first. The tensor and context axes stay within a node. The expert axis takes every size that
 // divides both the experts and the shard axis. On the same mesh, a layout that keeps more in memory is faster, so the search
 // takes the first choice of weights and gradients that fits, and tries activation checkpointing only if the best choice does not
-// fit without it.
+// fit without it. A larger micro-batch takes more memory, so a choice that did not fit a smaller one is not tried again.
 //
 // The search tries pipelines last, because they lose the bubble. It estimates the speed of each, and asks for the memory only of
 // those that may be among the kWanted fastest layouts. It does not find slower pipelines.

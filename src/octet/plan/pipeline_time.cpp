@@ -47,7 +47,7 @@ PassTimes pass_times(const std::vector<TimedTask>& tasks, int chunks) {
 }
 
 PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
-                           const std::function<double(int stage, const Visit&)>& seconds, double message_s) {
+                           const std::function<double(int stage, const Visit&)>& seconds, const std::vector<double>& message_s) {
   const auto count = static_cast<std::size_t>(stages.count);
   const int chunks = stages.count * stages.chunks;
   std::vector<std::vector<Visit>> visits;
@@ -67,7 +67,8 @@ PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
         if (from >= 0 && from < chunks) {
           const auto sent = ended.find({visit.backward, visit.micro_batch, from});
           if (sent == ended.end()) break;
-          begin = std::max(begin, sent->second + message_s);
+          const int link = visit.backward ? stage : from % stages.count;
+          begin = std::max(begin, sent->second + message_s[static_cast<std::size_t>(link)]);
         }
         const double taken = seconds(stage, visit);
         free[s] = begin + taken;

@@ -39,9 +39,10 @@ inline double ideal_bubble(parallel::Stages stages, std::int64_t micro_batches) 
   return static_cast<double>(stages.count - 1) / static_cast<double>(stages.chunks * micro_batches);
 }
 
-// Runs the visits of all stages. A pass begins when its stage is free and its message has arrived, `message_s` after the pass that
-// sends it has ended.
+// Runs the visits of all stages. A pass begins when its stage is free and its message has arrived. A message between stage i and
+// the one behind it arrives message_s[i] seconds after the pass that sends it has ended.
 PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
-                           const std::function<double(int stage, const parallel::Visit&)>& seconds, double message_s);
+                           const std::function<double(int stage, const parallel::Visit&)>& seconds,
+                           const std::vector<double>& message_s);
 
 }  // namespace octet::plan

@@ -68,7 +68,7 @@ bool is_math(std::string_view op) { return is_product(op) || op.starts_with("att
 double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view op, const Work& work) {
   if (op == "wait for ranks") return 0;  // only a mark in profiles
   if (op == "fetch") return fetch_seconds(cluster.gpu, work.bytes);
-  if (!work.group.empty()) return exchange_seconds(cluster.gpu, find_span(spans, work.group), work.bytes, work.joins);
+  if (!work.group.empty()) return exchange_seconds(cluster.gpu, find_span(spans, work.group), op, work.bytes, work.joins);
   const Machine& machine = cluster.gpu.machine;
   if (op == "fetch states" || op == "offload states") return work.bytes / machine.host_bytes_per_s;
   const Share share = share_of(op);
@@ -95,12 +95,12 @@ Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime>
   double network_s = 0, fetch_s = 0;
   const auto send = [&](const OpTime& op) {
     const Span span = find_span(spans, op.work.group);
-    const Sent sent = sent_of(span, op.work.bytes);
+    const Sent sent = sent_of(span, op.op, op.work.bytes);
     step.sent.nvlink_bytes += sent.nvlink_bytes;
     step.sent.network_bytes += sent.network_bytes;
     step.wire_s += op.seconds;
     if (op.op == std::string_view("fetch")) fetch_s += op.seconds;
-    if (network_decides(cluster.gpu, span, op.work.bytes)) network_s += op.seconds;
+    if (network_decides(cluster.gpu, span, op.op, op.work.bytes)) network_s += op.seconds;
   };
   for (const OpTime& op : compute) {
     if (!op.work.group.empty()) {

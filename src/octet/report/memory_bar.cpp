@@ -68,8 +68,11 @@ std::string draw(const MemoryBar& bar) {
   }
   put(out, "<line class=\"limit\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>\n", at(bar.gpu_bytes),
       bar_top - 8, bar_top + kBarHeight + 8);
-  put(out, "<text class=\"fine\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.0f}\">{} of an {}</text>\n", at(bar.gpu_bytes),
-      bar_top - 13, telemetry::format_bytes(bar.gpu_bytes), escape(bar.gpu));
+  // Left of the limit, or right of it if the text has no room there.
+  constexpr double kLimitText = 150;
+  put(out, "<text class=\"fine\" text-anchor=\"{}\" x=\"{:.1f}\" y=\"{:.0f}\">{} of an {}</text>\n",
+      at(bar.gpu_bytes) < kLimitText ? "start" : "end", at(bar.gpu_bytes), bar_top - 13, telemetry::format_bytes(bar.gpu_bytes),
+      escape(bar.gpu));
   put(out,
       "<text class=\"fine\" text-anchor=\"end\" x=\"590\" y=\"{0:.0f}\">GiB</text>"
       "<text class=\"fine\" text-anchor=\"end\" x=\"690\" y=\"{0:.0f}\">of the GPU</text>\n",

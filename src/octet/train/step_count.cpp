@@ -1,7 +1,6 @@
 #include "octet/train/step_count.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 
 #include "octet/device/timeline.h"
@@ -37,25 +36,26 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
 
-  std::vector<Stream*> copies;
-  for (const parallel::StreamId id : {parallel::StreamId::fetch, parallel::StreamId::offload}) {
-    if (engine.model().units().executor().has(id)) copies.push_back(&engine.model().units().executor().stream(id));
-  }
+  std::vector<Stream*> streams, copies;  // each of them once
+  const auto include = [](std::vector<Stream*>& list, Stream* stream) {
+    if (stream && std::find(list.begin(), list.end(), stream) == list.end()) list.push_back(stream);
+  };
+  const auto include_tasks = [&](std::vector<Stream*>& list, parallel::StreamId id) {
+    const parallel::Executor& executor = engine.model().units().executor();
+    if (executor.has(id)) include(list, &executor.stream(id));
+  };
+  for (Stream* stream : {&compute, side.params, side.context, side.tensor, side.expert}) include(streams, stream);
+  for (const auto id : {parallel::StreamId::send_activations, parallel::StreamId::send_gradients}) include_tasks(streams, id);
+  for (const auto id : {parallel::StreamId::fetch, parallel::StreamId::offload}) include_tasks(copies, id);
 
   const auto profile = [&](const auto& body) {
-    std::array streams{&compute, side.params, side.context, side.tensor, side.expert};
-    for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (std::find(streams.begin(), streams.begin() + i, streams[i]) != streams.begin() + i)
-        streams[i] = nullptr;  // the same stream as an earlier one
-      if (streams[i]) streams[i]->start_profile();
+    for (const auto* list : {&streams, &copies}) {
+      for (Stream* stream : *list) stream->start_profile();  // only streams with a profile keep time
     }
-    for (Stream* stream : copies) stream->start_profile();  // only streams with a profile keep time
     body();
     for (Stream* stream : copies) stream->take_profile();
-    std::array<std::vector<OpTime>, streams.size()> profiles;
-    for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (streams[i]) profiles[i] = streams[i]->take_profile();
-    }
+    std::vector<std::vector<OpTime>> profiles;
+    for (Stream* stream : streams) profiles.push_back(stream->take_profile());
     return profiles;
   };
   StepCount count;
@@ -90,11 +90,13 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
       engine.model().units().executor().time_tasks(nullptr);
     });
     if (!middle) continue;
-    for (const auto& profile : profiles) {
-      std::copy_if(profile.begin(), profile.end(), std::back_inserter(count.each),
+    for (std::size_t i = 0; i < profiles.size(); ++i) {
+      std::copy_if(profiles[i].begin(), profiles[i].end(), std::back_inserter(i == 0 ? count.each_compute : count.each_params),
                    [](const OpTime& op) { return !op.work.group.empty(); });
     }
-    for (OpTime& op : count.each) op.work.bytes /= lanes;
+    for (auto* each : {&count.each_compute, &count.each_params}) {
+      for (OpTime& op : *each) op.work.bytes /= lanes;
+    }
   }
   part(1, [&] {
     engine.model().units().executor().time_tasks(&count.update);

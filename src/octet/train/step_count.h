@@ -17,9 +17,12 @@ struct StepRange {
 };
 
 struct StepCount {
-  // The ops on the computation stream, and on the communication streams. Ops with the same name, shape and group are added up.
+  // The ops on the computation stream, and on the communication streams with those that send messages to other pipeline stages.
+  // Ops with the same name, shape and group are added up.
   std::vector<OpTime> compute, params;
-  std::vector<OpTime> each;       // the collectives that each additional micro-batch adds; empty if there are fewer than three
+  // The collectives that each additional micro-batch adds to `compute` and `params`. Empty if fewer than three calls are run, and
+  // on a pipeline stage, whose calls differ.
+  std::vector<OpTime> each_compute, each_params;
   std::vector<StepRange> ranges;  // of the micro-batches that were run and of the optimizer, in the order in which they begin
   // The tasks of the first micro-batch, or pair of them with two lanes, in the order in which they are enqueued. On a pipeline
   // stage: the tasks of the whole step.
