@@ -1,4 +1,5 @@
 // `octet plan` predicts memory, traffic and time of a run on GPUs that the machine does not have.
+#include <algorithm>
 #include <set>
 
 #include "octet/base/require.h"
@@ -53,7 +54,9 @@ TEST_F(Plan, SaysMemoryTrafficAndTime) {
 // The plan gives the same memory as a rank's dry run, to the byte.
 TEST_F(Plan, MemoryIsThatOfTheDryRun) {
   for (const std::string layout : {"--parallel.replicate=2 --parallel.shard=2", "--parallel.reshard_after_forward=true",
-                                   "--parallel.gradients=sharded --training.reduce_dtype=bf16"}) {
+                                   "--parallel.gradients=sharded --training.reduce_dtype=bf16",
+                                   "--parallel.pipeline=4 --model.num_hidden_layers=4 --training.global_batch_size=8 "
+                                   "--activation_checkpoint.mode=full --activation_checkpoint.layers=1"}) {
     const std::string options = layout + " --training.micro_batch_size=1 --run.device=cuda";
     const ProgramResult dry =
         run_.run("train run.toml --dry-run " + options,
@@ -189,6 +192,37 @@ TEST_F(Plan, IsOfAStage) {
   EXPECT_GT(totals[1], totals[2]) << "stage 1 has one micro-batch more under way";
   EXPECT_TRUE(refused(plan(options + "--stage 4"), 2, "--stage 4: the run has 4 pipeline stages; their numbers are 0 to 3"));
   EXPECT_TRUE(refused(plan("--gpus 1xH100 --stage 1"), 2, "--stage 1: the run has one pipeline stage; its number is 0"));
+}
+
+// Stages between the first and the last one differ if their blocks do. Here stage 2 takes most, or one of its blocks is in BF16.
+TEST_F(Plan, IsOfTheFullestAndTheBusiestStage) {
+  const std::string stages = " --gpus 16xH100 --parallel.pipeline=4 --training.global_batch_size=64 ";
+  const std::string dense = "configs/llama2-7b.toml" + stages +
+                            "--model.num_hidden_layers=16 --parallel.pipeline_head_blocks=0 --training.micro_batch_size=1 "
+                            "--activation_checkpoint.mode=full --activation_checkpoint.layers=8 ";
+  const std::string mixture = "configs/qwen3-30b-a3b.toml" + stages + "--model.num_hidden_layers=4 --model.decoder_sparse_step=3";
+  for (const std::string& options : {dense, dense + "--precision.skip='[\"*.9.mlp.*\"]'", mixture}) {
+    SCOPED_TRACE(options);
+    const auto json = [&](const std::string& stage) {
+      const ProgramResult result = plan_config(options + " --json" + stage);
+      EXPECT_EQ(result.code, 0) << stage << result.err;
+      return json_of(result.out);
+    };
+    std::vector<std::int64_t> totals;
+    std::vector<Json> predicted;
+    for (int stage = 0; stage < 4; ++stage) {
+      const Json plan = json(concat(" --stage ", stage));
+      totals.push_back(plan["memory_bytes"]["total"].get<std::int64_t>());
+      predicted.push_back(plan["predicted"]);
+    }
+    const Json& busiest = *std::min_element(predicted.begin(), predicted.end(), [](const Json& a, const Json& b) {
+      return a["bubble_s"].get<double>() < b["bubble_s"].get<double>();
+    });
+    const Json plan = json("");
+    EXPECT_EQ(plan["memory_bytes"]["total"], *std::max_element(totals.begin(), totals.end()));
+    EXPECT_EQ(totals[2], *std::max_element(totals.begin(), totals.end()));
+    EXPECT_EQ(plan["predicted"], busiest);
+  }
 }
 
 TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {

@@ -122,7 +122,7 @@ class Slices {
     std::size_t most = least_of_stage(choice);
     if (most > cluster_.gpu.memory_bytes) return most;
     try {
-      for (const int rank : largest_ranks(choice.mesh)) {
+      for (const int rank : largest_ranks(config_of(config_, choice), choice.mesh)) {
         most = std::max(most, memory_of_rank(choice, rank));
         if (most > cluster_.gpu.memory_bytes) break;
       }
