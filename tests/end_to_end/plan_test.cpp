@@ -399,6 +399,30 @@ TEST_F(Plan, SearchCutsLayersWhereTheRunAllowsIt) {
 // A mistake that no layout can mend is reported without a search.
 TEST_F(Plan, SearchRefusesWhatNoLayoutChanges) {
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --training.steps=0"), 2, "training.steps = 0"));
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --parallel.expert_lanes=2"), 2, "there is no exchange to hide"));
+  // Only engines refuse these two together, each of them.
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --run.deterministic=true --data.document_mask=true"), 2,
+                      "data.document_mask = true", "with run.deterministic = true"));
+}
+
+// The search passes over layouts that only an engine refuses, and offers what the run's own layout keys would not allow.
+TEST_F(Plan, SearchPassesOverWhatIsRefused) {
+  const std::string dense = "configs/llama3.1-8b.toml --gpus 4xH100 --training.global_batch_size=8 ",
+                    experts = "configs/qwen3-30b-a3b.toml --gpus 2xH200 --training.global_batch_size=8 ";
+  for (const std::string& options :
+       {dense + "--precision.recipe=fp8_delayed --precision.attention=fp8_forward --model.num_hidden_layers=8",
+        experts + "--model.num_hidden_layers=12 --model.decoder_sparse_step=6",
+        experts + "--model.num_hidden_layers=16 --model.decoder_sparse_step=4",
+        dense + "--model.num_hidden_layers=4 --training.global_batch_size=131072",
+        experts + "--model.num_hidden_layers=2 --parallel.expert=2 --parallel.expert_lanes=2"}) {
+    const ProgramResult result = plan_config(options + " --search --json");
+    ASSERT_EQ(result.code, 0) << options << result.err;
+    const Json search = json_of(result.out);
+    ASSERT_FALSE(search["best"].empty()) << options;
+    if (options.find("lanes") != std::string::npos) {
+      EXPECT_GT(search["best"][0]["layout"]["expert"], 1);
+    }
+  }
 }
 
 // The plan says which shapes have a measured workspace.
