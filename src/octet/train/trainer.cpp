@@ -105,7 +105,7 @@ Trainer::Trainer(const TrainerOptions& options)
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
-  if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8()) {
+  if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8() && has_room_for_bf16()) {
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
   start_engine();
