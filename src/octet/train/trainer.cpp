@@ -349,6 +349,11 @@ std::string Trainer::demote() {
   });
   if (linears.empty())
     return "; the last health sample found no linear in FP8 with an input or weight in danger, so no linear is demoted";
+  Config other = config_;
+  other.precision.skip.insert(other.precision.skip.end(), linears.begin(), linears.end());
+  const bool fits = measure_run(other, world_.mesh(), world_.rank()).total() <= plan_.total() + free_memory();
+  if (!world_.first_says("whether BF16 fits", fits))
+    return fmt::format("; no memory is left to compute in BF16: {}", fmt::join(linears, ", "));
   skip(linears);
   return fmt::format("; from now on in BF16: {}", fmt::join(linears, ", "));
 }

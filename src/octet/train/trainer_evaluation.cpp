@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,14 +21,15 @@ namespace octet::train {
 
 bool Trainer::has_initial_loss() const { return continues_weights() && held_out_->any(); }
 
+std::size_t Trainer::free_memory() const {
+  if (device_ == DeviceKind::cuda) return cuda_free_memory(world_.gpu());
+  const std::int64_t available = host_memory().available_bytes.value_or(std::numeric_limits<std::int64_t>::max());
+  return static_cast<std::size_t>(available) / static_cast<std::size_t>(world_.size());
+}
+
 bool Trainer::has_room_for_bf16() {
   const auto has_room = [&] {
-    const std::size_t needed = memory_beyond_run(engine_options_, device_);
-    if (needed == 0) return true;
-    const std::size_t free = device_ == DeviceKind::cuda
-                                 ? cuda_free_memory(world_.gpu())
-                                 : static_cast<std::size_t>(host_memory().available_bytes.value_or(0)) /
-                                       static_cast<std::size_t>(world_.size());  // all ranks may share the machine
+    const std::size_t needed = memory_beyond_run(engine_options_, device_), free = free_memory();
     if (needed <= free) return true;
     log_info(concat("the held-out loss in bf16 before step 1 is left out: the weights in BF16 take more memory than the run, ",
                     telemetry::format_bytes(needed), " of a rank, and ", telemetry::format_bytes(free), " are free"));
