@@ -31,8 +31,8 @@ bool Trainer::has_room_for_bf16() {
   const auto has_room = [&] {
     const std::size_t needed = memory_beyond_run(engine_options_, device_), free = free_memory();
     if (needed <= free) return true;
-    log_info(concat("the held-out loss in bf16 before step 1 is left out: the weights in BF16 take more memory than the run, ",
-                    telemetry::format_bytes(needed), " of a rank, and ", telemetry::format_bytes(free), " are free"));
+    log_info(concat("the held-out loss in bf16 before step 1 is left out: its evaluation takes more memory than the run, ",
+                    telemetry::format_bytes(needed), " on a rank, and ", telemetry::format_bytes(free), " are free"));
     return false;
   };
   return world_.first_says("whether the evaluation in BF16 fits", world_.is_first() && has_room());
