@@ -425,6 +425,33 @@ TEST_F(Plan, SearchPassesOverWhatIsRefused) {
   }
 }
 
+// A model whose config.json lists every layer has no slice of few layers, so the search counts it whole.
+TEST_F(Plan, SearchCountsAListOfLayersWhole) {
+  const std::vector<std::string> types(8, "sliding_attention");
+  const Json model = {{"model_type", "qwen3"},
+                      {"hidden_size", 1024},
+                      {"intermediate_size", 3072},
+                      {"num_hidden_layers", 8},
+                      {"num_attention_heads", 8},
+                      {"num_key_value_heads", 8},
+                      {"head_dim", 128},
+                      {"vocab_size", 4096},
+                      {"max_position_embeddings", 2048},
+                      {"use_sliding_window", true},
+                      {"sliding_window", 512},
+                      {"layer_types", types},
+                      {"rms_norm_eps", 1e-6},
+                      {"rope_theta", 1e4},
+                      {"tie_word_embeddings", false}};
+  std::filesystem::create_directory(run_ / "listed");
+  write_text(run_ / "listed" / "config.json", model.dump());
+  write_text(run_ / "listed.toml", "[model]\ninit_from = 'listed'\n[[data.source]]\npath = 'none'\n");
+  const ProgramResult result =
+      run_.run("plan listed.toml --gpus 2xH100 --search --training.seq_len=2048 --training.global_batch_size=4");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find(" layouts fit"), std::string::npos) << result.out;
+}
+
 // The plan says which shapes have a measured workspace.
 TEST_F(Plan, SaysWhoseWorkspaceWasMeasured) {
   const std::string run = "configs/llama3.1-8b.toml --gpus 2xH200 --training.micro_batch_size=1 ";

@@ -160,11 +160,11 @@ class Slices {
     const auto repeat_after = [&](std::int64_t layers) { return std::equal(kinds.begin() + layers, kinds.end(), kinds.begin()); };
     std::int64_t period = 1;
     while (!repeat_after(period)) ++period;
-    if (period == 1) return 1;
     const std::int64_t more = round_up(kFew, period) + round_up(kMore - kFew, period);
-    if (more >= layers_) return 0;
+    if (period > 1 && more >= layers_) return 0;
+    const std::int64_t layers = std::min(more, std::max<std::int64_t>(1, layers_ - 1));
     try {  // a configuration that lists every layer has no slices
-      const std::vector<BlockKind> slice = block_kinds(this->slice({}, more));
+      const std::vector<BlockKind> slice = block_kinds(this->slice({}, layers));
       return std::equal(slice.begin(), slice.end(), kinds.begin()) ? period : 0;
     } catch (const Error&) {
       return 0;
