@@ -1,4 +1,5 @@
 // `octet plan` predicts memory, traffic and time of a run on GPUs that the machine does not have.
+#include <algorithm>
 #include <set>
 
 #include "octet/base/require.h"
@@ -53,7 +54,9 @@ TEST_F(Plan, SaysMemoryTrafficAndTime) {
 // The plan gives the same memory as a rank's dry run, to the byte.
 TEST_F(Plan, MemoryIsThatOfTheDryRun) {
   for (const std::string layout : {"--parallel.replicate=2 --parallel.shard=2", "--parallel.reshard_after_forward=true",
-                                   "--parallel.gradients=sharded --training.reduce_dtype=bf16"}) {
+                                   "--parallel.gradients=sharded --training.reduce_dtype=bf16",
+                                   "--parallel.pipeline=4 --model.num_hidden_layers=4 --training.global_batch_size=8 "
+                                   "--activation_checkpoint.mode=full --activation_checkpoint.layers=1"}) {
     const std::string options = layout + " --training.micro_batch_size=1 --run.device=cuda";
     const ProgramResult dry =
         run_.run("train run.toml --dry-run " + options,
@@ -301,6 +304,37 @@ TEST_F(Plan, IsOfAStage) {
   EXPECT_TRUE(refused(plan("--gpus 1xH100 --stage 1"), 2, "--stage 1: the run has one pipeline stage; its number is 0"));
 }
 
+// Stages between the first and the last one differ if their blocks do. Here stage 2 takes most, or one of its blocks is in BF16.
+TEST_F(Plan, IsOfTheFullestAndTheBusiestStage) {
+  const std::string stages = " --gpus 16xH100 --parallel.pipeline=4 --training.global_batch_size=64 ";
+  const std::string dense = "configs/llama2-7b.toml" + stages +
+                            "--model.num_hidden_layers=16 --parallel.pipeline_head_blocks=0 --training.micro_batch_size=1 "
+                            "--activation_checkpoint.mode=full --activation_checkpoint.layers=8 ";
+  const std::string mixture = "configs/qwen3-30b-a3b.toml" + stages + "--model.num_hidden_layers=4 --model.decoder_sparse_step=3";
+  for (const std::string& options : {dense, dense + "--precision.skip='[\"*.9.mlp.*\"]'", mixture}) {
+    SCOPED_TRACE(options);
+    const auto json = [&](const std::string& stage) {
+      const ProgramResult result = plan_config(options + " --json" + stage);
+      EXPECT_EQ(result.code, 0) << stage << result.err;
+      return json_of(result.out);
+    };
+    std::vector<std::int64_t> totals;
+    std::vector<Json> predicted;
+    for (int stage = 0; stage < 4; ++stage) {
+      const Json plan = json(concat(" --stage ", stage));
+      totals.push_back(plan["memory_bytes"]["total"].get<std::int64_t>());
+      predicted.push_back(plan["predicted"]);
+    }
+    const Json& busiest = *std::min_element(predicted.begin(), predicted.end(), [](const Json& a, const Json& b) {
+      return a["bubble_s"].get<double>() < b["bubble_s"].get<double>();
+    });
+    const Json plan = json("");
+    EXPECT_EQ(plan["memory_bytes"]["total"], *std::max_element(totals.begin(), totals.end()));
+    EXPECT_EQ(totals[2], *std::max_element(totals.begin(), totals.end()));
+    EXPECT_EQ(plan["predicted"], busiest);
+  }
+}
+
 TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {
   const ProgramResult result = plan_config("configs/llama3-70b.toml --gpus 8xH100 --activation_checkpoint.mode=none");
   EXPECT_TRUE(refused(result, 3, "this run needs ",
@@ -480,6 +514,57 @@ TEST_F(Plan, SearchCutsLayersWhereTheRunAllowsIt) {
 // A mistake that no layout can mend is reported without a search.
 TEST_F(Plan, SearchRefusesWhatNoLayoutChanges) {
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --training.steps=0"), 2, "training.steps = 0"));
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --parallel.expert_lanes=2"), 2, "there is no exchange to hide"));
+  // Only engines refuse these two together, each of them.
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --run.deterministic=true --data.document_mask=true"), 2,
+                      "data.document_mask = true", "with run.deterministic = true"));
+}
+
+// The search passes over layouts that only an engine refuses, and offers what the run's own layout keys would not allow.
+TEST_F(Plan, SearchPassesOverWhatIsRefused) {
+  const std::string dense = "configs/llama3.1-8b.toml --gpus 4xH100 --training.global_batch_size=8 ",
+                    experts = "configs/qwen3-30b-a3b.toml --gpus 2xH200 --training.global_batch_size=8 ";
+  for (const std::string& options :
+       {dense + "--precision.recipe=fp8_delayed --precision.attention=fp8_forward --model.num_hidden_layers=8",
+        experts + "--model.num_hidden_layers=12 --model.decoder_sparse_step=6",
+        experts + "--model.num_hidden_layers=16 --model.decoder_sparse_step=4",
+        dense + "--model.num_hidden_layers=4 --training.global_batch_size=131072",
+        experts + "--model.num_hidden_layers=2 --parallel.expert=2 --parallel.expert_lanes=2"}) {
+    const ProgramResult result = plan_config(options + " --search --json");
+    ASSERT_EQ(result.code, 0) << options << result.err;
+    const Json search = json_of(result.out);
+    ASSERT_FALSE(search["best"].empty()) << options;
+    if (options.find("lanes") != std::string::npos) {
+      EXPECT_GT(search["best"][0]["layout"]["expert"], 1);
+    }
+  }
+}
+
+// A model whose config.json lists every layer has no slice of few layers, so the search counts it whole.
+TEST_F(Plan, SearchCountsAListOfLayersWhole) {
+  const std::vector<std::string> types(8, "sliding_attention");
+  const Json model = {{"model_type", "qwen3"},
+                      {"hidden_size", 1024},
+                      {"intermediate_size", 3072},
+                      {"num_hidden_layers", 8},
+                      {"num_attention_heads", 8},
+                      {"num_key_value_heads", 8},
+                      {"head_dim", 128},
+                      {"vocab_size", 4096},
+                      {"max_position_embeddings", 2048},
+                      {"use_sliding_window", true},
+                      {"sliding_window", 512},
+                      {"layer_types", types},
+                      {"rms_norm_eps", 1e-6},
+                      {"rope_theta", 1e4},
+                      {"tie_word_embeddings", false}};
+  std::filesystem::create_directory(run_ / "listed");
+  write_text(run_ / "listed" / "config.json", model.dump());
+  write_text(run_ / "listed.toml", "[model]\ninit_from = 'listed'\n[[data.source]]\npath = 'none'\n");
+  const ProgramResult result =
+      run_.run("plan listed.toml --gpus 2xH100 --search --training.seq_len=2048 --training.global_batch_size=4");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find(" layouts fit"), std::string::npos) << result.out;
 }
 
 // The plan says which shapes have a measured workspace.

@@ -52,7 +52,28 @@ TEST(InitialLoss, TheEvaluationTakesLessThanTheRunOnEveryMesh) {
       run.layout = train::layout_of(config, train::mesh_of(config, c.ranks));
       const std::size_t evaluation = train::measure(train::evaluation_in_bf16(run), DeviceKind::cuda).total();
       EXPECT_LT(evaluation, train::measure(run, DeviceKind::cuda).total()) << c.model << " on " << c.ranks << ", " << recipe;
+      EXPECT_EQ(train::memory_beyond_run(run, DeviceKind::cuda), 0u) << c.model << " on " << c.ranks << ", " << recipe;
     }
+  }
+}
+
+// Adapters need few gradients and states, so FP8 weights with them take less than the same weights in BF16.
+TEST(InitialLoss, TheEvaluationTakesMoreThanARunOfAdapters) {
+  for (const std::vector<std::string>& mesh :
+       {std::vector<std::string>{}, {"parallel.pipeline=2", "training.global_batch_size=8"}}) {
+    train::Config config = train::parse_config("[model]\nconfig = 'llama3-70b'\n[lora]\nrank = 16\n", "run.toml");
+    for (const char* o :
+         {"run.device=cpu", "training.micro_batch_size=1", "training.seq_len=1024", "precision.recipe=fp8_delayed",
+          "precision.weight_transpose_cache=false", "activation_checkpoint.mode=full"}) {
+      train::apply_override(config, o);
+    }
+    for (const std::string& o : mesh) train::apply_override(config, o);
+    train::EngineOptions run = train::engine_options(config, train::recipe_of(config, DeviceKind::cpu));
+    run.layout = train::layout_of(config, train::mesh_of(config, mesh.empty() ? 1 : 2));
+    const std::size_t beyond = train::memory_beyond_run(run, DeviceKind::cuda);
+    EXPECT_GT(beyond, train::measure(run, DeviceKind::cuda).total()) << mesh.size();
+    // Two bytes for each of 70.6 B weights, and what the evaluation needs beside them.
+    EXPECT_GT(static_cast<double>(beyond), 2 * 70.5e9 / (mesh.empty() ? 1 : 2) * 0.95) << mesh.size();
   }
 }
 

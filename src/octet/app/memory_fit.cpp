@@ -88,15 +88,22 @@ train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, c
   Needed needed{.nccl = device == DeviceKind::cuda ? overhead_of(mesh).nccl : 0};
   train::MemoryPlan plan;
   for (const train::Config& layout : train::layouts_allowed(config, mesh)) {
-    plan = train::measure_run(layout, mesh);
+    plan = {};
+    std::size_t host = 0, snapshot = 0;  // the most of a rank
+    for (const int rank : largest_ranks(layout, mesh)) {
+      const train::MemoryPlan own = train::measure_run(layout, mesh, rank);
+      host = std::max(host, own.host());
+      snapshot = std::max(snapshot, own.snapshot);
+      if (own.total() > plan.total()) plan = own;
+    }
     needed.plan = plan.total() * static_cast<std::size_t>(together);
     if (device == DeviceKind::cpu) {
-      needed.plan += plan.host() * static_cast<std::size_t>(together);
-      needed.snapshots = plan.snapshot * writers;
+      needed.plan += host * static_cast<std::size_t>(together);
+      needed.snapshots = snapshot * writers;
     }
     if (available > 0 && needed.total() > available) continue;
     if (device == DeviceKind::cuda && available > 0)
-      check_host(plan.host() * static_cast<std::size_t>(where.local_size), plan.snapshot * writers);
+      check_host(host * static_cast<std::size_t>(where.local_size), snapshot * writers);
     return layout;
   }
   does_not_fit(plan, train::engine_options(config, train::recipe_of(config, device)), device, needed, available, together);

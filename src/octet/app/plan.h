@@ -69,7 +69,22 @@ struct PlannedRun {
 std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster);
 // The same for one rank; and the ranks among which the fullest one is.
 std::size_t memory_of_rank(const train::Config& config, const plan::Cluster& cluster, int rank);
-std::vector<int> largest_ranks(const parallel::Mesh& mesh, std::optional<int> stage = {});
+std::vector<int> largest_ranks(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage = {});
+// The memory plan of the rank that takes most, of all or of those of `stage`.
+struct RankMemory {
+  train::MemoryPlan plan;
+  int rank = 0;
+};
+RankMemory most_memory(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage = {});
+// What can make a block take other memory or time than another one.
+struct BlockKind {
+  bool mixture = false, recomputed = false;  // recomputed: activation_checkpoint.layers counts it
+  std::int64_t window = 0;
+  std::int64_t layer = -1;  // its number, if patterns of precision.skip or lora.targets may name single layers
+  bool operator==(const BlockKind&) const = default;
+};
+// The kind of each block of the model.
+std::vector<BlockKind> block_kinds(const train::Config& config);
 plan::Step step_of(const train::Config& config, const plan::Cluster& cluster);
 // `stage`: the plan is that of this pipeline stage, and not of the one that takes most memory and the one that is busy longest.
 PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage = {});

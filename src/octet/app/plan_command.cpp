@@ -111,11 +111,11 @@ train::Config config_of(const train::Config& config, const plan::LayoutChoice& c
 }
 
 // Everything of a layout is a first part and an equal part for each layer, once there are a few; so that a search runs few
-// layers. A pipeline's chunks grow alike.
+// layers. A pipeline's chunks grow alike. Where layers of several kinds take turns, the equal part is that of a period.
 class Slices {
  public:
   Slices(const train::Config& config, const plan::Cluster& cluster)
-      : config_(config), cluster_(cluster), layers_(train::decoder_config(config).layers) {}
+      : config_(config), cluster_(cluster), layers_(train::decoder_config(config).layers), period_(period()) {}
 
   // Looks at one rank after another, until one does not fit. Returns the largest number if building the
   // engine fails because it refuses the layout.
@@ -123,22 +123,58 @@ class Slices {
     std::size_t most = least_of_stage(choice);
     if (most > cluster_.gpu.memory_bytes) return most;
     try {
-      for (const int rank : largest_ranks(choice.mesh)) {
+      for (const int rank : largest_ranks(config_of(config_, choice), choice.mesh)) {
         most = std::max(most, memory_of_rank(choice, rank));
         if (most > cluster_.gpu.memory_bytes) break;
       }
     } catch (const Error& error) {
-      if (error.code() != ExitCode::config) throw;
+      note_refusal(error);
       return std::numeric_limits<std::size_t>::max();
     }
+    accepted_ = true;
     return most;
   }
 
+  // Returns a step of no speed if building the engine fails because it refuses the layout.
+  plan::Step step_of(const plan::LayoutChoice& choice) const {
+    try {
+      return stages_of(choice).count == 1 || period_ == 0 ? step_of(choice, cluster_, layers_) : step_of_stage(choice);
+    } catch (const Error& error) {
+      note_refusal(error);
+      return {};
+    }
+  }
+
+  // Throws Error{config} as the first layout did if the engine refused every layout that was built.
+  void demand_accepted() const { demand(accepted_ || refusal_.empty(), ExitCode::config, refusal_); }
+
+ private:
+  static constexpr std::int64_t kFew = 4, kMore = 6;
+  void note_refusal(const Error& error) const {
+    if (error.code() != ExitCode::config) throw;
+    if (refusal_.empty()) refusal_ = error.what();
+  }
+  // The least number of layers after which their kinds repeat: 1 if all are alike. 0 if a slice would not stand for the whole
+  // model.
+  std::int64_t period() const {
+    const std::vector<BlockKind> kinds = block_kinds(config_of(config_, {}));
+    const auto repeat_after = [&](std::int64_t layers) { return std::equal(kinds.begin() + layers, kinds.end(), kinds.begin()); };
+    std::int64_t period = 1;
+    while (!repeat_after(period)) ++period;
+    const std::int64_t more = round_up(kFew, period) + round_up(kMore - kFew, period);
+    if (period > 1 && more >= layers_) return 0;
+    const std::int64_t layers = std::min(more, std::max<std::int64_t>(1, layers_ - 1));
+    try {  // a configuration that lists every layer has no slices
+      const std::vector<BlockKind> slice = block_kinds(this->slice({}, layers));
+      return std::equal(slice.begin(), slice.end(), kinds.begin()) ? period : 0;
+    } catch (const Error&) {
+      return 0;
+    }
+  }
   // A pipeline stage does what a model of its blocks and the head would do on the stage's part of the cluster, and waits for the
   // other stages. This leaves messages out. It only chooses the pipelines that are planned whole.
-  plan::Step step_of(const plan::LayoutChoice& choice) const {
+  plan::Step step_of_stage(const plan::LayoutChoice& choice) const {
     const parallel::Stages stages = stages_of(choice);
-    if (stages.count == 1 || skips()) return step_of(choice, cluster_, layers_);
     std::int64_t blocks = 0;  // of the last stage
     for (int chunk = stages.count - 1; chunk < stages.count * stages.chunks; chunk += stages.count)
       blocks += parallel::blocks_of(static_cast<int>(layers_), stages, chunk).count();
@@ -155,11 +191,6 @@ class Slices {
     step.tokens_per_s = tokens / step.seconds;
     return step;
   }
-
- private:
-  static constexpr std::int64_t kFew = 4, kMore = 6;
-  // Patterns of layers may match nothing in a slice.
-  bool skips() const { return !config_.precision.skip.empty(); }
   static double extrapolate(std::int64_t few, double at_few, std::int64_t more, double at_more, std::int64_t all) {
     return at_more + (at_more - at_few) * static_cast<double>(all - more) / static_cast<double>(more - few);
   }
@@ -184,19 +215,22 @@ class Slices {
       return static_cast<double>(app::memory_of_rank(slice(choice, each * chunks - missing), cluster_, rank));
     };
     // The last chunk has at most as many blocks less than the others as the head counts, and still needs one.
-    const std::int64_t few = std::max<std::int64_t>(stages.chunks > 1 ? kFew / 2 : kFew, stages.head_blocks + 1),
-                       more = few + (kMore - kFew) / (stages.chunks > 1 ? 2 : 1);
-    const std::int64_t all = (layers_ + missing) / chunks;
-    if (skips() || all <= more) return app::memory_of_rank(config_of(config_, choice), cluster_, rank);
+    const std::int64_t all = (layers_ + missing) / chunks, period = std::max<std::int64_t>(1, period_);
+    const std::int64_t few =
+                           round_up(std::max<std::int64_t>(stages.chunks > 1 ? kFew / 2 : kFew, stages.head_blocks + 1), period),
+                       more = few + round_up((kMore - kFew) / (stages.chunks > 1 ? 2 : 1), period);
+    if (period_ == 0 || all <= more) return app::memory_of_rank(config_of(config_, choice), cluster_, rank);
     return static_cast<std::size_t>(extrapolate(few, bytes(few), more, bytes(more), all));
   }
   plan::Step step_of(const plan::LayoutChoice& choice, const plan::Cluster& cluster, std::int64_t layers) const {
-    if (skips() || layers <= kMore) return app::step_of(slice(choice, layers), cluster);
-    const plan::Step few = app::step_of(slice(choice, kFew), cluster), more = app::step_of(slice(choice, kMore), cluster);
+    // With several kinds of layers a stage of few of them is a share of a larger slice, which has layers of all kinds.
+    if (period_ == 0 || (period_ == 1 && layers <= kMore)) return app::step_of(slice(choice, layers), cluster);
+    const std::int64_t at_few = round_up(kFew, period_), at_more = at_few + round_up(kMore - kFew, period_);
+    const plan::Step few = app::step_of(slice(choice, at_few), cluster), more = app::step_of(slice(choice, at_more), cluster);
     plan::Step step = more;
     for (double plan::Step::*part : {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::waited_s,
                                      &plan::Step::exposed_s, &plan::Step::copies_s, &plan::Step::wire_s}) {
-      step.*part = extrapolate(kFew, few.*part, kMore, more.*part, layers);
+      step.*part = extrapolate(at_few, few.*part, at_more, more.*part, layers);
     }
     step.tokens_per_s = more.tokens_per_s * more.seconds / step.seconds;
     return step;
@@ -209,7 +243,9 @@ class Slices {
 
   const train::Config& config_;
   const plan::Cluster& cluster_;
-  std::int64_t layers_;
+  std::int64_t layers_, period_;
+  mutable bool accepted_ = false;
+  mutable std::string refusal_;
 };
 
 // Shows how far a search is. Each phase counts something else and has an estimate of its own.
@@ -250,14 +286,18 @@ std::vector<PlannedRun> plan_fastest(const train::Config& config, const plan::Cl
 }
 
 int run_search(const train::Config& config, const plan::Cluster& cluster, bool json) {
-  train::check_config(config_of(config, {}));  // what no layout would change
+  const std::int64_t experts = std::max<std::int64_t>(1, train::decoder_config(config).experts);
+  train::Config one = config_of(config, {});  // has the mistakes that no layout would mend
+  one.training.global_batch_size = 1;
+  if (experts > 1) one.parallel.expert_lanes = 1;
+  train::check_config(one);
   const Slices slices(config, cluster);
   std::optional<SearchProgress> progress(std::in_place);
   std::vector<plan::Found> found = plan::search_layouts(
       {.cluster = cluster,
        .seq_len = config.training.seq_len,
        .global_batch = config.training.global_batch_size,
-       .experts = std::max<std::int64_t>(1, train::decoder_config(config).experts),
+       .experts = experts,
        .blocks = train::decoder_config(config).layers,
        .memory_bytes = cluster.gpu.memory_bytes,
        .divides = [&](const plan::LayoutChoice& choice) { return divides(config_of(config, choice), cluster); },
@@ -266,6 +306,7 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
        .progress = [&](const char* what, std::int64_t done, std::int64_t total) { (*progress)(what, done, total); }});
   const std::vector<PlannedRun> best = plan_fastest(config, cluster, found, *progress);
   progress.reset();  // takes its line off the terminal
+  if (best.empty()) slices.demand_accepted();
   demand(!best.empty(), ExitCode::does_not_fit, "no layout of ", cluster.gpus, " ", cluster.gpu.name,
          " fits and divides training.global_batch_size = ", config.training.global_batch_size,
          "; what helps: more GPUs, a shorter training.seq_len, optimizer.state_dtype = \"bf16\", optimizer.offload = true");

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "octet/app/plan.h"
 #include "octet/kernels/attention/attention_workspace.h"
@@ -71,33 +73,37 @@ Overhead overhead_of(const parallel::Mesh& mesh) {
 
 namespace {
 
-// The first ranks of the stages that differ: the first one has the embedding, the last one the head, and one stands for all
-// between them: `stage` if that is one of them. Without a pipeline this is rank 0.
-std::vector<int> first_ranks(const parallel::Mesh& mesh, std::optional<int> stage) {
-  const int stages = mesh.stages().count, each = mesh.ranks() / stages;
-  std::vector<int> ranks = {0};
-  if (stages > 2) ranks.push_back(each * std::clamp(stage.value_or(1), 1, stages - 2));
-  if (stages > 1) ranks.push_back((stages - 1) * each);
+// For each stage the first one that does the same: it has as many blocks of the same kinds in each chunk. The first stage has the
+// embedding and the last one the head, so no other stage is like them. Of stages that are alike the first one has the most
+// micro-batches under way, so it takes the most memory.
+std::vector<int> stages_alike(const train::Config& config, const parallel::Mesh& mesh) {
+  const parallel::Stages stages = mesh.stages();
+  const std::vector<BlockKind> kinds = block_kinds(config);
+  std::vector<std::vector<std::vector<BlockKind>>> chunks(static_cast<std::size_t>(stages.count));
+  for (int chunk = 0; chunk < stages.count * stages.chunks; ++chunk) {
+    const parallel::BlockRange range = parallel::blocks_of(static_cast<int>(kinds.size()), stages, chunk);
+    chunks[static_cast<std::size_t>(chunk % stages.count)].emplace_back(kinds.begin() + range.begin, kinds.begin() + range.end);
+  }
+  std::vector<int> result = {0};
+  for (int stage = 1; stage < stages.count; ++stage) {
+    const auto middle = chunks.begin() + 1, own = chunks.begin() + stage;
+    result.push_back(stage + 1 == stages.count ? stage : static_cast<int>(std::find(middle, own, *own) - chunks.begin()));
+  }
+  return result;
+}
+
+// The first ranks of the stages that differ, and of `stage`. Without a pipeline this is rank 0.
+std::vector<int> first_ranks(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
+  const std::vector<int> alike = stages_alike(config, mesh);
+  std::set<int> stages(alike.begin(), alike.end());
+  if (stage) stages.insert(*stage);
+  std::vector<int> ranks;
+  for (const int s : stages) ranks.push_back(s * (mesh.ranks() / mesh.stages().count));
   return ranks;
 }
 
 bool is_of_stage(const parallel::Mesh& mesh, int rank, std::optional<int> stage) {
   return !stage || mesh.coordinate(parallel::Axis::pipeline, rank) == *stage;
-}
-
-// The memory of the rank that takes most.
-struct RankMemory {
-  train::MemoryPlan plan;
-  int rank = 0;
-};
-
-RankMemory most_memory(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
-  RankMemory most;
-  for (const int rank : largest_ranks(mesh, stage)) {
-    const train::MemoryPlan plan = train::measure_run(config, mesh, rank);
-    if (plan.total() > most.plan.total()) most = {plan, rank};
-  }
-  return most;
 }
 
 // The call of backward that takes the most.
@@ -179,19 +185,22 @@ Counted count_rank(const train::Config& config, const plan::Cluster& cluster, co
   return c;
 }
 
-// The time of all stages; these ranks stand for theirs.
-plan::PipelineTime pipeline_of(const std::vector<Counted>& ranks, const plan::Cluster& cluster, std::int64_t micro_batches) {
+// The time of all stages. `ranks` are the first_ranks().
+plan::PipelineTime pipeline_of(const train::Config& config, const std::vector<Counted>& ranks, const plan::Cluster& cluster) {
   const parallel::Mesh& mesh = ranks.front().options.layout.mesh;
   const parallel::Stages stages = mesh.stages();
-  std::vector<plan::PassTimes> times;
-  for (const Counted& c : ranks) times.push_back(plan::pass_times(c.count.tasks, stages.chunks));
+  const std::vector<int> alike = stages_alike(config, mesh);
+  std::map<int, plan::PassTimes> times;
+  for (const Counted& c : ranks)
+    times[mesh.coordinate(parallel::Axis::pipeline, c.options.rank)] = plan::pass_times(c.count.tasks, stages.chunks);
   const auto seconds = [&](int stage, const parallel::Visit& visit) {
-    return (stage == 0 ? times.front() : stage + 1 == stages.count ? times.back() : times[1]).of(visit);
+    return times.at(alike[static_cast<std::size_t>(stage)]).of(visit);
   };
   const train::EngineOptions& options = ranks.front().options;
   const std::int64_t tokens =
       options.micro_batch_size * options.seq_len / mesh.size({parallel::Axis::context, parallel::Axis::tensor});
   const double bytes = static_cast<double>(tokens * options.model.dim) * static_cast<double>(size_of(DType::bf16));
+  const std::int64_t micro_batches = train::accumulation_of(config, mesh.data_coordinates());
   std::vector<double> message_s;
   for (int stage = 0; stage < stages.count; ++stage) {
     const plan::Span link = plan::link_span(mesh, stage, cluster.per_node());
@@ -204,9 +213,9 @@ plan::PipelineTime pipeline_of(const std::vector<Counted>& ranks, const plan::Cl
 Counted count_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
   std::vector<Counted> ranks;
-  for (const int rank : first_ranks(mesh, stage)) ranks.push_back(count_rank(config, cluster, mesh, rank));
+  for (const int rank : first_ranks(config, mesh, stage)) ranks.push_back(count_rank(config, cluster, mesh, rank));
   plan::PipelineTime pipeline;
-  if (ranks.size() > 1) pipeline = pipeline_of(ranks, cluster, train::accumulation_of(config, mesh.data_coordinates()));
+  if (ranks.size() > 1) pipeline = pipeline_of(config, ranks, cluster);
   std::vector<double> idle;
   std::vector<Counted> candidates;
   for (Counted& c : ranks) {
@@ -227,15 +236,42 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster, std
 }  // namespace
 
 // Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
-std::vector<int> largest_ranks(const parallel::Mesh& mesh, std::optional<int> stage) {
+std::vector<int> largest_ranks(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
   const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1;
   std::vector<int> ranks;
-  for (const int first : first_ranks(mesh, stage)) {
+  for (const int first : first_ranks(config, mesh, stage)) {
     if (!is_of_stage(mesh, first, stage)) continue;
     ranks.push_back(first);
     if (last > 0) ranks.push_back(first + last);
   }
   return ranks;
+}
+
+RankMemory most_memory(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
+  RankMemory most;
+  for (const int rank : largest_ranks(config, mesh, stage)) {
+    const train::MemoryPlan plan = train::measure_run(config, mesh, rank);
+    if (plan.total() > most.plan.total()) most = {plan, rank};
+  }
+  return most;
+}
+
+std::vector<BlockKind> block_kinds(const train::Config& config) {
+  const models::DecoderConfig model = train::decoder_config(config);
+  // "down_proj" means it in every layer; "3.mlp.down_proj" does not.
+  bool names_layers = !config.precision.skip.empty();
+  if (config.lora) {
+    for (const std::string& target : config.lora->targets) names_layers = names_layers || target.find('.') != std::string::npos;
+  }
+  const std::int64_t full = config.activation_checkpoint.layers;
+  std::vector<BlockKind> kinds;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    kinds.push_back({.mixture = model.is_mixture(layer),
+                     .recomputed = full < 0 || layer < full,
+                     .window = model.window(layer),
+                     .layer = names_layers ? layer : -1});
+  }
+  return kinds;
 }
 
 std::size_t memory_of_rank(const train::Config& config, const plan::Cluster& cluster, int rank) {

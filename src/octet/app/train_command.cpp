@@ -8,6 +8,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
 #include "octet/app/memory_fit.h"
+#include "octet/app/plan.h"
 #include "octet/app/progress.h"
 #include "octet/app/run_metrics.h"
 #include "octet/app/standard_streams.h"
@@ -116,7 +117,7 @@ int run_train(const TrainArgs& args) {
   if (args.dry_run) {
     const bool is_copy = config.copies.contains(config.model.init_from);  // of config.json alone
     if (!is_copy) train::check_init_from(config);
-    print_memory(config, train::measure_run(fitting(config, mesh, where), mesh));
+    print_memory(config, most_memory(fitting(config, mesh, where), mesh).plan);
     std::fflush(stdout);
     if (const std::string why = train::why_not_continued(config); !why.empty())
       log_warning("without --dry-run this run would be refused: " + why);

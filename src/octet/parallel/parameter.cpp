@@ -127,8 +127,8 @@ void ParameterStore::place(Parameter& p) const {
   if (storage_.moments == DType::f8_e4m3 && storage_.training && !p.spec.frozen) {
     const auto cut = cut_in_runs(p.cut.global(), p.spec.cut, place_, kernels::kMomentGroup);
     demand(cut.has_value(), ExitCode::config, "optimizer.state_dtype = \"fp8\" with a tensor axis of ", place_.size,
-           " ranks: of ", p.spec.name, " ", p.cut.global(), ", which they share, a group of ", kernels::kMomentGroup,
-           " elements with one scale would belong to two ranks; use \"bf16\", or a smaller parallel.tensor");
+           " ranks: of each row of ", p.spec.name, " ", p.cut.global(), " every rank must hold whole groups of ",
+           kernels::kMomentGroup, " elements with one scale; use \"bf16\", or a smaller parallel.tensor");
     p.scale_cut = *cut;
   }
   comm::Group* const ranks = groups_ ? &groups_->shards_of(p.spec.expert) : nullptr;

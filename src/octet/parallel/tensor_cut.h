@@ -62,7 +62,8 @@ class TensorCut {
 
 // The cut of a tensor that has one number for every `run` consecutive elements of a tensor of shape `global`: [R, C / run] for
 // [R, C] if run divides C, otherwise [ceil(elements / run)]. Element i of what a rank holds has number i / run. Returns nothing
-// if the elements of one number would belong to several ranks.
+// unless every rank that shares the tensor holds whole runs of each row, or of the vector: no cut describes a run of several
+// rows.
 std::optional<TensorCut> cut_in_runs(const Shape& global, const CutRule& rule, TensorPlace place, std::int64_t run);
 
 // Calls visit(index in the global tensor, index in the local one, count) for each run of consecutive elements of a piece.

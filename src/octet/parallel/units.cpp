@@ -274,8 +274,9 @@ void Units::prepare_casts() {
 
 UpdateWork Units::update_work() const {
   UpdateWork work{.units = update_ranges(shape_)};
+  // With offload there are no pieces if this rank's shards of all trained parameters are empty.
   for (const UnitRange units : work.units) {
-    if (!offload_) work.pieces.push_back(store_.states(units));
+    if (!offload_ || shape_.pieces.empty()) work.pieces.push_back(store_.states(units));
   }
   for (std::size_t piece = 0; piece < shape_.pieces.size(); ++piece) {
     work.pieces.push_back(offload_->piece(static_cast<int>(piece)));

@@ -308,7 +308,9 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "initial_eval_loss",
                   .help = "Held-out loss of the initial weights before step 1, in the recipe; null unless model.init_from is given."},
         r.initial_eval_loss);
-  visit(FieldName{.json = "initial_eval_loss_bf16", .help = "The same in BF16, if the recipe is FP8."}, r.initial_eval_loss_bf16);
+  visit(FieldName{.json = "initial_eval_loss_bf16",
+                  .help = "The same in BF16, if the recipe is FP8; null if its evaluation had no room."},
+        r.initial_eval_loss_bf16);
   visit(FieldName{.json = "version", .help = "Version of octet."}, r.version);
   visit(FieldName{.json = "commit", .help = "Commit that octet was built from, or unknown."}, r.commit);
   visit(FieldName{.json = "first_started", .help = "Start of the run in UTC, ISO 8601."}, r.first_started);

@@ -1,5 +1,7 @@
 #include "octet/train/initial_loss.h"
 
+#include <algorithm>
+
 #include "octet/recipes/registry.h"
 #include "octet/train/base_model.h"
 #include "octet/train/restore.h"
@@ -13,6 +15,21 @@ EngineOptions evaluation_in_bf16(const EngineOptions& run) {
   options.watch = nullptr;
   options.layout.weights = parallel::Weights::resharded;
   return options;
+}
+
+std::size_t memory_beyond_run(const EngineOptions& run, DeviceKind device) {
+  const parallel::Mesh& mesh = run.layout.mesh;
+  std::size_t most = 0;
+  bool beyond = false;
+  for (int first = 0; first < mesh.ranks(); first += mesh.ranks() / mesh.stages().count) {  // of each pipeline stage
+    EngineOptions own = run;
+    own.rank = first;
+    own.watch = nullptr;
+    const std::size_t needed = measure(evaluation_in_bf16(own), device).total();
+    beyond = beyond || needed > measure(own, device).total();
+    most = std::max(most, needed);
+  }
+  return beyond ? most : 0;
 }
 
 double initial_loss_in_bf16(const EngineOptions& run, Device& device, const parallel::Groups& groups,

@@ -105,7 +105,7 @@ Trainer::Trainer(const TrainerOptions& options)
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
-  if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8()) {
+  if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8() && has_room_for_bf16()) {
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
   start_engine();
@@ -349,6 +349,11 @@ std::string Trainer::demote() {
   });
   if (linears.empty())
     return "; the last health sample found no linear in FP8 with an input or weight in danger, so no linear is demoted";
+  Config other = config_;
+  other.precision.skip.insert(other.precision.skip.end(), linears.begin(), linears.end());
+  const bool fits = measure_run(other, world_.mesh(), world_.rank()).total() <= plan_.total() + free_memory();
+  if (!world_.first_says("whether BF16 fits", fits))
+    return fmt::format("; no memory is left to compute in BF16: {}", fmt::join(linears, ", "));
   skip(linears);
   return fmt::format("; from now on in BF16: {}", fmt::join(linears, ", "));
 }

@@ -120,6 +120,11 @@ class Trainer {
   // Whether the run goes on from weights of a model directory, not from random ones.
   bool continues_weights() const;
   bool has_initial_loss() const;
+  // What this rank's device has free, if that is known. The ranks of a run on the CPU may share a machine, so each counts on its
+  // share.
+  std::size_t free_memory() const;
+  // Whether its evaluation in BF16 fits where the run fits, or into what is free beside it. Collective: rank 0 decides.
+  bool has_room_for_bf16();
   // Sets the scales of delayed scaling from the batch of the next step, which is read again after it.
   void calibrate();
   // The held-out loss of the weights that a run goes on from, before its first step.

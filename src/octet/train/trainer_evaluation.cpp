@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "octet/base/control_group.h"
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/initial_loss.h"
 #include "octet/train/restore.h"
 #include "octet/train/trainer.h"
 
@@ -16,13 +21,31 @@ namespace octet::train {
 
 bool Trainer::has_initial_loss() const { return continues_weights() && held_out_->any(); }
 
+std::size_t Trainer::free_memory() const {
+  if (device_ == DeviceKind::cuda) return cuda_free_memory(world_.gpu());
+  const std::int64_t available = host_memory().available_bytes.value_or(std::numeric_limits<std::int64_t>::max());
+  return static_cast<std::size_t>(available) / static_cast<std::size_t>(world_.size());
+}
+
+bool Trainer::has_room_for_bf16() {
+  const auto has_room = [&] {
+    const std::size_t needed = memory_beyond_run(engine_options_, device_), free = free_memory();
+    if (needed <= free) return true;
+    log_info(concat("the held-out loss in bf16 before step 1 is left out: its evaluation takes more memory than the run, ",
+                    telemetry::format_bytes(needed), " on a rank, and ", telemetry::format_bytes(free), " are free"));
+    return false;
+  };
+  return world_.first_says("whether the evaluation in BF16 fits", world_.is_first() && has_room());
+}
+
 void Trainer::evaluate_initial() {
   initial_loss_ = evaluate(*engine_, held_out_->deciding(), held_out_->sequences());
   if (!std::isfinite(initial_loss_)) {
     log_shared_warning(concat(config_.model.init_from, ": the held-out loss of its weights is not finite before step 1"));
     return;
   }
-  const std::string beside = engine_options_.recipe.is_fp8() ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
+  const bool has_bf16 = engine_options_.recipe.is_fp8() && !std::isnan(initial_loss_bf16_);
+  const std::string beside = has_bf16 ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
   log_info(fmt::format("held-out loss of {} before step 1, in {}: {:.6f}{}", config_.model.init_from, engine_options_.recipe.name,
                        initial_loss_, beside));
 }
