@@ -265,7 +265,7 @@ TEST_F(Plan, SaysWhatEachMicroBatchAddsToEachStream) {
 // Both stages send 8 messages of 8192 tokens x 4096 numbers in BF16 over the network, whose adapters send 40 GB/s.
 TEST_F(Plan, CountsTheMessagesOfStages) {
   const double bytes = 8.0 * 8192 * 4096 * 2;
-  for (const auto& [stage, group] : {std::pair("0", "activations from stage 0"), std::pair("1", "gradients to stage 0")}) {
+  for (const auto& [stage, group] : {std::pair("0", "outputs of stage 0"), std::pair("1", "gradients to stage 0")}) {
     const ProgramResult result = plan_config(concat(
         "configs/llama3.1-8b.toml --gpus 16xH100 --parallel.pipeline=2 --training.global_batch_size=64 --json --stage ", stage));
     ASSERT_EQ(result.code, 0) << result.err;
