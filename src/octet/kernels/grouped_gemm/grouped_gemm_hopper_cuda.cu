@@ -49,7 +49,7 @@ void with_variant(const GemmOperand& a, const GemmOperand& b, Accumulation accum
 
 // The map of a result, of which the rows of a warpgroup are copied.
 CUtensorMap result_map(const Tensor& d) {
-  return tensor_map(d, kSwizzleBytes / static_cast<int>(size_of(d.dtype)), kRows);
+  return tensor_map(d, kSwizzleBytes / static_cast<int>(size_of(d.dtype)), kWarpgroupRows);
 }
 
 // The map of an operand of which boxes of `rows` (of M or N) and kStepBytes of K are copied.

@@ -21,9 +21,9 @@ constexpr int kStepBytes = kSwizzleBytes;  // of K that are copied at a time: th
 constexpr int kWarpgroup = 128;            // threads
 constexpr int kConsumers = 2;              // warpgroups, with kM / 2 rows each
 constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-constexpr int kRows = kM / kConsumers;            // of a warpgroup
-constexpr int kBoxBytes = kRows * kSwizzleBytes;  // what TMA copies of D at a time
-constexpr int kPartBytes = 2 * kBoxBytes;         // of a warpgroup's rows of D, in a buffer of shared memory
+constexpr int kWarpgroupRows = kM / kConsumers;
+constexpr int kBoxBytes = kWarpgroupRows * kSwizzleBytes;  // what TMA copies of D at a time
+constexpr int kPartBytes = 2 * kBoxBytes;                  // of a warpgroup's rows of D, in a buffer of shared memory
 
 enum class Scaling : std::uint8_t {
   none,    // BF16
@@ -113,7 +113,8 @@ __device__ Place place_of(const Product& p, int tile) {
   }
 }
 
-// Of a buffer for a part of D. When it is open, a warpgroup may write it; if products are added to D, it then holds that part.
+// The barriers of a buffer for a part of D. A warpgroup may write the buffer once it is open. If products are added to D, the buffer
+// then holds that part.
 struct PartBarriers {
   Barrier open, written;
 };
@@ -178,7 +179,7 @@ __device__ void carry(const Product& p, Shared<V>& shared, int warpgroup) {
     const Place place = place_of<V>(p, first + n / V::kParts * step);
     const CUtensorMap* const map = V::kGroupsAlongM ? &p.d : p.maps_d + place.group;
     std::uint8_t* const memory = shared.d[warpgroup][n % V::kBuffers];
-    const int column = place.column + n % V::kParts * V::kPartColumns, row = place.row + warpgroup * kRows;
+    const int column = place.column + n % V::kParts * V::kPartColumns, row = place.row + warpgroup * kWarpgroupRows;
     f(map, column, row, memory);
     f(map, column + V::kBoxColumns, row, memory + kBoxBytes);
   };
@@ -210,7 +211,7 @@ struct Lane {
   int row, column;  // in the tile
   __device__ Lane() {
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-    row = consumer() * kRows + thread / 32 * 16 + thread % 32 / 4;
+    row = consumer() * kWarpgroupRows + thread / 32 * 16 + thread % 32 / 4;
     column = thread % 4 * 2;
   }
 };
@@ -317,7 +318,7 @@ __device__ void write_part(const Product& p, const Place& place, const Scales<V>
   int swap = lane.row % 8 * 16;
   asm volatile("" : "+r"(swap));  // keeps addresses from being computed before all tiles, and held in registers
   const int own = lane.column / 2 * kPairBytes;
-  std::uint8_t* const rows = buffer + lane.row % kRows * kSwizzleBytes;
+  std::uint8_t* const rows = buffer + lane.row % kWarpgroupRows * kSwizzleBytes;
   const auto pair_at = [&](int i, int j) -> Pair& {
     const int byte = j * 4 * kPairBytes, box = byte / kSwizzleBytes * kBoxBytes;
     return *reinterpret_cast<Pair*>(rows + ((byte % kSwizzleBytes + own) ^ swap) + box + i * 8 * kSwizzleBytes);
