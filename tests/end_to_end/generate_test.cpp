@@ -69,7 +69,7 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   EXPECT_TRUE(refused(run_.run("generate --model out/model"), 2, "--prompt is missing"));
 }
 
-// Of a vocabulary that is larger than the tokenizer's, only the ids of texts and of their ends are taken.
+// If the vocabulary is larger than the tokenizer's, only ids of texts and of their ends are sampled.
 TEST(Generate, WritesNoIdsOfPadding) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=1 --model.vocab_size=512").code, 0);

@@ -10,7 +10,7 @@
 namespace octet::app {
 namespace {
 
-// Of a linear of kind `i`, as predicted or as measured.
+// What a linear of kind `i` costs, as predicted or as measured.
 struct Cost {
   double products_s, casts_s, total_s, gain_pct;
 

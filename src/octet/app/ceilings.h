@@ -45,7 +45,7 @@ constexpr double ceiling_flops(std::string_view op) {
   return 0;
 }
 
-// Of a GPU by the driver's name for it, as "NVIDIA H100 80GB HBM3"; an H200's for any other.
+// The rate of a GPU that the driver names, such as "NVIDIA H100 80GB HBM3". Any other GPU counts as an H200.
 constexpr double copy_bytes_per_second(std::string_view gpu_name) {
   return gpu_name.find("H100") != std::string_view::npos ? kH100CopyBytesPerSecond : kH200CopyBytesPerSecond;
 }

@@ -20,7 +20,7 @@ namespace {
 
 // What nvidia-smi shows beyond the plan on an H200: 0.3 to 0.6 GiB (docs/measurements/h200-one-gpu.md, "Memory against speed").
 constexpr std::size_t kContextBytes = std::size_t{512} << 20;
-// Of a communicator between GPUs: two took 1.3 GiB beside that and the plan, by nvidia-smi, on two H200 (2026-11-22).
+// What a communicator between GPUs takes: two took 1.3 GiB beside that and the plan, by nvidia-smi, on two H200 (2026-11-22).
 constexpr std::size_t kCommunicatorBytes = std::size_t{680} << 20;
 
 // "shard x context of ranks 0, 1, ...": see parallel::make_groups.

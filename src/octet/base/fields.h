@@ -26,7 +26,7 @@ namespace octet {
 template <class T, class Record>
 concept FieldsOf = std::is_same_v<std::remove_const_t<T>, Record>;
 
-// Of a number, or of each number of a list.
+// The limits of a number, or of each number of a list.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();

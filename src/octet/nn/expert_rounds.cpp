@@ -44,7 +44,7 @@ std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int
   const auto n = static_cast<std::size_t>(ranks), self = static_cast<std::size_t>(rank), experts = counts.size() / n;
   require(experts * n == counts.size() && experts % n == 0 && quota > 0, counts.size(), " counts of ", ranks, " ranks");
   const std::size_t own = experts / n;
-  // Of a rank's rows, those for the experts of another.
+  // How many rows rank `from` has for each expert of rank `to`.
   const auto of_pair = [&](std::size_t from, std::size_t to) { return counts.subspan(from * experts + to * own, own); };
   const auto sum = [](std::span<const std::int32_t> x) { return std::accumulate(x.begin(), x.end(), std::int64_t{0}); };
 
