@@ -41,20 +41,20 @@ TEST(Span, OfRanksThatExchangeTokens) {
   EXPECT_EQ(find_span(spans, groups.shards->name()), (Span{16, 2, 8}));
 }
 
-// By hand: nodes of 8 hold the ranks 0-7, 8-15 and 16-23. Of the groups 0-5, 6-11, 12-17 and 18-23 the second has 2 of its ranks
-// in the first node, and the third has 2 in the last one.
+// By hand: nodes of 8 hold the ranks 0-7, 8-15 and 16-23. The groups are 0-5, 6-11, 12-17 and 18-23. The second has 2 ranks in
+// the first node, and the third has 2 in the last one.
 TEST(Span, OfTheWidestGroupOfAnAxis) {
   using parallel::Axis;
   EXPECT_EQ(widest_span(Mesh({4, 6, 1, 1}), {Axis::shard}, 8), (Span{6, 2, 2}));
   // 0-11 and 12-23: 8 + 4 and 4 + 8.
   EXPECT_EQ(widest_span(Mesh({2, 12, 1, 1}), {Axis::shard}, 8), (Span{12, 2, 4}));
-  // Of eight groups of 5, the second has 3 and 2 ranks in two nodes (5-7, 8-9) and the fourth 1 and 4 (15, 16-19).
+  // Eight groups of 5 ranks. The second is 5-7 in one node and 8-9 in the next; the fourth is 15 alone and 16-19.
   EXPECT_EQ(widest_span(Mesh({8, 5, 1, 1}), {Axis::shard}, 8), (Span{5, 2, 1}));
   // Two nodes of 6: the ranks 4-7 are in both.
   EXPECT_EQ(widest_span(Mesh({1, 3, 1, 4}), {Axis::tensor}, 6), (Span{4, 2, 2}));
   EXPECT_EQ(widest_span(Mesh({1, 4, 1, 4}), {Axis::tensor}, 8), (Span{4, 1, 4}));
-  // Tokens go from rank to rank within 0-2, 3-5, 6-8 and 9-11. Of 6-8 one rank is in the second node. The ranks 0, 3, 6 and 9
-  // hold the same experts; 9 is in the second node.
+  // Tokens go from rank to rank within 0-2, 3-5, 6-8 and 9-11. Rank 8 is in the second node, 6 and 7 in the first. The ranks 0, 3,
+  // 6 and 9 hold the same experts; 9 is in the second node.
   const Mesh experts({1, 12, 1, 1}, 3);
   const parallel::Groups groups = parallel::silent_groups(experts, 0);
   const Spans spans = spans_of(experts, groups, 0, 8);

@@ -223,7 +223,7 @@ class Slices {
     return static_cast<std::size_t>(extrapolate(few, bytes(few), more, bytes(more), all));
   }
   plan::Step step_of(const plan::LayoutChoice& choice, const plan::Cluster& cluster, std::int64_t layers) const {
-    // With several kinds of layers a stage of few of them is a share of a larger slice, which has layers of all kinds.
+    // A stage of few layers may lack a kind of layer. So its time is read off the line through two slices that have all kinds.
     if (period_ == 0 || (period_ == 1 && layers <= kMore)) return app::step_of(slice(choice, layers), cluster);
     const std::int64_t at_few = round_up(kFew, period_), at_more = at_few + round_up(kMore - kFew, period_);
     const plan::Step few = app::step_of(slice(choice, at_few), cluster), more = app::step_of(slice(choice, at_more), cluster);

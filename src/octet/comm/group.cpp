@@ -61,7 +61,7 @@ Group::~Group() {
   if (page_) page_->clear();
 }
 
-// Of "shard of ranks 0, 1" the page has the axis as text, and all of it as a number.
+// The page of "shard of ranks 0, 1" shows "shard". A checksum of the whole name tells this group from others of its axis.
 void Group::take_page() {
   page_ = &telemetry::own_page().group(name_.substr(0, name_.find(" of rank")));
   page_->members = static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(name_))));
