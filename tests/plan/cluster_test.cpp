@@ -53,8 +53,8 @@ TEST(Span, OfTheWidestGroupOfAnAxis) {
   // Two nodes of 6: the ranks 4-7 are in both.
   EXPECT_EQ(widest_span(Mesh({1, 3, 1, 4}), {Axis::tensor}, 6), (Span{4, 2, 2}));
   EXPECT_EQ(widest_span(Mesh({1, 4, 1, 4}), {Axis::tensor}, 8), (Span{4, 1, 4}));
-  // Tokens go from rank to rank within 0-2, 3-5, 6-8 and 9-11. Rank 8 is in the second node, 6 and 7 in the first. The ranks 0, 3,
-  // 6 and 9 hold the same experts; 9 is in the second node.
+  // Tokens go from rank to rank within 0-2, 3-5, 6-8 and 9-11. Rank 8 is in the second node, 6 and 7 in the first. The ranks 0,
+  // 3, 6 and 9 hold the same experts; 9 is in the second node.
   const Mesh experts({1, 12, 1, 1}, 3);
   const parallel::Groups groups = parallel::silent_groups(experts, 0);
   const Spans spans = spans_of(experts, groups, 0, 8);
