@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -18,7 +20,8 @@
 namespace octet::app {
 namespace {
 
-constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // bytes that wait for a slow disk
+constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // bytes that wait for a slow or full disk
+constexpr std::chrono::seconds kRetry{1};
 
 // Lines of a run begin with their time already (base/log.h).
 bool has_time(std::string_view line) { return line.size() > 20 && line[4] == '-' && line[10] == 'T' && line[19] == 'Z'; }
@@ -66,34 +69,53 @@ void RankLogs::write_all() {
   std::unique_lock lock(mutex_);
   while (!stop_ || !waiting_.empty()) {
     wake_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
-    const std::map<std::string, std::string> texts = std::exchange(waiting_, {});
-    waiting_bytes_ = 0;
+    const bool is_last = stop_;
+    std::map<std::string, std::string> texts = std::exchange(waiting_, {});
+    lock.unlock();
+    std::size_t written = 0;
+    for (auto& [name, text] : texts) {
+      std::string left = append(name, text);
+      written += text.size() - left.size();
+      text = std::move(left);
+    }
+    std::erase_if(texts, [](const auto& file) { return file.second.empty(); });
+    lock.lock();
+    waiting_bytes_ -= written;
+    if (is_last) {
+      for (const auto& [name, text] : texts) left_out_ += static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
+    } else if (!texts.empty()) {
+      for (const auto& [name, text] : texts) waiting_[name].insert(0, text);
+      wake_.wait_for(lock, kRetry, [&] { return stop_; });
+      continue;
+    }
+    warned_ = false;
     const std::uint64_t left_out = std::exchange(left_out_, 0);
     lock.unlock();
-    for (const auto& [name, text] : texts) append(name, text);
-    if (left_out > 0) log_warning(concat(folder_.string(), ": the disk is slow; ", left_out, " lines were left out"));
+    if (left_out > 0) log_warning(concat(folder_.string(), ": ", left_out, " lines could not be written and are lost"));
     lock.lock();
   }
 }
 
-void RankLogs::append(const std::string& name, const std::string& text) {
+std::string RankLogs::append(const std::string& name, std::string_view text) {
   const std::filesystem::path path = folder_ / name;
   std::string why;
   try {
     make_folders(folder_);
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) why = std::strerror(errno);
-    for (std::string_view left = text; fd >= 0 && !left.empty() && why.empty();) {
-      const ssize_t written = ::write(fd, left.data(), left.size());
+    while (fd >= 0 && !text.empty() && why.empty()) {
+      const ssize_t written = ::write(fd, text.data(), text.size());
       if (written < 0) why = std::strerror(errno);
-      if (written > 0) left.remove_prefix(static_cast<std::size_t>(written));
+      if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
     }
     if (fd >= 0) ::close(fd);
   } catch (const Error& error) {
     why = error.what();
   }
-  const bool failed_before = std::exchange(failed_, !why.empty());
-  if (failed_ && !failed_before) log_warning(concat(path.string(), ": ", why, "; lines of ranks are lost, the run goes on"));
+  if (!why.empty() && !std::exchange(warned_, true))
+    log_warning(
+        concat(path.string(), ": ", why, "; lines of ranks wait in memory until they can be written, and the run goes on"));
+  return std::string(text);
 }
 
 }  // namespace octet::app

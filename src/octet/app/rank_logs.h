@@ -1,5 +1,6 @@
 // OUT/logs/rank-00003.log: what each rank of a supervised run has said, over all attempts, and node-003.log: what the supervisor
-// of a host has. Every line begins with its time. A thread writes, so that a slow or full disk never holds up the ranks.
+// of a host has. Every line begins with its time. A thread writes, so that a slow or full disk never holds up the ranks. Lines
+// that cannot be written wait in memory, and the thread tries again every second.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +17,7 @@ namespace octet::app {
 class RankLogs {
  public:
   explicit RankLogs(const std::filesystem::path& run_folder);
-  // Writes what is left.
+  // Tries once more to write what is left.
   ~RankLogs();
   RankLogs(const RankLogs&) = delete;
   RankLogs& operator=(const RankLogs&) = delete;
@@ -29,15 +30,17 @@ class RankLogs {
  private:
   void add(const std::string& name, std::string_view text);
   void write_all();
-  void append(const std::string& name, const std::string& text);
+  // Returns the end of `text` that could not be written.
+  std::string append(const std::string& name, std::string_view text);
 
   std::filesystem::path folder_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::string> waiting_;  // by the file's name
-  std::size_t waiting_bytes_ = 0;
-  std::uint64_t left_out_ = 0;  // lines for which there was no room
-  bool stop_ = false, failed_ = false;
+  std::size_t waiting_bytes_ = 0;               // with those that are being written
+  std::uint64_t left_out_ = 0;                  // lines for which there was no room
+  bool stop_ = false;
+  bool warned_ = false;  // that lines wait
   std::thread thread_;
 };
 
