@@ -105,6 +105,10 @@ TEST_F(Supervise, AFullDiskDoesNotEndARunThatIsInMemory) {
   std::this_thread::sleep_for(std::chrono::seconds(2));
   std::filesystem::resize_file(ballast, std::filesystem::file_size(ballast) - (300 << 10));
   ASSERT_TRUE(process.read_to_step(60));  // of attempt 2
+  const std::filesystem::path first = ballast.parent_path() / "out/attempts/00000001.json";
+  for (int tries = 0; tries < 500 && json_of(read_file(first))["code"].is_null(); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(json_of(read_file(first))["code"], 128 + SIGKILL) << "written as soon as there is room, not after the next save";
   std::filesystem::remove(ballast);
   process.send(SIGTERM);
   const ProgramResult result = process.wait();

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kLines = 20;     // attempts that are told in the end
 constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
+constexpr double kWriteAgainS = 1;     // between two tries to write on a full disk
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
 constexpr double kTextS = 2;           // how long it waits for the text of another node's new file in attempts/
@@ -209,9 +210,8 @@ std::optional<int> Supervisor::coordinate() {
     RestartBudget::Decision decision;
     judge(attempt, decision);
     if (metrics_) metrics_->end(attempt);
-    if (has_file) unwritten_.push_back(attempt);
     if (!decision.restarts) free_room();
-    write_ended();
+    if (has_file) write_down(attempt);
     ended_.push_back(attempt);
     if (attempt.code != 0)
       ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step, "; ",
@@ -409,9 +409,9 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
     lose_late();
     if (!attempt.seconds.contains("first_step") && ranks_.pages().page(0).first_step_ns > 0) {
       record_start(attempt, ranks_.pages().page(0));
-      if (has_file) record([&] { attempts_.write(attempt); });
+      if (has_file) write_down(attempt);
     }
-    if (ranks_.pages().page(0).saved_step > 0) write_ended();  // so there is room on the disk again
+    if (seconds_since(tried_at_) >= kWriteAgainS) write_waiting();
     say_recovered();
     tell_progress(attempt.ranks);
     if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
@@ -537,9 +537,10 @@ bool Supervisor::end_orphan() {
       const RanksHere& mine = ranks_.order().ranks;
       if (ranks_.order().attempt == attempt.number && mine.count > 0) record_times(attempt, ranks_.pages().page(mine.first));
       ended_.push_back(attempt);
-      attempts_.write(attempt);
+      waiting_.push_back(attempt);
     }
   });
+  write_waiting();
   return found;
 }
 
@@ -558,10 +559,17 @@ void Supervisor::free_room() {
   record([&] { attempts_.free_room(); });
 }
 
-void Supervisor::write_ended() {
-  if (unwritten_.empty()) return;
+void Supervisor::write_down(const telemetry::Attempt& attempt) {
+  std::erase_if(waiting_, [&](const telemetry::Attempt& older) { return older.number == attempt.number; });
+  waiting_.push_back(attempt);
+  write_waiting();
+}
+
+void Supervisor::write_waiting() {
+  tried_at_ = Clock::now();
+  if (waiting_.empty()) return;
   record([&] {
-    for (; !unwritten_.empty(); unwritten_.erase(unwritten_.begin())) attempts_.write(unwritten_.front());
+    for (; !waiting_.empty(); waiting_.erase(waiting_.begin())) attempts_.write(waiting_.front());
   });
 }
 

@@ -162,8 +162,9 @@ class Supervisor {
   // Writes down how the newest attempt of a coordinator that was lost ended, as far as this node knows. Returns whether that
   // attempt has a file.
   bool end_orphan();
-  // Writes down how attempts have ended. What does not get onto a full disk is written later.
-  void write_ended();
+  // Writes the attempt down, after those that wait. What does not get onto a full disk waits.
+  void write_down(const telemetry::Attempt& attempt);
+  void write_waiting();
   // Gives back the room that the last record of the run needs on a full disk.
   void free_room();
   // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says
@@ -220,7 +221,9 @@ class Supervisor {
   bool has_loaded_ = false;                     // one got as far as loading, so no older run in the folder forbade it
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
-  std::vector<telemetry::Attempt> ended_, unwritten_;
+  std::vector<telemetry::Attempt> ended_;
+  std::vector<telemetry::Attempt> waiting_;  // to be written down, when there is room on the disk again
+  Clock::time_point tried_at_;               // the last time
   std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
   std::string port_trouble_;               // why there was no port the last time
   Clock::time_point born_ = Clock::now();  // the search for a coordinator counts as waiting for the others

@@ -49,9 +49,8 @@ void Supervisor::exclude_suspects(const std::vector<int>& ran_before, bool has_f
                       smaller_ && roster_.is_left_out(node) ? "; to take it back, start its supervisor again" : ""));
     exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
     ended_.back().next += concat(", without ", name_of(node), ", which is", kWhy);
-    if (has_file) unwritten_.push_back(ended_.back());
+    if (has_file) write_down(ended_.back());
   }
-  write_ended();
 }
 
 // It waits for the next checkpoint, as can_grow() does.
@@ -88,12 +87,12 @@ int Supervisor::leave_between_attempts(bool has_file) {
 
 int Supervisor::end_between_attempts(bool has_file, ExitCode code, const std::string& next) {
   free_room();
-  write_ended();
+  write_waiting();
   if (!ended_.empty() && has_file) {
     ended_.back().next = next;
     // A request to end says nothing about how the attempt went; kAskedToEnd says enough.
     if (code != ExitCode::preempted) ended_.back().code = static_cast<int>(code);
-    record([&] { attempts_.write(ended_.back()); });
+    write_down(ended_.back());
   }
   return finish(static_cast<int>(code));
 }
