@@ -114,7 +114,8 @@ TEST_F(NodeNetworks, ASilentNodeIsGone) {
   EXPECT_EQ(events[1].text, "has been silent for 0.5 s");
 }
 
-// The main thread of the first node hangs. Its other thread must not pretend that all is well.
+// The main thread of the first node hangs. Its other thread must not pretend that all is well. The first node learns why the
+// second one has left it.
 TEST_F(NodeNetworks, ANodeThatHangsFallsSilent) {
   NodeNetwork::Options hanging = options(0);
   hanging.hang_s = 0.2;
@@ -123,6 +124,9 @@ TEST_F(NodeNetworks, ANodeThatHangsFallsSilent) {
   const std::vector<NodeEvent> events = wait_for(second, 1);
   EXPECT_EQ(events[0].kind, Kind::gone);
   EXPECT_EQ(events[0].text, "has been silent for 0.5 s");
+  const std::vector<NodeEvent> later = wait_for(first, 2);
+  EXPECT_EQ(later[1].kind, Kind::gone);
+  EXPECT_EQ(later[1].text, "has heard nothing from node0 (127.0.0.1) for 0.5 s");
 }
 
 TEST_F(NodeNetworks, RefuseWhoDoesNotBelong) {

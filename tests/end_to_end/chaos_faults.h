@@ -185,7 +185,8 @@ class ChaosHosts : public SupervisedHosts {
     const bool trains = std::find(nodes.begin(), nodes.end(), name) != nodes.end();
     const bool coordinates = fault.attempt["coordinator"]["node"] == fault.host, takes_part = trains || coordinates;
     const std::string rank = concat("rank ", fault.rank);
-    const std::string silent = concat(" silent for ", kSilenceS, " s");
+    // Either end may be the first to miss the other: "has been silent for 1 s" or "has heard nothing from node2 (host2) for 1 s".
+    const std::string silent = concat(" for ", kSilenceS, " s");
     const std::string killed = rank + " was killed by signal 9 (SIGKILL)";
     switch (fault.kind) {
       case FaultKind::kill_rank:

@@ -16,6 +16,8 @@ namespace {
 
 constexpr double kLastWordsS = 1;
 constexpr std::size_t kMostMessage = std::size_t{16} << 20;
+// The last message to a node that is given up for its silence. It arrives if the node, or its network, comes back.
+constexpr const char* kUnheard = "unheard";
 
 std::string name_of(int node, const std::string& host) { return concat("node", node, " (", host, ")"); }
 
@@ -124,17 +126,23 @@ bool NodeNetwork::serve(int node, Link& link, bool readable, Clock::time_point n
       link.heard = now;
       const bool alive = link.connection.receive();
       while (auto frame = link.connection.next(kMostMessage)) {
-        if (frame->kind == comm::Message::post)
+        if (frame->kind != comm::Message::post) continue;
+        if (frame->key == kUnheard)
+          why = concat("has heard nothing from ", name_of(options_.node, options_.host), " for ", options_.silence_s, " s");
+        else
           tell({.kind = NodeEvent::Kind::message, .node = node, .what = frame->key, .text = frame->value});
       }
-      if (!alive) why = "closed its connection";
+      if (!alive && why.empty()) why = "closed its connection";
     }
     if (why.empty() && !link.connection.flush()) why = "closed its connection";
+    if (why.empty() && now - link.heard > comm::seconds(options_.silence_s)) {
+      why = concat("has been silent for ", options_.silence_s, " s");
+      link.connection.send({comm::Message::post, 0, 0, kUnheard, {}});
+      link.connection.flush();
+    }
   } catch (const Error& error) {
     why = printable(error.what());
   }
-  if (why.empty() && now - link.heard > comm::seconds(options_.silence_s))
-    why = concat("has been silent for ", options_.silence_s, " s");
   return why.empty();
 }
 
