@@ -61,6 +61,11 @@ TEST_F(FileTest, PiecesAreReadFromAnyPlace) {
   reader.read_at(10, {});
   EXPECT_EQ(caught([&] { reader.read_at(8, std::as_writable_bytes(std::span(piece))); }),
             std::pair(ExitCode::data, path.string() + ": ends at byte 10 of 10"));
+  fs::resize_file(path, 9);
+  EXPECT_EQ(caught([&] { reader.read_at(6, std::as_writable_bytes(std::span(piece))); }),
+            std::pair(ExitCode::data, path.string() + ": ends at byte 9 of 10; it has become shorter since it was opened"));
+  EXPECT_EQ(reader.read_up_to(6, std::as_writable_bytes(std::span(piece))), 3u);
+  EXPECT_EQ(reader.read_up_to(9, std::as_writable_bytes(std::span(piece))), 0u);
   EXPECT_EQ(caught([&] { FileReader{folder_}; }), std::pair(ExitCode::data, folder_.string() + ": not a regular file but a folder"));
   EXPECT_EQ(caught([&] { FileReader{folder_ / "y"}; }).first, ExitCode::data);
 }

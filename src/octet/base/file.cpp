@@ -80,7 +80,7 @@ int open_regular(const std::filesystem::path& path) { return open_to_read(path).
 std::string read_file(const std::filesystem::path& path) {
   const FileReader file(path);
   std::string text(file.size(), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  text.resize(file.read_up_to(0, std::as_writable_bytes(std::span(text))));
   return text;
 }
 
@@ -132,21 +132,25 @@ FileReader& FileReader::operator=(FileReader&& other) noexcept {
   return *this;
 }
 
-void FileReader::read_at(std::size_t offset, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+std::size_t FileReader::read_up_to(std::size_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n = ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_errno(ExitCode::data, path_, "cannot read");
-    if (n == 0) {
-      struct stat now {};
-      if (::fstat(fd_, &now) != 0) fail_errno(ExitCode::data, path_, "cannot read");
-      const auto bytes = static_cast<std::size_t>(now.st_size);
-      fail(ExitCode::data, path_.string(), ": ends at byte ", bytes, " of ", size_,
-           bytes < size_ ? "; it has become shorter since it was opened" : "");
-    }
-    offset += static_cast<std::size_t>(n);
-    out = out.subspan(static_cast<std::size_t>(n));
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
   }
+  return done;
+}
+
+void FileReader::read_at(std::size_t offset, std::span<std::byte> out) const {
+  if (read_up_to(offset, out) == out.size()) return;
+  struct stat now {};
+  if (::fstat(fd_, &now) != 0) fail_errno(ExitCode::data, path_, "cannot read");
+  const auto bytes = static_cast<std::size_t>(now.st_size);
+  fail(ExitCode::data, path_.string(), ": ends at byte ", bytes, " of ", size_,
+       bytes < size_ ? "; it has become shorter since it was opened" : "");
 }
 
 FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {

@@ -13,7 +13,8 @@ namespace octet {
 // for ever. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
 int open_regular(const std::filesystem::path& path);
 
-// Returns the whole file. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
+// Returns the whole file, or what is left of it if another process shortens it meanwhile, as a run does with its metrics when it
+// goes back. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
 std::string read_file(const std::filesystem::path& path);
 
 // A read-only memory map of a whole file; an empty file gives an empty span. The constructor throws Error{data} "PATH: reason".
@@ -47,6 +48,8 @@ class FileReader {
   // Fills `out` with the bytes from `offset` on. Any thread may call it. Throws Error{data} "PATH: reason", also if the file has
   // become too short since it was opened.
   void read_at(std::size_t offset, std::span<std::byte> out) const;
+  // The same up to the end of the file. Returns the number of bytes.
+  std::size_t read_up_to(std::size_t offset, std::span<std::byte> out) const;
 
  private:
   std::filesystem::path path_;
