@@ -45,6 +45,19 @@ TEST_F(StallOf, FollowsTheChainToItsEnd) {
   EXPECT_EQ(stall_of(pages_.first(4), 60).behind, std::vector<int>{3});
 }
 
+// Rank 3 hangs inside an exchange that rank 2 has left. Both count as waiting, but rank 3 waits for nobody.
+TEST_F(StallOf, ARankThatHangsInsideAnExchangeIsNoVictim) {
+  for (const int rank : {0, 1}) {
+    set(rank, "tensor", 5, false);
+    set(rank, "shard", 3, true);
+  }
+  set(2, "tensor", 5, true);
+  set(2, "shard", 2, false);
+  set(3, "tensor", 4, true);
+  set(3, "shard", 2, false);
+  EXPECT_EQ(stall_of(pages_.first(4), 60).behind, std::vector<int>{3});
+}
+
 // Stage 0 holds the embedding, which its ranks exchange, too. On a GPU no host waits, so the numbers alone count.
 TEST_F(StallOf, ComparesOnlyRanksOfTheSameGroup) {
   for (int rank = 0; rank < 4; ++rank) {

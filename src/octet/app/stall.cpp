@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "octet/base/require.h"
@@ -21,10 +22,6 @@ constexpr std::size_t kNamed = 8;  // ranks that a sentence lists
 // Every process shows about once a second that it runs. It is frozen if it has not for the first share of the time without a
 // move, while another process has within the second.
 constexpr double kFrozen = 0.8, kRuns = 0.5;
-
-bool waits(const RankPage& page) {
-  return std::any_of(page.groups.begin(), page.groups.end(), [](const GroupPage& group) { return group.waits != 0; });
-}
 
 // "rank 3", "ranks 1, 4 and 5", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 56 more".
 std::string names_of(const std::vector<int>& ranks) {
@@ -62,23 +59,30 @@ std::vector<int> ranks_frozen(const Pages& pages, double silent_s) {
 }
 
 std::vector<int> ranks_behind(const Pages& pages) {
+  struct Begun {
+    std::int64_t fewest = std::numeric_limits<std::int64_t>::max(), most = 0;
+  };
   const auto id_of = [](const GroupPage& group) { return std::pair(group.name_text(), group.members.load()); };
-  std::map<std::pair<std::string, std::uint32_t>, std::int64_t> farthest;
+  std::map<std::pair<std::string, std::uint32_t>, Begun> begun;
   for (const RankPage* page : pages) {
     for (const GroupPage& group : page->groups) {
-      std::int64_t& most = farthest[id_of(group)];
-      most = std::max(most, group.begun.load());
+      Begun& all = begun[id_of(group)];
+      all.fewest = std::min(all.fewest, group.begun.load());
+      all.most = std::max(all.most, group.begun.load());
     }
   }
-  std::vector<int> behind, idle;
+  const auto is_late = [&](const GroupPage& group) { return group.begun < begun[id_of(group)].most; };
+  const auto waits_for_another = [&](const GroupPage& group) {
+    return group.waits != 0 && begun[id_of(group)].fewest < group.begun;
+  };
+  std::vector<int> behind, culprits;
   for (std::size_t rank = 0; rank < pages.size(); ++rank) {
-    const RankPage& page = *pages[rank];
-    const bool is_behind = std::any_of(page.groups.begin(), page.groups.end(),
-                                       [&](const GroupPage& group) { return group.begun < farthest[id_of(group)]; });
-    if (is_behind) behind.push_back(static_cast<int>(rank));
-    if (is_behind && !waits(page)) idle.push_back(static_cast<int>(rank));
+    const auto& groups = pages[rank]->groups;
+    if (std::none_of(groups.begin(), groups.end(), is_late)) continue;
+    behind.push_back(static_cast<int>(rank));
+    if (std::none_of(groups.begin(), groups.end(), waits_for_another)) culprits.push_back(static_cast<int>(rank));
   }
-  return idle.empty() ? behind : idle;
+  return culprits.empty() ? behind : culprits;
 }
 
 double limit_s(double stall_s, const RankPage& first) {

@@ -20,8 +20,8 @@ struct Stall {
 };
 
 // Finds out from the pages which ranks hold up the others. If the processes of some ranks do not run, it is these. Otherwise it
-// is the ranks that have begun fewer exchanges of a group than its other ranks have, and do not wait for another rank themselves.
-// On a GPU the host does not wait, so only the numbers of exchanges count.
+// is the ranks that have begun fewer exchanges of a group than its other ranks have, and do not wait themselves in a group where
+// another rank has begun fewer. On a GPU the host does not wait, so only the numbers of exchanges count.
 Stall stall_of(const Pages& pages, double silent_s);
 
 // Whether ranks move, for somebody who looks at their pages again and again.
