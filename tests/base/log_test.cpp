@@ -24,6 +24,12 @@ TEST(Log, SaysWhatItIsToldTo) {
   EXPECT_EQ(said(Log::own_warnings), "warning: own\n");
 }
 
+TEST(Log, WritesOneLineWhateverAFileIsCalled) {
+  ::testing::internal::CaptureStderr();
+  log_warning("a\nwarning: b.txt: ends early");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warning: a\\nwarning: b.txt: ends early\n");
+}
+
 TEST(Log, BeginsWithTheTimeOfTheLine) {
   set_log_time(LogTime::utc);
   const std::string lines = said(Log::all);

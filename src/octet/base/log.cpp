@@ -8,6 +8,7 @@
 
 #include "octet/base/bottom_line.h"
 #include "octet/base/utc.h"
+#include "octet/base/visible.h"
 
 namespace octet {
 namespace {
@@ -21,7 +22,7 @@ std::string time_text() {
 
 void write_line(std::string_view prefix, std::string_view line) {
   std::string text = time_text();
-  text.append(prefix).append(line).push_back('\n');
+  text.append(prefix).append(printable(line)).push_back('\n');  // a name in it may have line feeds
   const AboveBottomLine above;
   std::fwrite(text.data(), 1, text.size(), stderr);  // one write: lines of several threads do not mix
 }
