@@ -39,7 +39,7 @@ std::vector<telemetry::HealthSample> read_health(const fs::path& given, std::str
 
 void check_layers(const std::vector<telemetry::HealthSample>& samples, models::Decoder& model, const std::string& path) {
   std::vector<std::string> tensors;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const auto* linear : model.linears()) {
     for (const char* operand : {".x", ".w", ".g"}) tensors.push_back(linear->name() + operand);
   }
   const std::set<std::string> known(tensors.begin(), tensors.end());

@@ -58,7 +58,7 @@ std::string mesh_text(const parallel::Mesh& mesh, const train::Config& config) {
 // "886 K parameters", or with adapters "886 K frozen parameters, 109 K trained in adapters,".
 std::string text_of_parameters(models::Decoder& model, double parameters) {
   double trained = 0;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const auto* linear : model.linears()) {
     if (const nn::Adapter* adapter = linear->adapter())
       trained += static_cast<double>(adapter->a().cut.global().elements() + adapter->b().cut.global().elements());
   }

@@ -40,7 +40,7 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
   demand(model.config().experts == 0, ExitCode::config, "octet advise does not support mixtures of experts, and the model has ",
          model.config().experts, " experts. Use `octet compare` to measure recipes for this model");
   std::vector<LinearKind> kinds;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const auto* linear : model.linears()) {
     const std::string pattern = models::kind_pattern(linear->name());
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const LinearKind& kind) { return kind.pattern == pattern; });
     if (known != kinds.end()) {
@@ -75,7 +75,7 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
 
 std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds) {
   std::vector<std::int64_t> result(kinds.size());
-  for (const nn::Linear* linear : model.linears()) {
+  for (const auto* linear : model.linears()) {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
       if (linear->is_fp8() && glob_match(kinds[i].pattern, linear->name())) ++result[i];
     }

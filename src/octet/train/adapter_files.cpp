@@ -61,7 +61,7 @@ double scale_of(double alpha, std::int64_t rank, bool rslora) {
 
 nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters& adapters, const std::string& base) {
   std::set<std::string> targets;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const auto* linear : model.linears()) {
     if (!linear->adapter()) continue;
     for (const std::size_t part : linear->adapter()->options().parts) targets.insert(linear->parts()[part]);
   }

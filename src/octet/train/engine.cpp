@@ -447,7 +447,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
 void Engine::observe_weights(nn::Watch& watch) {
   parallel::Units& units = model_->units();
   parallel::ScheduleBuilder list(model_->shape(), units.slots(), false);
-  for (const nn::Linear* linear : model_->linears()) {
+  for (const auto* linear : model_->linears()) {
     const parallel::Parameter& p = linear->weight();
     if (!linear->is_fp8() || p.shard_count() == 1 || !p.held || p.spec.frozen) continue;
     comm::Group& shards = *p.shards;

@@ -102,7 +102,7 @@ std::vector<telemetry::AttentionSample> HealthWatch::take_attention(std::int64_t
 std::set<std::string, std::less<>> gated_linears(const EngineOptions& options) {
   models::Decoder model(options.model, options.recipe);
   std::set<std::string, std::less<>> names;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const auto* linear : model.linears()) {
     if (linear->parts().size() == 2) names.insert(linear->name());  // queries, keys and values are three
   }
   return names;

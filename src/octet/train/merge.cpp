@@ -102,7 +102,7 @@ Tensor MergedModel::whole_of_adapter(DescribedModel& described, const Parameter&
 Tensor MergedModel::whole(DescribedModel& described, const Parameter& p) {
   held_ = base_values(described, p);
   Arena scratch(*device_, MemoryCategory::workspace, std::size_t{1} << 28);
-  for (const nn::Linear* linear : described.model->linears()) {
+  for (const auto* linear : described.model->linears()) {
     const nn::Adapter* const adapter = linear->adapter();
     if (&linear->weight() != &p || !adapter) continue;
     const HostTensor a = adapter_values(described, adapter->a()), b = adapter_values(described, adapter->b());

@@ -231,7 +231,7 @@ void probe(const ProbeOptions& options) {
   if (!scales.empty()) set_scales(engine, scales);
   if (dumps) {
     std::vector<std::string> names;
-    for (const nn::Linear* linear : engine.model().linears()) names.push_back(linear->name());
+    for (const auto* linear : engine.model().linears()) names.push_back(linear->name());
     const bool any =
         std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(options.dump, name); });
     demand(any, ExitCode::config, "--dump ", options.dump, ": matches no linear", did_you_mean(options.dump, names));

@@ -208,7 +208,7 @@ std::string precision_table(models::Decoder& model) {
   };
   std::vector<std::pair<std::string, Kind>> kinds;
   std::size_t width = 0;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const auto* linear : model.linears()) {
     const Recipe& recipe = model.recipe();
     std::string precision = linear->compute() == Compute::fp32 ? "FP32" : "BF16";
     if (linear->is_fp8()) {
