@@ -94,11 +94,12 @@ class ChaosHosts : public SupervisedHosts {
   void wait_s(double seconds) {
     for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds; sleep_s(0.02)) watch();
   }
-  bool moves_on(const Hosts& hosts, std::int64_t from) {
+  // Whether the run comes past a step, and past a checkpoint.
+  bool moves_on(const Hosts& hosts, std::int64_t from, std::int64_t saved = -1) {
     return comes_true(60, [&] {
       keep_supervisors(hosts);
       watch();
-      return step() > from;
+      return step() > from && checkpoint_step() > saved;
     });
   }
 
@@ -227,7 +228,11 @@ class ChaosHosts : public SupervisedHosts {
   // How long the run took after the fault to get further than it was. Nothing if no other attempt did.
   std::optional<double> recovered_s() const { return recovered_s_; }
 
-  std::int64_t checkpoint_step() const { return std::stoll(last_checkpoint(run_ / "out").filename().string().substr(5)); }
+  // The step of the newest checkpoint; 0 if there is none.
+  std::int64_t checkpoint_step() const {
+    const std::filesystem::path newest = last_checkpoint(run_ / "out");
+    return newest.empty() ? 0 : std::stoll(newest.filename().string().substr(5));
+  }
 
   std::optional<Rng> rng_;
   std::string last_words_, all_words_;  // of the supervisor that ended last, and of all that have ended
