@@ -13,6 +13,7 @@
 #include "octet/recipes/registry.h"
 #include "octet/recipes/scaler.h"
 #include "support/grad_check.h"
+#include "support/store.h"
 
 namespace octet::testing {
 
@@ -37,8 +38,8 @@ class LayerTest : public OpTest {
     parameters->materialise(*device, {.compute = dtype(), .grad = f64 ? DType::f64 : grad, .moments = DType::f32});
     scales->materialise(*stream);
     for (nn::Linear* linear : linears) linear->bind();
-    parameters->initialise(*stream, 3);
-    parameters->refresh(*stream, scratch);
+    initialise(*parameters, *stream, 3);
+    refresh(*parameters, *stream, scratch);
     parameters->zero_gradients(*stream);
   }
   DType dtype() const {

@@ -12,6 +12,7 @@
 #include "octet/base/rng.h"
 #include "octet/optim/optimizer.h"
 #include "octet/parallel/groups.h"
+#include "support/store.h"
 
 namespace octet::optim {
 namespace {
@@ -35,8 +36,9 @@ struct Rank {
     add("norm", {100}, {});
     add("odd", {10, 33}, {});
     store.materialise(*device, {.moments = DType::f8_e4m3}, &groups, {.mesh = mesh});
-    store.initialise(*stream, 1);
-    optimizer = std::make_unique<Optimizer>(*device, store, OptimizerOptions{.max_grad_norm = 0, .seed = 3});
+    testing::initialise(store, *stream, 1);
+    optimizer = std::make_unique<Optimizer>(*device, store, OptimizerOptions{.max_grad_norm = 0, .seed = 3},
+                                            testing::update_of_all(store));
   }
   void step(std::uint32_t number) {
     for (Parameter& p : store.parameters()) {
@@ -54,7 +56,7 @@ struct Rank {
     optimizer->loss_total()[1] = 4;
     optimizer->add_squares(*stream, scratch, store.all_units());
     optimizer->prepare(*stream, {.learning_rate = 0.01, .step = number});
-    optimizer->update(*stream);
+    optimizer->update(*stream, 0);
   }
 
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);

@@ -20,10 +20,14 @@ StepShape shape_of(int blocks, bool tied) {
   s.first_block = 1;
   s.blocks = blocks;
   s.head = tied ? 0 : blocks + 1;
-  s.block_parts = {{.forward = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}},
-                    .backward = {{"feed", Beside::nothing}, {"attention", Beside::reduce}, {"qkv", Beside::nothing}}}};
+  s.block_parts.assign(static_cast<std::size_t>(blocks), {.forward = {{"qkv"}, {"attention"}, {"feed"}},
+                                                          .backward = {{"feed"}, {"attention", Beside::reduce}, {"qkv"}}});
   s.two_copies.assign(static_cast<std::size_t>(tied ? blocks + 1 : blocks + 2), 0);
   return s;
+}
+
+void gather_beside_attention(StepShape& s) {
+  for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = Beside::gather;
 }
 
 TEST(Schedule, NeighboursLieInDifferentSlots) {
@@ -189,7 +193,7 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      if (bit(4)) s.block_parts[0].forward[1].beside = Beside::gather;
+      if (bit(4)) gather_beside_attention(s);
       if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
       SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
       Slots slots(s);
@@ -317,20 +321,20 @@ StepShape shape_of_lanes(int blocks, bool tied) {
   s.lanes = 2;
   s.sharded = s.reduced = true;
   constexpr Beside kNothing = Beside::nothing;
-  s.block_parts = {{.forward = {{"qkv"},
-                                {"attention"},
-                                {"route"},
-                                {"dispatch", kNothing, StreamId::experts},
-                                {"experts"},
-                                {"collect", kNothing, StreamId::experts},
-                                {"combine"}},
-                    .backward = {{"combine"},
-                                 {"dispatch", kNothing, StreamId::experts},
-                                 {"experts"},
-                                 {"collect", kNothing, StreamId::experts},
-                                 {"route"},
-                                 {"attention", Beside::reduce},
-                                 {"qkv"}}}};
+  s.block_parts.assign(static_cast<std::size_t>(blocks), {.forward = {{"qkv"},
+                                                                      {"attention"},
+                                                                      {"route"},
+                                                                      {"dispatch", kNothing, StreamId::experts},
+                                                                      {"experts"},
+                                                                      {"collect", kNothing, StreamId::experts},
+                                                                      {"combine"}},
+                                                          .backward = {{"combine"},
+                                                                       {"dispatch", kNothing, StreamId::experts},
+                                                                       {"experts"},
+                                                                       {"collect", kNothing, StreamId::experts},
+                                                                       {"route"},
+                                                                       {"attention", Beside::reduce},
+                                                                       {"qkv"}}});
   return s;
 }
 
@@ -427,9 +431,7 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       const StepShape::BlockParts mixture = s.block_parts.front(), dense = shape_of(blocks, bit(0)).block_parts.front();
       s.block_parts.clear();
       for (int block = 0; block < blocks; ++block) s.block_parts.push_back(bit(5 + block % 2) ? dense : mixture);
-      if (bit(4)) {
-        for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = Beside::gather;
-      }
+      if (bit(4)) gather_beside_attention(s);
       SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
       Slots slots(s);
       const std::vector<Visit> visits = visits_of({}, 0, 5, 2);

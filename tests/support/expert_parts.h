@@ -16,6 +16,7 @@
 #include "octet/parallel/units.h"
 #include "octet/recipes/registry.h"
 #include "support/mesh_ranks.h"
+#include "support/store.h"
 #include "support/wholes.h"
 
 namespace octet::testing {
@@ -91,7 +92,7 @@ class ExpertParts {
   int rank() const { return rank_; }
 
   void initialise() {
-    store_.initialise(*stream_, 5);
+    testing::initialise(store_, *stream_, 5);
     units_->refresh(scratch_);
   }
 

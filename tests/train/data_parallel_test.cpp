@@ -2,7 +2,7 @@
 // parameters.
 #include <gtest/gtest.h>
 
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/shard_traffic.h"
 #include "train/meshes.h"
 

@@ -49,9 +49,6 @@ class Optimizer {
   // The store must be materialised with gradients and moments, and must outlive the optimizer. Allocates a few hundred bytes of
   // MemoryCategory::state, and on a GPU tables of all tensors. `work`: what one call of add_squares() and of update() works on.
   Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options, const parallel::UpdateWork& work);
-  // The same if each call works on all units.
-  Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
-      : Optimizer(device, store, options, {.units = {store.all_units()}, .pieces = {store.states(store.all_units())}}) {}
 
   // [2] F64, device: the sum of losses and the number of tokens of the step. kernels::loss_sum adds to both.
   double* loss_total() const;
@@ -73,7 +70,7 @@ class Optimizer {
   void prepare(Stream& stream, const StepInput& input);
   // Updates pieces[number] of UpdateWork with AdamW and the scalars of prepare(), in one launch for each combination of dtypes.
   // Values and codes are then stale, except BF16 copies of master weights, which this function also writes.
-  void update(Stream& stream, std::size_t number = 0);
+  void update(Stream& stream, std::size_t number);
 
   // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;

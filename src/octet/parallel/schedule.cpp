@@ -36,7 +36,7 @@ Slots::Slots(const StepShape& shape)
       offloaded(at(shape.state_slots), 0) {}
 
 const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
-  const BlockParts& parts = block_parts[block_parts.size() == 1 ? 0 : at(block)];
+  const BlockParts& parts = block_parts[at(block)];
   return kind == Kind::backward ? parts.backward : parts.forward;
 }
 

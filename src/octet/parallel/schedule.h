@@ -145,7 +145,7 @@ struct StepShape {
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
   int recomputed_blocks = 0;       // so many of the model's blocks, from the first on, keep only their input
   int lanes = 1;                   // the most passes that take turns
-  // The parts of each block; one entry stands for all blocks.
+  // The parts of each block.
   struct BlockParts {
     std::vector<Part> forward, backward;
   };
