@@ -85,10 +85,16 @@ class Units {
   }
 
  private:
+  // A gradient, and what ranks exchange of it, in layout.reduce.
+  struct Crossing {
+    const Parameter* p;
+    Tensor x;
+  };
   // The parameters of a unit that this rank holds.
   struct Unit {
     std::vector<Parameter*> all, trained;              // in the order of the store
     std::vector<Parameter*> cut, cut_and_trained;      // those that are sharded, group by group
+    std::vector<Crossing> to_shards, to_replicas;      // whole gradients of the former, shards of gradients of `trained`
     kernels::TensorList zeroed;                        // the gradients in a slot that no product will write
     bool has_rowwise = false, has_columnwise = false;  // frozen weights have been gathered, and stay if weights are kept
   };
@@ -96,14 +102,14 @@ class Units {
   std::vector<Buffer> make_slots(int (StepShape::*slot)(int) const, std::span<const Copy> copies, MemoryCategory category);
   // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
-  std::size_t bytes_of_casts() const;
+  std::size_t place_crossings(void* casts);
   void wait_for_params();
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);
   void reduce(Arena& scratch, const Task& task);
   void cast(Arena& scratch, UnitRange units);
-  void reduce_over_shards(Arena& scratch, int unit, bool first);
-  void reduce_over_replicas(Arena& scratch, int unit);
+  void reduce_over_shards(Arena& scratch, const Unit& unit, bool fresh);
+  void reduce_over_replicas(Arena& scratch, const Unit& unit);
   std::vector<Stream*> waiting_streams() const;
 
   Stream& compute_;
