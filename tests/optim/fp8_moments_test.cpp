@@ -54,7 +54,7 @@ struct Rank {
     }
     optimizer->reset_sums(*stream);
     optimizer->loss_total()[1] = 4;
-    optimizer->add_squares(*stream, scratch, store.all_units());
+    optimizer->add_squares(*stream, scratch, 0);
     optimizer->prepare(*stream, {.learning_rate = 0.01, .step = number});
     optimizer->update(*stream, 0);
   }

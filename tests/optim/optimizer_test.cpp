@@ -56,7 +56,7 @@ struct OptimizerTest : ::testing::Test {
     optimizer->reset_sums(*stream);
     optimizer->loss_total()[0] = loss;
     optimizer->loss_total()[1] = tokens;
-    optimizer->add_squares(*stream, scratch, store.all_units());
+    optimizer->add_squares(*stream, scratch, 0);
     optimizer->prepare(*stream, {.learning_rate = 0.01, .step = number});
     optimizer->update(*stream, 0);
   }
@@ -104,7 +104,7 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
     optimizer->loss_total()[1] = golden.get("tokens").as<double>()[number - 1];
     const double lr = learning_rate(schedule, number), torch_lr = golden.get("lr").as<double>()[number - 1];
     EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch computes each rate from the previous one
-    optimizer->add_squares(*stream, scratch, store.all_units());
+    optimizer->add_squares(*stream, scratch, 0);
     optimizer->prepare(*stream, {.learning_rate = lr, .step = number});
     optimizer->update(*stream, 0);
     const kernels::StepScalars scalars = optimizer->read(*stream);
@@ -173,7 +173,7 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
   first->reset_sums(*stream);
   first->loss_total()[0] = 1;
   first->loss_total()[1] = 4;
-  first->add_squares(*stream, scratch, store.all_units());
+  first->add_squares(*stream, scratch, 0);
   first->prepare(*stream, {.learning_rate = 0.01, .step = 4});
   first->update(*stream, 0);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -223,7 +223,7 @@ TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   Optimizer planned(*meta, described, {}, testing::update_of_all(described));
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
   planned.reset_sums(*meta_stream);
-  planned.add_squares(*meta_stream, meta_scratch, described.all_units());
+  planned.add_squares(*meta_stream, meta_scratch, 0);
   planned.prepare(*meta_stream, {.learning_rate = 0.01, .step = 1});
   planned.update(*meta_stream, 0);
   EXPECT_EQ(planned.read(*meta_stream).step, 0u);

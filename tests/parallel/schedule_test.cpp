@@ -226,7 +226,7 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
 StepShape sharded_shape() {
   StepShape s = shape_of(2, false);
   s.sharded = s.resharded = s.reduced = s.sharded_gradients = true;
-  s.first = {0, 3};
+  s.updates = update_ranges(s);
   return s;
 }
 
@@ -251,7 +251,7 @@ TEST(Schedule, EndsAStepFromTopToBottom) {
 // Three slots for four pieces: the first three are fetched beside the last backward passes.
 TEST(Schedule, FetchesPiecesOfStatesAhead) {
   StepShape s = shape_of(2, false);
-  s.first = {0, s.units()};
+  s.updates = update_ranges(s);
   s.pieces = {0, 1, 1, 3};
   s.state_slots = 3;
   Slots slots(s);
@@ -280,7 +280,7 @@ TEST(Schedule, PiecesOfStatesWaitForTheirSlots) {
   for (int pieces = 1; pieces <= 9; ++pieces) {
     SCOPED_TRACE(pieces);
     StepShape s = shape_of(2, false);
-    s.first = {0, 2};
+    s.updates = {{0, 2}, {2, s.units()}};
     for (int piece = 0; piece < pieces; ++piece) s.pieces.push_back(piece * s.units() / pieces);
     s.state_slots = std::min(pieces, 3);
     Slots slots(s);

@@ -107,7 +107,7 @@ class ExpertParts {
       switch (task.kind) {
         case parallel::Kind::squares:
           units_->sum_over_holders(scratch_, task.units);
-          return optimizer_->add_squares(*stream_, scratch_, task.units);
+          return optimizer_->add_squares(*stream_, scratch_, task.index);
         case parallel::Kind::sums: {
           Stream& params = units_->executor().stream(task.stream);
           const Tensor sums = optimizer_->sums();
@@ -120,7 +120,7 @@ class ExpertParts {
           optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
           return scales_.update(*stream_, optimizer_->found_inf());
         case parallel::Kind::update:
-          return optimizer_->update(*stream_, units_->pieces_of(task));
+          return optimizer_->update(*stream_, task.part >= 0 ? task.part : task.index);
         default:
           return units_->run(scratch_, task);
       }

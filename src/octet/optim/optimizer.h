@@ -2,7 +2,7 @@
 // may enqueue work that must precede the change of the weights, such as the update of FP8 scales. That work must read found_inf()
 // on the device and change nothing if the step is skipped:
 //     optimizer.reset_sums(stream);                      // then micro-batches add to loss_total() and to the gradients
-//     optimizer.add_squares(stream, scratch, units);     // for all units
+//     optimizer.add_squares(stream, scratch, number);    // of all ranges of units
 //     ... all-reduce sums() over the ranks ...
 //     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
@@ -63,14 +63,14 @@ class Optimizer {
   Tensor sums() const;
   // Records in sums() what this rank asks for after this step.
   void ask(Stream& stream, Requests requests);
-  // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
-  // `units` are one of the ranges that the constructor was given. The number of launches does not depend on how many there are.
-  void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
+  // Adds the squares of the gradients of units[number] of UpdateWork to sums(). Call it once per step, when the gradients are
+  // complete. The number of launches does not depend on how many there are.
+  void add_squares(Stream& stream, Arena& scratch, int number);
   // Computes the scalars that read() returns from sums().
   void prepare(Stream& stream, const StepInput& input);
   // Updates pieces[number] of UpdateWork with AdamW and the scalars of prepare(), in one launch for each combination of dtypes.
   // Values and codes are then stale, except BF16 copies of master weights, which this function also writes.
-  void update(Stream& stream, std::size_t number);
+  void update(Stream& stream, int number);
 
   // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;
@@ -86,17 +86,13 @@ class Optimizer {
   Tensor updates() const;
 
  private:
-  struct Squares {
-    parallel::UnitRange units;
-    kernels::TensorList gradients;
-  };
   std::vector<kernels::AdamWList> lists_of(Device& device, const std::vector<parallel::StatePiece>& pieces) const;
-  Squares squares_of(Device& device, parallel::UnitRange units) const;
+  kernels::TensorList gradients_of(Device& device, parallel::UnitRange units) const;
 
   parallel::ParameterStore& store_;
   OptimizerOptions options_;
   Buffer state_;
-  std::vector<Squares> squares_;
+  std::vector<kernels::TensorList> gradients_;            // of each range of units
   std::vector<std::vector<kernels::AdamWList>> updates_;  // of each set of pieces, a list for each combination of dtypes
 };
 

@@ -145,10 +145,10 @@ struct StatePiece {
   Tensor moment1_scale, moment2_scale;   // [ceil(elements / kMomentGroup)] of moments in FP8, otherwise absent
 };
 
-// What the optimizer works on together.
+// What the tasks of an optimizer step work on.
 struct UpdateWork {
-  std::vector<UnitRange> units;                 // whose squares one task adds up
-  std::vector<std::vector<StatePiece>> pieces;  // which one task updates
+  std::vector<UnitRange> units;                 // whose squares a task adds up: units[task.index]
+  std::vector<std::vector<StatePiece>> pieces;  // which a task updates: pieces[task.part] with offload, else pieces[task.index]
 };
 
 // Owns the memory of all parameters of a model. References to parameters stay valid.

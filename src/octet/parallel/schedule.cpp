@@ -21,13 +21,15 @@ int StepShape::slot(int unit, bool in_turn) const {
   return unit == embedding || unit == head ? kUnitSlots - 1 : (unit - first_block) % 2;
 }
 
-UnitRange first_units(const StepShape& s) {
-  if (!s.reduced) return {0, s.units()};
+std::vector<UnitRange> update_ranges(const StepShape& s) {
+  if (!s.reduced) return {{0, s.units()}};
   const int begin = s.stage == 0 ? s.embedding : s.first_block + blocks_of(s.blocks, s.stages, s.stage).begin;
   std::set<int> used;
   int end = begin;
   while (end < std::min(begin + kUnitSlots, s.units()) && used.insert(s.weight_slot(end)).second) ++end;
-  return {begin, end};
+  std::vector<UnitRange> ranges = {{begin, end}};
+  if (end < s.units()) ranges.push_back({end, s.units()});
+  return ranges;
 }
 
 Slots::Slots(const StepShape& shape)
@@ -146,9 +148,10 @@ void ScheduleBuilder::send(Message message) {
 }
 
 // Reductions follow each other on one stream, so the last one of these units ends after the others.
-void ScheduleBuilder::add_squares(UnitRange units) {
+void ScheduleBuilder::add_squares(int update) {
+  const UnitRange units = s_.updates[at(update)];
   const auto last = std::find_if(slots_.reduced.rbegin(), slots_.reduced.rend(), [&](int unit) { return units.contains(unit); });
-  tasks_.push_back({.kind = Kind::squares, .units = units});
+  tasks_.push_back({.kind = Kind::squares, .index = update, .units = units});
   if (last != slots_.reduced.rend()) tasks_.back().waits[0] = {Kind::reduce, *last};
 }
 
@@ -167,8 +170,9 @@ void ScheduleBuilder::fetch(int piece) {
   if (slots_.offloaded[at(slot)]) tasks_.back().waits[0] = {Kind::offload, slot};
 }
 
-void ScheduleBuilder::update(UnitRange units) {
-  if (s_.pieces.empty()) return tasks_.push_back({.kind = Kind::update, .part = -1, .units = units});
+void ScheduleBuilder::update(int number) {
+  const UnitRange units = s_.updates[at(number)];
+  if (s_.pieces.empty()) return tasks_.push_back({.kind = Kind::update, .index = number, .part = -1, .units = units});
   const int count = static_cast<int>(s_.pieces.size());
   for (int piece = 0; piece < count; ++piece) {
     if (!units.contains(s_.pieces[at(piece)])) continue;
@@ -192,7 +196,7 @@ void ScheduleBuilder::cast(UnitRange units) {
   for (Slots::Weights& slot : slots_.weights) {
     if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
   }
-  for (int unit = s_.first.begin; unit < s_.first.end; ++unit) {
+  for (int unit = s_.updates.front().begin; unit < s_.updates.front().end; ++unit) {
     if (units.contains(unit)) gather({unit, Use::forward});
   }
 }
@@ -382,24 +386,17 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   return b.finish();
 }
 
-std::vector<UnitRange> update_ranges(const StepShape& s) {
-  std::vector<UnitRange> ranges = {s.first};
-  const UnitRange others{s.first.end, s.units()};
-  if (others.begin < others.end) ranges.push_back(others);
-  return ranges;
-}
-
 // The gradients of the units that are updated first are complete last.
 std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, true);
   b.reduce_pending();
   for (int piece = 0; piece < std::min(s.state_slots, static_cast<int>(s.pieces.size())); ++piece) b.fetch(piece);
-  const std::vector<UnitRange> ranges = update_ranges(s);
-  for (auto units = ranges.rbegin(); units != ranges.rend(); ++units) b.add_squares(*units);
+  const int updates = static_cast<int>(s.updates.size());
+  for (int update = updates - 1; update >= 0; --update) b.add_squares(update);
   b.add_sums();
-  for (const UnitRange units : ranges) {
-    b.update(units);
-    b.cast(units);
+  for (int update = 0; update < updates; ++update) {
+    b.update(update);
+    b.cast(s.updates[at(update)]);
   }
   return b.finish();
 }

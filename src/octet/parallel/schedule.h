@@ -113,7 +113,7 @@ constexpr bool is_part(Kind kind) { return kind == Kind::forward || kind == Kind
 struct Task {
   Kind kind = Kind::open;
   StreamId stream = StreamId::compute;
-  int index = 0;         // of a unit, a block, a Message or a slot for states; load: of a chunk
+  int index = 0;         // of a unit, a block, a Message, an update or a slot for states; load: of a chunk
   int part = 0;          // of a block; fetch, offload, update: the number of the piece among all pieces, -1 without offload
   UnitRange units = {};  // squares, cast, and update without offload
   Use use = Use::forward;                                    // open, close
@@ -155,9 +155,9 @@ struct StepShape {
   const std::vector<Part>& parts_of(Kind kind, int block) const;
   // Whether the rowwise and columnwise codes of each unit are gathered separately (row and MX tiles).
   std::vector<char> two_copies;
-  // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The
-  // gradients of the others are complete first.
-  UnitRange first = {};
+  // The units that the optimizer updates and casts together, in this order. Forward uses the first of them first, and while the
+  // others are updated they are gathered. The gradients of the others are complete first.
+  std::vector<UnitRange> updates;
   // With offload: the units of the pieces in which states are updated, in the order of the units; and the number of slots for
   // them.
   std::vector<int> pieces;
@@ -172,9 +172,10 @@ struct StepShape {
 };
 inline constexpr int kUnitSlots = 3;
 
-// Returns the units that this stage uses first and that can be gathered beside each other: for example the embedding and two
-// blocks. Their forward pass hides what is cast and gathered next. One rank hides nothing, so these are all units.
-UnitRange first_units(const StepShape& shape);
+// Returns StepShape::updates: first the units that this stage uses first and that can be gathered beside each other, for example
+// the embedding and two blocks, then the others. The forward pass of the first units hides what is cast and gathered next. One
+// rank hides nothing, so it updates all units together.
+std::vector<UnitRange> update_ranges(const StepShape& shape);
 
 // The contents of the slots between two lists. Building a list changes them.
 struct Slots {
@@ -226,13 +227,13 @@ class ScheduleBuilder {
   void reduce_pending(bool here = false);
   // Adds a part of a block. `next` is gathered beside it if the part says so.
   void add_part(Kind kind, int block, int part, Need next);
-  // Add the squares of units' gradients, the exchange of what the step counted, and what follows from it.
-  void add_squares(UnitRange units);
+  // Add the squares of the gradients of updates[update], the exchange of what the step counted, and what follows from it.
+  void add_squares(int update);
   void add_sums();
   // Fetches a piece of the states into its slot.
   void fetch(int piece);
-  // Updates units. With offload, every piece is fetched some pieces ahead.
-  void update(UnitRange units);
+  // Updates updates[number]. With offload, every piece is fetched some pieces ahead.
+  void update(int number);
   // Makes the codes of units, whose gathered copies are then stale, and gathers again those of them that forward uses first.
   void cast(UnitRange units);
 
@@ -254,8 +255,6 @@ std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<c
 // Forward of a micro-batch alone; `head` then computes losses or logits.
 std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
 
-// Returns the units that build_update() updates and casts together, in this order.
-std::vector<UnitRange> update_ranges(const StepShape& shape);
 // Ends a step: reduces what is left, and updates all units.
 std::vector<Task> build_update(const StepShape& shape, Slots& slots);
 

@@ -90,7 +90,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     executor_.add(StreamId::fetch, *fetch_stream_);
     executor_.add(StreamId::offload, *offload_stream_);
   }
-  shape.first = first_units(shape);
+  shape.updates = update_ranges(shape);
   slots_ = Slots(shape);
   constexpr Copy kWeights[] = {Copy::values, Copy::rowwise, Copy::row_order}, kGradients[] = {Copy::gradient};
   if (shape.resharded) weight_slots_ = make_slots(&StepShape::weight_slot, kWeights, MemoryCategory::weights);
@@ -271,13 +271,13 @@ void Units::wait_for_states(Stream& stream) {
 }
 
 void Units::prepare_casts() {
-  std::vector<UnitRange> ranges = update_ranges(shape_);
-  if (ranges.size() > 1 || ranges.front() != store_.all_units()) ranges.push_back(store_.all_units());  // for refresh()
-  for (const UnitRange units : ranges) store_.prepare_codes(compute_.device(), units);
+  const UnitRange all = store_.all_units();
+  for (const UnitRange units : shape_.updates) store_.prepare_codes(compute_.device(), units);
+  if (shape_.updates.front() != all) store_.prepare_codes(compute_.device(), all);  // for refresh()
 }
 
 UpdateWork Units::update_work() const {
-  UpdateWork work{.units = update_ranges(shape_)};
+  UpdateWork work{.units = shape_.updates};
   // With offload there are no pieces if this rank's shards of all trained parameters are empty.
   for (const UnitRange units : work.units) {
     if (!offload_ || shape_.pieces.empty()) work.pieces.push_back(store_.states(units));
@@ -286,11 +286,6 @@ UpdateWork Units::update_work() const {
     work.pieces.push_back(offload_->piece(static_cast<int>(piece)));
   }
   return work;
-}
-
-std::size_t Units::pieces_of(const Task& update) const {
-  if (update.part >= 0) return static_cast<std::size_t>(update.part);
-  return update.units == shape_.first ? 0 : 1;
 }
 
 // With shards on several ranks, casts run beside the computation, and a rank may fetch the codes when all ranks have theirs.

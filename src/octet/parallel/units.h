@@ -41,9 +41,8 @@ class Units {
   void run(Arena& scratch, const std::vector<Task>& tasks);
   // Prepares the casts of weights. Call it once, when their scale slots are known.
   void prepare_casts();
-  // Returns what the tasks of an optimizer step work on, and which of the pieces a task updates.
+  // Returns what the tasks of an optimizer step work on.
   UpdateWork update_work() const;
-  std::size_t pieces_of(const Task& update) const;
   // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
   // Sums the reduced gradients of pieces that several ranks of the tensor axis hold. All replicas then have the same bits.
