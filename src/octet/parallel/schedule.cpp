@@ -126,25 +126,21 @@ void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
 }
 
 void ScheduleBuilder::take(Message message) {
-  const auto m = static_cast<std::size_t>(message);
-  tasks_.push_back(
-      {.kind = Kind::receive, .stream = receive_stream(message), .index = static_cast<int>(m), .leaves_event = true});
-  if (std::exchange(slots_.taken[m], true)) tasks_.back().waits[0] = {Kind::take, static_cast<int>(m)};
-  add(Kind::take, static_cast<int>(m));
-  tasks_.back().waits[0] = {Kind::receive, static_cast<int>(m)};
+  const int m = static_cast<int>(message);
+  tasks_.push_back({.kind = Kind::receive, .stream = receive_stream(message), .index = m, .leaves_event = true});
+  if (std::exchange(slots_.taken[at(m)], true)) tasks_.back().waits[0] = {Kind::take, m};
+  add(Kind::take, m);
+  tasks_.back().waits[0] = {Kind::receive, m};
   tasks_.back().leaves_event = true;
 }
 
 void ScheduleBuilder::send(Message message) {
-  const auto m = static_cast<std::size_t>(message);
-  add(Kind::give, static_cast<int>(m));
-  if (std::exchange(slots_.sent[m], true)) tasks_.back().waits[0] = {Kind::send, static_cast<int>(m)};
+  const int m = static_cast<int>(message);
+  add(Kind::give, m);
+  if (std::exchange(slots_.sent[at(m)], true)) tasks_.back().waits[0] = {Kind::send, m};
   tasks_.back().leaves_event = true;
-  tasks_.push_back({.kind = Kind::send,
-                    .stream = send_stream(message),
-                    .index = static_cast<int>(m),
-                    .waits = {{{Kind::give, static_cast<int>(m)}}},
-                    .leaves_event = true});
+  tasks_.push_back(
+      {.kind = Kind::send, .stream = send_stream(message), .index = m, .waits = {{{Kind::give, m}}}, .leaves_event = true});
 }
 
 // Reductions follow each other on one stream, so the last one of these units ends after the others.
