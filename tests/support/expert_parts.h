@@ -12,7 +12,6 @@
 #include "octet/base/rng.h"
 #include "octet/nn/linear.h"
 #include "octet/optim/optimizer.h"
-#include "octet/parallel/assembler.h"
 #include "octet/parallel/units.h"
 #include "octet/recipes/registry.h"
 #include "support/mesh_ranks.h"

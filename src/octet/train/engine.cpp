@@ -112,8 +112,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     logits_ =
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
-  assembler_ =
-      std::make_unique<parallel::Assembler>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
+  assembler_ = std::make_unique<Assembler>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
   for (int i = 0; i < in_flight_.passes; ++i)
     stashes_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash));
   if (stages.count > 1) start_pipeline(capacity);

@@ -15,8 +15,8 @@
 #include "octet/kernels/gemm/gemm_tuning.h"
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
-#include "octet/parallel/assembler.h"
 #include "octet/parallel/groups.h"
+#include "octet/train/assembler.h"
 #include "octet/train/entries.h"
 #include "octet/train/replica_check.h"
 
@@ -233,7 +233,7 @@ class Engine {
   // evaluation_total_: [2] F64, or if the engine trains as many as there are ranks, but at least 2
   Buffer batch_, evaluation_total_, logits_;
   Buffer router_total_;  // [2, router_numbers()] F64
-  std::unique_ptr<parallel::Assembler> assembler_;
+  std::unique_ptr<Assembler> assembler_;
   std::optional<ReplicaCheck> replica_check_;  // of an engine that trains
   std::optional<models::Fingerprint> fingerprint_;  // with options.fingerprints
   std::uint32_t step_ = 1;
