@@ -113,7 +113,7 @@ class ExpertParts {
           groups_.shards->all_reduce(params, scratch_, {.x = sums});
           groups_.tensor->all_reduce(params, scratch_, {.x = sums.slice_rows(0, 2)});
           groups_.replicas->all_reduce(params, scratch_, {.x = sums.slice_rows(1, 4)});
-          return scales_.reduce(params, scratch_, groups_.all(), groups_.all_of_experts());
+          return scales_.reduce(params, scratch_, groups_.all_and_of_experts());
         }
         case parallel::Kind::scales:
           optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
@@ -127,7 +127,7 @@ class ExpertParts {
     if (seen) add_to(*seen);
   }
   void settle_scales() {
-    units_->exchange([&](Stream& params) { scales_.reduce(params, scratch_, groups_.all(), groups_.all_of_experts()); });
+    units_->exchange([&](Stream& params) { scales_.reduce(params, scratch_, groups_.all_and_of_experts()); });
   }
 
   // Adds everything that the rank holds, including the last step's gradient and its norm. All ranks call together.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octet/comm/group.h"
@@ -47,10 +48,15 @@ struct Groups {
     return apart ? std::vector<comm::Group*>{shards.get(), apart.get()} : std::vector<comm::Group*>{shards.get()};
   }
 
-  // Return the groups from the fastest axis to the slowest. What is reduced over each of them is reduced over all ranks, or over
-  // all ranks of this stage that hold the same experts.
+  // Returns the groups from the fastest axis to the slowest. What is reduced over each of them is reduced over all ranks.
   std::vector<comm::Group*> all() const { return {tensor.get(), shards.get(), replicas.get(), stages.get()}; }
-  std::vector<comm::Group*> all_of_experts() const { return {tensor.get(), &expert_shards(), replicas.get()}; }
+  // Returns the same, each with the group that stands for it if all ranks of this stage that hold the same experts reduce.
+  std::vector<std::pair<comm::Group*, comm::Group*>> all_and_of_experts() const {
+    return {{tensor.get(), tensor.get()},
+            {shards.get(), &expert_shards()},
+            {replicas.get(), replicas.get()},
+            {stages.get(), nullptr}};
+  }
   // Returns those without the tensor axis, whose ranks have all seen the same tokens.
   std::vector<comm::Group*> all_of_tokens() const { return {shards.get(), replicas.get(), stages.get()}; }
 

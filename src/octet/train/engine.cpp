@@ -404,7 +404,7 @@ void Engine::add_up_ranks(Stream& params) {
   if (double* const total = router_total(Routed::step)) {
     all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
   }
-  model_->scales().reduce(params, scratch(), groups_.all(), groups_.all_of_experts());
+  model_->scales().reduce(params, scratch(), groups_.all_and_of_experts());
 }
 
 void Engine::all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count) {
@@ -499,8 +499,7 @@ std::vector<double> Engine::expert_loads_of_step() {
 }
 
 void Engine::reduce_amaxes() {
-  model_->units().exchange(
-      [&](Stream& params) { model_->scales().reduce(params, scratch(), groups_.all(), groups_.all_of_experts()); });
+  model_->units().exchange([&](Stream& params) { model_->scales().reduce(params, scratch(), groups_.all_and_of_experts()); });
 }
 
 void Engine::settle() {
