@@ -26,12 +26,9 @@ struct EngineOptions {
   models::DecoderConfig model;
   models::Adapters adapters = {};
   Recipe recipe;
-  bool training = true;     // false: no gradients and moments; evaluate() and logits() only
   bool calibrates = false;  // calibrate() will be called
-  bool master_weights = true;
-  DType grad_dtype = DType::f32;
-  DType moments_dtype = DType::f32;
-  std::size_t offload_slot = 0;  // not 0: moments and master weights lie in host memory (parallel/offload.h)
+  // Without storage.training there is only evaluate() and logits(). The recipe sets storage.compute, and in F64 all dtypes.
+  parallel::Storage storage = {};
   std::int64_t seq_len = 0;
   std::int64_t micro_batch_size = 1;
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
@@ -211,7 +208,7 @@ class Engine {
   std::size_t next_lane() { return static_cast<std::size_t>(model_->begun() % options_.layout.lanes); }
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // Whether inputs of adapters are dropped in training.
-  bool drops() const { return options_.training && options_.adapters.dropout.rate > 0; }
+  bool drops() const { return options_.storage.training && options_.adapters.dropout.rate > 0; }
   // Copies this rank's part of whole sequences to the device. `first_sample`, the number of the first sequence, is given for
   // training.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
