@@ -109,10 +109,7 @@ class ExpertParts {
           return optimizer_->add_squares(*stream_, scratch_, task.index);
         case parallel::Kind::sums: {
           Stream& params = units_->executor().stream(task.stream);
-          const Tensor sums = optimizer_->sums();
-          groups_.shards->all_reduce(params, scratch_, {.x = sums});
-          groups_.tensor->all_reduce(params, scratch_, {.x = sums.slice_rows(0, 2)});
-          groups_.replicas->all_reduce(params, scratch_, {.x = sums.slice_rows(1, 4)});
+          optimizer_->add_up_ranks(scratch_, groups_, *units_);
           return scales_.reduce(params, scratch_, groups_.all_and_of_experts());
         }
         case parallel::Kind::scales:

@@ -380,17 +380,7 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
 
 // Adds up what the step counted, and takes the largest of the ranks' amaxes.
 void Engine::add_up_ranks(Stream& params) {
-  const Tensor sums = optimizer_->sums();
-  // Behind this exchange no rank gathers shards any more, so they may change.
-  groups_.shards->all_reduce(params, scratch(), {.x = sums});
-  // The ranks of the tensor axis have seen the same tokens, so their losses are not added up.
-  groups_.tensor->all_reduce(params, scratch(), {.x = sums.slice_rows(0, 2)});
-  // Only the last stage knows the loss.
-  model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, scratch(), {.x = sums}); });
-  // Replicas hold the same gradients, but NCCL may have added up their squares in another order in each of them. All of them take
-  // the sum of the first, so that their weights stay equal to the bit.
-  if (groups_.replicas->rank() > 0) params.zero(sums.data, sizeof(double));
-  groups_.replicas->all_reduce(params, scratch(), {.x = sums});
+  optimizer_->add_up_ranks(scratch(), groups_, model_->units());
   if (double* const total = router_total(Routed::step)) {
     all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
   }
