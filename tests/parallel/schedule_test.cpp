@@ -113,7 +113,7 @@ std::vector<std::set<std::size_t>> ended_before(const std::vector<Task>& tasks) 
   };
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     latest(i, [&](const Task& t) { return t.stream == tasks[i].stream; });
-    if (tasks[i].here) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
+    if (tasks[i].after_compute) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
     for (const Task::Wait& wait : tasks[i].waits) {
       if (wait.number < 0) continue;
       latest(i, [&](const Task& t) { return t.leaves_event && t.kind == wait.kind && t.event() == wait.number; });
@@ -506,7 +506,7 @@ TEST(Schedule, NamesWhatATaskWaitsFor) {
     for (const std::size_t before : plan::waits_for(tasks, i)) {
       ASSERT_LT(before, i);
       ++waits;
-      if (tasks[i].task.here && before == plan::waits_for(tasks, i).back()) {
+      if (tasks[i].task.after_compute && before == plan::waits_for(tasks, i).back()) {
         EXPECT_EQ(tasks[before].task.stream, StreamId::compute) << i;
       } else {
         EXPECT_NE(tasks[before].task.stream, tasks[i].task.stream) << i;

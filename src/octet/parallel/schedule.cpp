@@ -42,7 +42,7 @@ const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
   return kind == Kind::backward ? parts.backward : parts.forward;
 }
 
-void ScheduleBuilder::gather(Need need, bool here) {
+void ScheduleBuilder::gather(Need need, bool after_compute) {
   if (!s_.sharded || need.unit < 0 || need.use == Use::gradients) return;
   Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
   const bool there = slot.unit == need.unit, one_copy = !s_.two_copies[at(need.unit)];
@@ -55,7 +55,7 @@ void ScheduleBuilder::gather(Need need, bool here) {
                     .values = !there || !(slot.rowwise || slot.columnwise),
                     .rowwise = rowwise,
                     .columnwise = columnwise,
-                    .here = here,
+                    .after_compute = after_compute,
                     .waits = {{{Kind::close, slot.closed}}},
                     .leaves_event = true});
   slot.rowwise = rowwise || (there && slot.rowwise);
@@ -92,7 +92,7 @@ void ScheduleBuilder::close(Need need) {
   if (s_.resharded) slot.closed = need.unit;
 }
 
-void ScheduleBuilder::reduce_pending(bool here) {
+void ScheduleBuilder::reduce_pending(bool after_compute) {
   const int unit = std::exchange(slots_.pending, -1);
   if (unit < 0) return;
   const bool first = std::erase(slots_.reduced, unit) == 0;
@@ -102,8 +102,8 @@ void ScheduleBuilder::reduce_pending(bool here) {
                     .index = unit,
                     .first = first,
                     .last = last_,
-                    .here = here,
-                    .waits = {{{Kind::close, here ? -1 : unit}}},
+                    .after_compute = after_compute,
+                    .waits = {{{Kind::close, after_compute ? -1 : unit}}},
                     .leaves_event = true});
   if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot(unit))] = unit;
 }
@@ -154,7 +154,7 @@ void ScheduleBuilder::add_squares(int update) {
 void ScheduleBuilder::add_sums() {
   tasks_.push_back({.kind = Kind::sums,
                     .stream = s_.reduced ? StreamId::params : StreamId::compute,
-                    .here = s_.reduced,
+                    .after_compute = s_.reduced,
                     .leaves_event = s_.reduced});
   tasks_.push_back({.kind = Kind::scales});
   if (s_.reduced) tasks_.back().waits[0] = {Kind::sums, 0};
@@ -187,8 +187,10 @@ void ScheduleBuilder::update(int number) {
 }
 
 void ScheduleBuilder::cast(UnitRange units) {
-  tasks_.push_back(
-      {.kind = Kind::cast, .stream = s_.sharded ? StreamId::params : StreamId::compute, .units = units, .here = s_.sharded});
+  tasks_.push_back({.kind = Kind::cast,
+                    .stream = s_.sharded ? StreamId::params : StreamId::compute,
+                    .units = units,
+                    .after_compute = s_.sharded});
   for (Slots::Weights& slot : slots_.weights) {
     if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
   }

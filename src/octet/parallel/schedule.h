@@ -67,9 +67,9 @@ struct Need {
   Use use = Use::forward;
 };
 
-// What may be enqueued on the params stream just before a part of a block, to run beside it. GEMMs count on all multiprocessors
-// and would wait for those that a collective holds; attention has many more blocks of threads than there are multiprocessors, and
-// loses only what is held.
+// Communication of parameters that starts with a part of a block and overlaps it. GEMMs count on all multiprocessors and would
+// wait for those that a collective holds; attention has many more blocks of threads than there are multiprocessors, and loses
+// only what is held.
 enum class Beside : std::uint8_t { nothing, gather, reduce };
 
 // A block is cut into parts only where work of another stream may be enqueued between two of them.
@@ -82,13 +82,13 @@ struct Part {
 enum class Kind : std::uint8_t {
   // Tasks of a unit:
   gather,  // all-gathers its weights over the shards
-  open,    // makes it usable: its weights are there, and its gradient slot is begun
+  open,    // waits until its weights are gathered, and zeroes the gradients in its slot that no product overwrites
   close,   // ends its use, for which other streams wait
   reduce,  // sums its gradients over the ranks
   // Tasks of messages:
   receive,  // from a neighbouring stage
-  take,     // copies what was received into the memory of its micro-batch
-  give,     // copies what is to be sent out of it
+  take,     // copies it from the receive buffer to the memory of its micro-batch
+  give,     // copies it from there to the send buffer
   send,     // to a neighbouring stage
   // Tasks of the computation. The parts of a block are those of models::Block.
   load,  // begins a micro-batch's pass through a chunk
@@ -120,7 +120,7 @@ struct Task {
   bool values = false, rowwise = false, columnwise = false;  // gather: which copies
   bool first = false;                                        // reduce: of the step; forward, backward: of the block
   bool last = false;  // reduce: the step's last micro-batch; forward, backward: of the block
-  bool here = false;  // waits for all that the computation has enqueued so far
+  bool after_compute = false;       // waits for all that the computation has enqueued so far
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   Begins begins = Begins::none;     // head, backward: which gradients their products begin
   // Waits for the event of the latest task of this kind that left one behind with this number, or for nothing if it is -1.
@@ -183,7 +183,7 @@ struct Slots {
     int unit = -1;
     bool rowwise = false, columnwise = false;  // what of it is there or on its way
     bool open = false;
-    int closed = -1;  // the unit that was used here last
+    int closed = -1;  // the unit for whose close the next gather into this slot waits
   };
   std::vector<Weights> weights;
   std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
@@ -220,11 +220,11 @@ class ScheduleBuilder {
   void take(Message message);
   void send(Message message);
   // Gathers what of a unit is not there. Nothing if its slot is in use by another unit: open() gathers it then.
-  void gather(Need need, bool here = false);
+  void gather(Need need, bool after_compute = false);
   void open(Need need);
   void close(Need need);
   // Reduces the pending unit, if there is one: behind its use, or behind all that the computation has enqueued so far.
-  void reduce_pending(bool here = false);
+  void reduce_pending(bool after_compute = false);
   // Adds a part of a block. `next` is gathered beside it if the part says so.
   void add_part(Kind kind, int block, int part, Need next);
   // Add the squares of the gradients of updates[update], the exchange of what the step counted, and what follows from it.

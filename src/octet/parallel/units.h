@@ -45,7 +45,8 @@ class Units {
   UpdateWork update_work() const;
   // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
-  // Sums the reduced gradients of pieces that several ranks of the tensor axis hold. All replicas then have the same bits.
+  // All-reduces the reduced gradients of what several ranks of the tensor axis hold (norms, shared KV heads). All replicas then
+  // have the same bits.
   void sum_over_holders(Arena& scratch, UnitRange units);
 
   // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for

@@ -103,7 +103,7 @@ std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::siz
     if (wait.number < 0) continue;
     if (const auto number = find_event(tasks, i, wait)) numbers.push_back(*number);
   }
-  if (!tasks[i].task.here) return numbers;
+  if (!tasks[i].task.after_compute) return numbers;
   std::size_t before = i;
   while (before > 0 && tasks[before - 1].task.stream != StreamId::compute) --before;
   if (before > 0) numbers.push_back(before - 1);
@@ -111,7 +111,7 @@ std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::siz
 }
 
 std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
-  std::string text = tasks[i].task.here ? "all of compute above" : "";
+  std::string text = tasks[i].task.after_compute ? "all of compute above" : "";
   for (const Task::Wait& wait : tasks[i].task.waits) {
     if (wait.number < 0) continue;
     const auto number = find_event(tasks, i, wait);

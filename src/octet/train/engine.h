@@ -92,8 +92,8 @@ class Engine {
   // of a watched step shows everything else. All ranks call it together.
   void observe_weights(nn::Watch& watch);
 
-  // Makes the state what a checkpoint holds. Scales and histories become those of all ranks: between steps each rank knows only
-  // the amax of its own shard of a weight. States of the optimizer arrive in host memory. Waits if there are several ranks.
+  // Prepares the state for a checkpoint. Reduces the amaxes over all ranks, because between steps each rank knows only the amax
+  // of its own shard of a weight, and waits until offloaded states are in host memory. Waits if there are several ranks.
   void settle();
   // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
   // the first. All ranks call it together.
