@@ -31,7 +31,7 @@ struct AttentionFp8Layer : testing::LayerTest {
     for (const auto& state : scales->tensors()) {
       if (state.name.ends_with(".scale")) *state.tensor.as<float>() = 60;
     }
-    testing::refresh(*parameters, *stream, scratch);  // with these scales
+    parameters->refresh(*stream, scratch);  // with these scales
     table = zeros(DType::f32, {kLength, kHeadDim});
     const std::vector<float> angles = kernels::rope_table(kHeadDim, 100.0, std::nullopt, kLength);
     stream->copy_to_device(table.data, angles.data(), table.bytes());

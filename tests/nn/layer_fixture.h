@@ -13,7 +13,6 @@
 #include "octet/recipes/registry.h"
 #include "octet/recipes/scaler.h"
 #include "support/grad_check.h"
-#include "support/store.h"
 
 namespace octet::testing {
 
@@ -38,8 +37,8 @@ class LayerTest : public OpTest {
     parameters->materialise(*device, {.compute = dtype(), .grad = f64 ? DType::f64 : grad, .moments = DType::f32});
     scales->materialise(*stream);
     for (nn::Linear* linear : linears) linear->bind();
-    initialise(*parameters, *stream, 3);
-    refresh(*parameters, *stream, scratch);
+    parameters->initialise(*stream, 3);
+    parameters->refresh(*stream, scratch);
     parameters->zero_gradients(*stream);
   }
   DType dtype() const {

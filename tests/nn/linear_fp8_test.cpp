@@ -341,8 +341,8 @@ TEST_F(Fp8Linear, WatchesTheBf16WeightWhereItIsPrimary) {
   use(recipes::make_recipe("fp8_current", {}));
   Linear layer({.parts = {"layer"}, .out = 32, .in = 48}, recipe, *parameters, *scales);
   parameters->materialise(*device, {.master_weights = false});
-  testing::initialise(*parameters, *stream, 3);
-  testing::refresh(*parameters, *stream, scratch);
+  parameters->initialise(*stream, 3);
+  parameters->refresh(*stream, scratch);
   const Tensor in = random(DType::bf16, {5, 48}), out = zeros(DType::bf16, {5, 32});
   Watcher watcher;
   Scope s = scope();

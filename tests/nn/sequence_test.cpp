@@ -154,7 +154,7 @@ TEST_F(Tokens, HeadAndLossAddUpInChunks) {
       HeadLoss head({.vocab = kVocab, .dim = kDim, .init_std = 0.5}, recipe, store, scales);
       store.materialise(*at.device, {.compute = DType::f32}, &at.groups, {});
       head.head().bind();
-      testing::initialise(store, *at.stream, 3);
+      store.initialise(*at.stream, 3);
       store.zero_gradients(*at.stream);
       const std::int64_t share = kTokens / ranks;
       const Tensor& gradient = ranks == 1 ? gh : together;

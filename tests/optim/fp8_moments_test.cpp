@@ -12,7 +12,6 @@
 #include "octet/base/rng.h"
 #include "octet/optim/optimizer.h"
 #include "octet/parallel/groups.h"
-#include "support/store.h"
 
 namespace octet::optim {
 namespace {
@@ -36,9 +35,8 @@ struct Rank {
     add("norm", {100}, {});
     add("odd", {10, 33}, {});
     store.materialise(*device, {.moments = DType::f8_e4m3}, &groups, {.mesh = mesh});
-    testing::initialise(store, *stream, 1);
-    optimizer = std::make_unique<Optimizer>(*device, store, OptimizerOptions{.max_grad_norm = 0, .seed = 3},
-                                            testing::update_of_all(store));
+    store.initialise(*stream, 1);
+    optimizer = std::make_unique<Optimizer>(*device, store, OptimizerOptions{.max_grad_norm = 0, .seed = 3});
   }
   void step(std::uint32_t number) {
     for (Parameter& p : store.parameters()) {
@@ -54,9 +52,9 @@ struct Rank {
     }
     optimizer->reset_sums(*stream);
     optimizer->loss_total()[1] = 4;
-    optimizer->add_squares(*stream, scratch, 0);
+    optimizer->add_squares(*stream, scratch, store.all_units());
     optimizer->prepare(*stream, {.learning_rate = 0.01, .step = number});
-    optimizer->update(*stream, 0);
+    optimizer->update(*stream);
   }
 
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);

@@ -13,7 +13,6 @@
 #include "octet/optim/schedule.h"
 #include "support/near.h"
 #include "support/paths.h"
-#include "support/store.h"
 
 namespace octet::optim {
 namespace {
@@ -41,8 +40,8 @@ struct OptimizerTest : ::testing::Test {
   }
   void start(const Storage& storage, const OptimizerOptions& options) {
     store.materialise(*device, storage);
-    testing::initialise(store, *stream, 1);
-    optimizer = std::make_unique<Optimizer>(*device, store, options, testing::update_of_all(store));
+    store.initialise(*stream, 1);
+    optimizer = std::make_unique<Optimizer>(*device, store, options);
   }
   // Fills the gradients with numbers that depend only on the step.
   void fill_gradients(std::uint32_t step) {
@@ -56,9 +55,9 @@ struct OptimizerTest : ::testing::Test {
     optimizer->reset_sums(*stream);
     optimizer->loss_total()[0] = loss;
     optimizer->loss_total()[1] = tokens;
-    optimizer->add_squares(*stream, scratch, 0);
+    optimizer->add_squares(*stream, scratch, store.all_units());
     optimizer->prepare(*stream, {.learning_rate = 0.01, .step = number});
-    optimizer->update(*stream, 0);
+    optimizer->update(*stream);
   }
   // Returns everything that a step may change.
   std::vector<std::byte> state() const {
@@ -104,9 +103,9 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
     optimizer->loss_total()[1] = golden.get("tokens").as<double>()[number - 1];
     const double lr = learning_rate(schedule, number), torch_lr = golden.get("lr").as<double>()[number - 1];
     EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch computes each rate from the previous one
-    optimizer->add_squares(*stream, scratch, 0);
+    optimizer->add_squares(*stream, scratch, store.all_units());
     optimizer->prepare(*stream, {.learning_rate = lr, .step = number});
-    optimizer->update(*stream, 0);
+    optimizer->update(*stream);
     const kernels::StepScalars scalars = optimizer->read(*stream);
     EXPECT_NEAR(scalars.grad_norm, golden.get("grad_norm").as<double>()[number - 1], limit * scalars.grad_norm);
     EXPECT_EQ(scalars.updates, static_cast<std::int32_t>(number));
@@ -173,9 +172,9 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
   first->reset_sums(*stream);
   first->loss_total()[0] = 1;
   first->loss_total()[1] = 4;
-  first->add_squares(*stream, scratch, 0);
+  first->add_squares(*stream, scratch, store.all_units());
   first->prepare(*stream, {.learning_rate = 0.01, .step = 4});
-  first->update(*stream, 0);
+  first->update(*stream);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(same_bytes(store.parameters()[i].value, other.parameters()[i].value));
     EXPECT_TRUE(same_bytes(store.parameters()[i].moment1, other.parameters()[i].moment1));
@@ -220,12 +219,12 @@ TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   ParameterStore described;
   for (const Parameter& p : store.parameters()) described.add(p.spec);
   described.materialise(*meta, {.compute = DType::bf16});
-  Optimizer planned(*meta, described, {}, testing::update_of_all(described));
+  Optimizer planned(*meta, described, {});
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
   planned.reset_sums(*meta_stream);
-  planned.add_squares(*meta_stream, meta_scratch, 0);
+  planned.add_squares(*meta_stream, meta_scratch, described.all_units());
   planned.prepare(*meta_stream, {.learning_rate = 0.01, .step = 1});
-  planned.update(*meta_stream, 0);
+  planned.update(*meta_stream);
   EXPECT_EQ(planned.read(*meta_stream).step, 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
   const auto state_bytes = static_cast<std::size_t>(MemoryCategory::state);
@@ -235,7 +234,7 @@ TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
 
 TEST_F(OptimizerTest, WantsGradients) {
   store.materialise(*device, {.training = false});
-  EXPECT_THROW(Optimizer(*device, store, {}, testing::update_of_all(store)), Error);
+  EXPECT_THROW(Optimizer(*device, store, {}), Error);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/numerics/scale.h"
 #include "support/near.h"
-#include "support/store.h"
 
 namespace octet::parallel {
 namespace {
@@ -118,7 +117,7 @@ TEST_F(Parameters, InitialisationDependsOnSeedAndNameAlone) {
     }
     storage.training = false;
     store.materialise(*device, storage);
-    testing::initialise(store, *stream, seed);
+    store.initialise(*stream, seed);
     std::vector<double> result = values_of(wanted->primary());
     set_num_threads(available_cores());
     return result;
@@ -149,10 +148,10 @@ TEST_F(Parameters, NormsStartAtOne) {
   Parameter& p = store.add({.name = "norm", .shape = {33}, .init = Init::ones});
   store.materialise(*device, {});
   EXPECT_EQ(values_of(p.master), std::vector<double>(33, 0.0)) << "zero until initialised";
-  testing::initialise(store, *stream, 1);
+  store.initialise(*stream, 1);
   EXPECT_EQ(values_of(p.master), std::vector<double>(33, 1.0));
   EXPECT_EQ(values_of(p.value), std::vector<double>(33, 0.0)) << "stale until refreshed";
-  testing::refresh(store, *stream, scratch);
+  store.refresh(*stream, scratch);
   EXPECT_EQ(values_of(p.value), std::vector<double>(33, 1.0));
 }
 
@@ -162,8 +161,8 @@ TEST_F(Parameters, RefreshQuantisesTheBf16RoundingOfTheMaster) {
     ParameterStore store;
     Parameter& p = store.add({.name = "w", .shape = {160, 272}, .init_std = 0.1, .quant = spec_of(tile), .read_as_values = true});
     store.materialise(*device, {});
-    testing::initialise(store, *stream, 11);
-    testing::refresh(store, *stream, scratch);
+    store.initialise(*stream, 11);
+    store.refresh(*stream, scratch);
     const Tensor bf16 = zeros(DType::bf16, p.spec.shape);
     for (std::int64_t i = 0; i < p.elements(); ++i) bf16.as<BFloat16>()[i] = BFloat16(p.master.as<float>()[i]);
     EXPECT_TRUE(same_bytes(p.value, bf16));
@@ -191,7 +190,7 @@ TEST_F(Parameters, RefreshCastsWithTheDelayedScaleAndRecordsAnew) {
   float amax = 100.0f;
   p.scale_slot = {&scale, &amax};
   for (std::int64_t i = 0; i < 256; ++i) p.master.as<float>()[i] = static_cast<float>(i - 200) * 0.125f;
-  testing::refresh(store, *stream, scratch);
+  store.refresh(*stream, scratch);
   EXPECT_EQ(amax, 25.0f);
   EXPECT_EQ(p.codes.rowwise_scale_inv.as<float>()[0], 0.125f);
   for (std::int64_t i = 0; i < 256; ++i) {
@@ -200,7 +199,7 @@ TEST_F(Parameters, RefreshCastsWithTheDelayedScaleAndRecordsAnew) {
   p.master.as<float>()[0] = 0.0f;
   // The value lies just below the middle between 1.125 and 1.25. BF16 rounds it to the middle, which goes to the even code.
   p.master.as<float>()[1] = 1.1874f / scale;
-  testing::refresh(store, *stream, scratch);
+  store.refresh(*stream, scratch);
   EXPECT_EQ(amax, 24.75f);
   EXPECT_EQ(p.codes.rowwise.as_bytes()[1], encode_fp8(Fp8Format::e4m3, 1.25f));
 }
@@ -211,7 +210,7 @@ TEST_F(Parameters, AreDescribedOnTheMetaDevice) {
   ParameterStore huge;
   huge.add({.name = "w", .shape = {std::int64_t{1} << 20, std::int64_t{1} << 20}, .quant = spec_of(ScaleTile::block_128x128)});
   huge.materialise(*meta, {});
-  testing::initialise(huge, *meta_stream, 1);
+  huge.initialise(*meta_stream, 1);
   EXPECT_EQ(meta->memory().bytes[static_cast<std::size_t>(MemoryCategory::master_weights)], std::size_t{1} << 42);
 }
 

@@ -15,7 +15,6 @@
 #include "octet/parallel/units.h"
 #include "octet/recipes/registry.h"
 #include "support/mesh_ranks.h"
-#include "support/store.h"
 #include "support/wholes.h"
 
 namespace octet::testing {
@@ -91,7 +90,7 @@ class ExpertParts {
   int rank() const { return rank_; }
 
   void initialise() {
-    testing::initialise(store_, *stream_, 5);
+    store_.initialise(*stream_, 5);
     units_->refresh(scratch_);
   }
 
@@ -106,7 +105,7 @@ class ExpertParts {
       switch (task.kind) {
         case parallel::Kind::squares:
           units_->sum_over_holders(scratch_, task.units);
-          return optimizer_->add_squares(*stream_, scratch_, task.index);
+          return optimizer_->add_squares(*stream_, scratch_, task.units);
         case parallel::Kind::sums: {
           Stream& params = units_->executor().stream(task.stream);
           optimizer_->add_up_ranks(scratch_, groups_, *units_);
@@ -116,7 +115,7 @@ class ExpertParts {
           optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
           return scales_.update(*stream_, optimizer_->found_inf());
         case parallel::Kind::update:
-          return optimizer_->update(*stream_, task.part >= 0 ? task.part : task.index);
+          return optimizer_->update(*stream_, static_cast<std::size_t>(task.part >= 0 ? task.part : task.index));
         default:
           return units_->run(scratch_, task);
       }

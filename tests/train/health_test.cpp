@@ -271,11 +271,11 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
   const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
   const auto samples_of = [&](train::Engine& engine, train::HealthWatch& health) {
     parallel::ParameterStore& store = engine.model().parameters();
+    store.initialise(engine.stream(), 7);
     for (parallel::Parameter& p : store.parameters()) {
-      if (p.spec.init == parallel::Init::ones) {
-        p.spec.init = parallel::Init::normal;  // norms that differ
-        p.spec.init_std = 0.3;
-      }
+      if (p.spec.init != parallel::Init::ones) continue;
+      p.spec.init = parallel::Init::normal;  // norms that differ
+      p.spec.init_std = 0.3;
       store.initialise(engine.stream(), p, 7);
     }
     engine.refresh();

@@ -36,17 +36,17 @@ Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const Opti
     require(!p.held || p.spec.frozen || (p.grad_shard && p.moment1 && p.moment2), "optimizer: ", p.spec.name,
             " has no gradient or no moments");
   }
-  for (const parallel::UnitRange units : work.units) gradients_.push_back(gradients_of(device, units));
+  for (const parallel::UnitRange units : work.units) squares_.push_back(squares_of(device, units));
   for (const std::vector<parallel::StatePiece>& pieces : work.pieces) updates_.push_back(lists_of(device, pieces));
 }
 
-kernels::TensorList Optimizer::gradients_of(Device& device, parallel::UnitRange units) const {
+Optimizer::Squares Optimizer::squares_of(Device& device, parallel::UnitRange units) const {
   std::vector<Tensor> gradients;
   for (const parallel::Parameter& p : store_.parameters()) {
     if (!units.contains(p.unit) || p.spec.frozen) continue;
     for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_shard(p.grad_shard, piece));
   }
-  return {device, std::move(gradients)};
+  return {units, {device, std::move(gradients)}};
 }
 
 std::vector<kernels::AdamWList> Optimizer::lists_of(Device& device, const std::vector<parallel::StatePiece>& pieces) const {
@@ -99,9 +99,11 @@ void Optimizer::ask(Stream& stream, Requests requests) {
   if (number > 0) stream.copy_to_device(&state_of(state_)->requests, &number, sizeof number);
 }
 
-void Optimizer::add_squares(Stream& stream, Arena& scratch, int number) {
-  const kernels::TensorList& gradients = gradients_.at(static_cast<std::size_t>(number));
-  kernels::sum_squares(stream, scratch, {.x = gradients, .total = &state_of(state_)->sum_squares});
+void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units) {
+  const TraceRange range(stream, concat("squares of units ", units.begin, " to ", units.end - 1));
+  const auto squares = std::find_if(squares_.begin(), squares_.end(), [&](const Squares& known) { return known.units == units; });
+  require(squares != squares_.end(), "optimizer: units ", units.begin, " to ", units.end, " are not added up together");
+  kernels::sum_squares(stream, scratch, {.x = squares->gradients, .total = &state_of(state_)->sum_squares});
 }
 
 void Optimizer::add_up_ranks(Arena& scratch, const parallel::Groups& groups, parallel::Units& units) {
@@ -131,8 +133,8 @@ void Optimizer::prepare(Stream& stream, const StepInput& input) {
                                  .scalars = &state->scalars});
 }
 
-void Optimizer::update(Stream& stream, int number) {
-  for (const kernels::AdamWList& list : updates_.at(static_cast<std::size_t>(number))) kernels::adamw(stream, list);
+void Optimizer::update(Stream& stream, std::size_t number) {
+  for (const kernels::AdamWList& list : updates_.at(number)) kernels::adamw(stream, list);
 }
 
 void Optimizer::read(Stream& stream, kernels::StepScalars& host) const {

@@ -2,8 +2,8 @@
 // may enqueue work that must precede the change of the weights, such as the update of FP8 scales. That work must read found_inf()
 // on the device and change nothing if the step is skipped:
 //     optimizer.reset_sums(stream);                      // then micro-batches add to loss_total() and to the gradients
-//     optimizer.add_squares(stream, scratch, number);    // of all ranges of units
-//     optimizer.add_up_ranks(scratch, groups, units);
+//     optimizer.add_squares(stream, scratch, units);     // for all units
+//     optimizer.add_up_ranks(scratch, groups, units);    // if there are several
 //     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
 //     optimizer.update(stream, number);                  // of all parameters' shards
@@ -51,6 +51,9 @@ class Optimizer {
   // The store must be materialised with gradients and moments, and must outlive the optimizer. Allocates a few hundred bytes of
   // MemoryCategory::state, and on a GPU tables of all tensors. `work`: what one call of add_squares() and of update() works on.
   Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options, const parallel::UpdateWork& work);
+  // The same if each call works on all units.
+  Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
+      : Optimizer(device, store, options, {.units = {store.all_units()}, .pieces = {store.states(store.all_units())}}) {}
 
   // [2] F64, device: the sum of losses and the number of tokens of the step. kernels::loss_sum adds to both.
   double* loss_total() const;
@@ -65,16 +68,16 @@ class Optimizer {
   Tensor sums() const;
   // Records in sums() what this rank asks for after this step.
   void ask(Stream& stream, Requests requests);
-  // Adds the squares of the gradients of units[number] of UpdateWork to sums(). Call it once per step, when the gradients are
-  // complete. The number of launches does not depend on how many there are.
-  void add_squares(Stream& stream, Arena& scratch, int number);
+  // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
+  // `units` are one of the ranges that the constructor was given. The number of launches does not depend on how many there are.
+  void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
   // Adds sums() up over the ranks, on the stream of `units` for exchanges. All ranks call it together, before prepare().
   void add_up_ranks(Arena& scratch, const parallel::Groups& groups, parallel::Units& units);
   // Computes the scalars that read() returns from sums().
   void prepare(Stream& stream, const StepInput& input);
   // Updates pieces[number] of UpdateWork with AdamW and the scalars of prepare(), in one launch for each combination of dtypes.
   // Values and codes are then stale, except BF16 copies of master weights, which this function also writes.
-  void update(Stream& stream, int number);
+  void update(Stream& stream, std::size_t number = 0);
 
   // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;
@@ -90,13 +93,17 @@ class Optimizer {
   Tensor updates() const;
 
  private:
+  struct Squares {
+    parallel::UnitRange units;
+    kernels::TensorList gradients;
+  };
   std::vector<kernels::AdamWList> lists_of(Device& device, const std::vector<parallel::StatePiece>& pieces) const;
-  kernels::TensorList gradients_of(Device& device, parallel::UnitRange units) const;
+  Squares squares_of(Device& device, parallel::UnitRange units) const;
 
   parallel::ParameterStore& store_;
   OptimizerOptions options_;
   Buffer state_;
-  std::vector<kernels::TensorList> gradients_;            // of each range of units
+  std::vector<Squares> squares_;
   std::vector<std::vector<kernels::AdamWList>> updates_;  // of each set of pieces, a list for each combination of dtypes
 };
 

@@ -185,6 +185,10 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   zeroed_ = {device, std::move(zeroed)};
 }
 
+void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
+  for (const Parameter& p : parameters_) initialise(stream, p, seed);
+}
+
 void ParameterStore::initialise(Stream& stream, const Parameter& p, std::uint64_t seed) {
   const bool ones = p.spec.init == Init::ones;
   for (const TensorPiece& piece : p.pieces()) {
@@ -207,6 +211,13 @@ void ParameterStore::fill(Stream& stream, Arena& scratch, Parameter& p, const st
   write();
   if (p.held && p.spec.frozen && p.spec.quant) cast_->run(stream, scratch, p);
   if (lacks_values) p.value_shard = {};
+}
+
+void ParameterStore::refresh(Stream& stream, Arena& scratch) {
+  refresh_values(stream);
+  for (const Parameter& p : parameters_) {
+    if (p.held && p.spec.quant && !p.spec.frozen) cast_->run(stream, scratch, p);
+  }
 }
 
 void ParameterStore::refresh_values(Stream& stream) {

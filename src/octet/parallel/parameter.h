@@ -148,7 +148,7 @@ struct StatePiece {
 
 // What the tasks of an optimizer step work on.
 struct UpdateWork {
-  std::vector<UnitRange> units;                 // whose squares a task adds up: units[task.index]
+  std::vector<UnitRange> units;                 // whose squares a task adds up
   std::vector<std::vector<StatePiece>> pieces;  // which a task updates: pieces[task.part] with offload, else pieces[task.index]
 };
 
@@ -186,16 +186,18 @@ class ParameterStore {
   // comm::Group::share; empty otherwise.
   const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].shards; }
 
-  // Fills a primary with a pure function of (seed, name, element), equal on any mesh and device.
+  // Fills the primaries, or one of them: a pure function of (seed, name, element), equal on any mesh and device.
+  void initialise(Stream& stream, std::uint64_t seed);
   void initialise(Stream& stream, const Parameter& p, std::uint64_t seed);
 
   // Calls write(), which overwrites the primary of p, and makes the codes of a frozen weight. If only codes of the weight stay,
   // its values lie in `scratch` until this returns. All ranks call it together, for the same parameters in the same order.
   void fill(Stream& stream, Arena& scratch, Parameter& p, const std::function<void()>& write);
 
-  // Make the shards of values, and the codes of these units' trained weights, from the primaries. After a primary or a weight's
-  // scale has changed, they are stale until this runs. The optimizer makes values itself. All ranks cast the codes of the same
-  // units together, with each weight's present scale.
+  // Make the shards of values and codes from the primaries, but the codes of frozen weights. After a primary or a weight's scale
+  // has changed, they are stale until this runs. The optimizer makes values itself. All ranks cast the codes of the same units
+  // together, with each weight's present scale.
+  void refresh(Stream& stream, Arena& scratch);
   void refresh_values(Stream& stream);
   // Makes the lists of refresh_codes() for these units, when the scale slots of their weights are known.
   void prepare_codes(Device& device, UnitRange units) { cast_->prepare(device, units); }

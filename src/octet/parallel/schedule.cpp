@@ -144,10 +144,9 @@ void ScheduleBuilder::send(Message message) {
 }
 
 // Reductions follow each other on one stream, so the last one of these units ends after the others.
-void ScheduleBuilder::add_squares(int update) {
-  const UnitRange units = s_.updates[at(update)];
+void ScheduleBuilder::add_squares(UnitRange units) {
   const auto last = std::find_if(slots_.reduced.rbegin(), slots_.reduced.rend(), [&](int unit) { return units.contains(unit); });
-  tasks_.push_back({.kind = Kind::squares, .index = update, .units = units});
+  tasks_.push_back({.kind = Kind::squares, .units = units});
   if (last != slots_.reduced.rend()) tasks_.back().waits[0] = {Kind::reduce, *last};
 }
 
@@ -389,12 +388,11 @@ std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, true);
   b.reduce_pending();
   for (int piece = 0; piece < std::min(s.state_slots, static_cast<int>(s.pieces.size())); ++piece) b.fetch(piece);
-  const int updates = static_cast<int>(s.updates.size());
-  for (int update = updates - 1; update >= 0; --update) b.add_squares(update);
+  for (auto units = s.updates.rbegin(); units != s.updates.rend(); ++units) b.add_squares(*units);
   b.add_sums();
-  for (int update = 0; update < updates; ++update) {
-    b.update(update);
-    b.cast(s.updates[at(update)]);
+  for (std::size_t number = 0; number < s.updates.size(); ++number) {
+    b.update(static_cast<int>(number));
+    b.cast(s.updates[number]);
   }
   return b.finish();
 }

@@ -227,8 +227,8 @@ class ScheduleBuilder {
   void reduce_pending(bool after_compute = false);
   // Adds a part of a block. `next` is gathered beside it if the part says so.
   void add_part(Kind kind, int block, int part, Need next);
-  // Add the squares of the gradients of updates[update], the exchange of what the step counted, and what follows from it.
-  void add_squares(int update);
+  // Add the squares of units' gradients, the exchange of what the step counted, and what follows from it.
+  void add_squares(UnitRange units);
   void add_sums();
   // Fetches a piece of the states into its slot.
   void fetch(int piece);

@@ -60,8 +60,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
   scales_.materialise(stream);
   linear_.bind();
   parameters_.prepare_codes(stream.device(), parameters_.all_units());
-  parameters_.refresh_values(stream);
-  cast_weight();
+  parameters_.refresh(stream, scratch_);
 
   Sources& s = sources_;
   s.x = random(DType::bf16, {tokens_, kind.x == Producer::swiglu ? 2 * kind.in : kind.in});

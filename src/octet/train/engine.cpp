@@ -349,15 +349,12 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
   const TraceRange range(*stream_, "optimizer");
   parallel::Units& units = model_->units();
   bool updates = false;
-  const auto units_of = [](const parallel::Task& task) { return concat("units ", task.units.begin, " to ", task.units.end - 1); };
   optimizer_->ask(*stream_, asks);
   units.executor().run(model_->update_tasks(), [&](const parallel::Task& task) {
     switch (task.kind) {
-      case parallel::Kind::squares: {
+      case parallel::Kind::squares:
         units.sum_over_holders(scratch(), task.units);
-        const TraceRange part(*stream_, "squares of " + units_of(task));
-        return optimizer_->add_squares(*stream_, scratch(), task.index);
-      }
+        return optimizer_->add_squares(*stream_, scratch(), task.units);
       case parallel::Kind::sums:
         return add_up_ranks(units.executor().stream(task.stream));
       case parallel::Kind::scales:
@@ -369,8 +366,9 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
           model_->update_router_biases(*stream_, router_total(Routed::step), optimizer_->found_inf());
         }
         const bool of_piece = task.part >= 0;
-        const TraceRange part(*stream_, "update " + (of_piece ? concat("states ", task.part) : units_of(task)));
-        return optimizer_->update(*stream_, of_piece ? task.part : task.index);
+        const TraceRange part(*stream_, of_piece ? concat("update states ", task.part)
+                                                 : concat("update units ", task.units.begin, " to ", task.units.end - 1));
+        return optimizer_->update(*stream_, static_cast<std::size_t>(of_piece ? task.part : task.index));
       }
       default:
         return units.run(scratch(), task);
