@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "octet/checkpoint/safetensors.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/near.h"
 #include "support/paths.h"
 #include "support/tiny_run.h"

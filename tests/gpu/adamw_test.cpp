@@ -5,7 +5,7 @@
 
 #include "gpu/twins.h"
 #include "octet/kernels/adamw/fp8_moments.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::kernels {
 namespace {

@@ -9,7 +9,7 @@
 #include "gpu/twins.h"
 #include "octet/kernels/attention/attention.h"
 #include "octet/kernels/attention/attention_workspace.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::testing {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "gpu/twins.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::kernels {
 namespace {

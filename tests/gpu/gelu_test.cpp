@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gpu/fused.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::kernels {
 namespace {

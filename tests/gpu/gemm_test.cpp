@@ -7,7 +7,7 @@
 
 #include "gpu/twins.h"
 #include "octet/kernels/gemm/gemm_tuning.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/emulated_tiles.h"
 
 namespace octet {

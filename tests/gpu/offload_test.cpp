@@ -33,10 +33,10 @@ TEST_P(OffloadOnGpu, GivesTheSameBits) {
     options.model.vocab = 64;
     options.seq_len = 128;
     options.deterministic = true;
-    options.master_weights = !narrow;
-    if (narrow) options.moments_dtype = DType::bf16;
+    options.storage.master_weights = !narrow;
+    if (narrow) options.storage.moments = DType::bf16;
     const RunState on_device = after_steps(options);
-    options.offload_slot = 16384;
+    options.storage.offload_slot = 16384;
     expect_same_bits(after_steps(options), on_device);
   }
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpu/twins.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/quantize_cases.h"
 
 namespace octet::kernels {

@@ -6,7 +6,7 @@
 
 #include "gpu/fused.h"
 #include "octet/kernels/experts/experts.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::kernels {
 namespace {

@@ -1,7 +1,7 @@
 #include "octet/kernels/row_cosines/row_cosines.h"
 
 #include "gpu/fused.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::kernels {
 namespace {

@@ -69,9 +69,9 @@ train::EngineOptions options_of(const Variant& v) {
   options.model.tied_head = v.tied_head;
   options.model.sliding_window = v.window;
   options.seq_len = 70;
-  options.master_weights = v.master_weights;
-  options.grad_dtype = v.grad;
-  options.moments_dtype = v.moments;
+  options.storage.master_weights = v.master_weights;
+  options.storage.grad = v.grad;
+  options.storage.moments = v.moments;
   options.deterministic = true;
   return options;
 }

@@ -9,7 +9,7 @@
 #include "octet/checkpoint/safetensors.h"
 #include "octet/kernels/adamw/fp8_moments.h"
 #include "octet/kernels/adamw/stochastic_rounding.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/paths.h"
 
 namespace octet::kernels {

@@ -12,7 +12,7 @@
 
 #include "kernels/attention_fixture.h"
 #include "octet/kernels/attention/attention_plan.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/grad_check.h"
 #include "support/near.h"
 

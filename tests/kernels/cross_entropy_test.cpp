@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/op_fixture.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/grad_check.h"
 
 namespace octet::kernels {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "octet/kernels/quantize/quantize.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::kernels {
 namespace {

@@ -18,7 +18,7 @@
 #include "octet/kernels/gemm/decode.h"
 #include "octet/kernels/gemm/gemm_plan.h"
 #include "octet/kernels/gemm/gemm_tiles.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/emulated_tiles.h"
 #include "support/errors.h"
 #include "support/near.h"

@@ -10,7 +10,7 @@
 #include "octet/kernels/experts/experts.h"
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/kernels/swiglu/swiglu.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/emulated_tiles.h"
 #include "support/near.h"
 

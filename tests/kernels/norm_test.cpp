@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/op_fixture.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::kernels {
 namespace {

@@ -13,8 +13,8 @@
 #include "octet/kernels/tiles/pack_tiles.h"
 #include "octet/kernels/tiles/tile_kernel.h"
 #include "octet/numerics/bfloat16.h"
-#include "octet/numerics/bounds.h"
 #include "octet/numerics/float8.h"
+#include "support/bounds.h"
 #include "support/emulated_tiles.h"
 
 namespace octet {

@@ -91,7 +91,7 @@ train::EngineOptions options_of(const Variant& variant) {
   options.recipe = recipe_named(variant.recipe, variant.options);
   if (variant.model) options.model = *variant.model;
   options.model.tied_head = variant.tied_head;
-  options.grad_dtype = variant.grad_dtype;
+  options.storage.grad = variant.grad_dtype;
   return options;
 }
 
@@ -196,7 +196,7 @@ TEST_P(EveryRecipe, TwoMicroBatchesAddUp) {
   // at most 2^-8 away. In FP8 the scales depend on it too, so gradients differ by other roundings of at most 2^-3. A gradient
   // that lacked one of the two halves would be off by 0.7.
   const bool fp8 = options.recipe.is_fp8(), exact = options.recipe.compute <= Compute::fp32;
-  const double limit = fp8 ? 0.3 : options.grad_dtype == DType::bf16 ? 0x1p-6 : exact ? 0x1p-16 : 0x1p-8;
+  const double limit = fp8 ? 0.3 : options.storage.grad == DType::bf16 ? 0x1p-6 : exact ? 0x1p-16 : 0x1p-8;
   EXPECT_NEAR(sums[0][0], sums[1][0], (fp8 ? 0x1p-4 : exact ? 0x1p-20 : 0x1p-8) * sums[0][0]);
   const auto& all = whole->model().parameters().parameters();
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -224,7 +224,7 @@ TEST_P(EveryRecipe, GradientsAreThoseOfFp32UpToTheRoundingOfOperands) {
 // A step with an infinite or NaN gradient must not change weights, moments, codes, scales and histories.
 TEST_P(EveryRecipe, ASkippedStepChangesNoBit) {
   for (const bool master : {true, false}) {
-    options.master_weights = master;
+    options.storage.master_weights = master;
     const auto engine = make_engine(options);
     const auto state = [&] {
       std::vector<std::vector<std::uint8_t>> result;
@@ -258,8 +258,8 @@ TEST_P(EveryRecipe, ThePlanIsWhatTheEngineTakesToTheByte) {
   for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
     for (const bool master : {true, false}) {
       options.checkpointing = mode;
-      options.master_weights = master;
-      options.moments_dtype = master ? DType::f32 : DType::bf16;
+      options.storage.master_weights = master;
+      options.storage.moments = master ? DType::f32 : DType::bf16;
       const train::MemoryPlan plan = train::measure(options, DeviceKind::cpu);
       const auto engine = make_engine(options);
       const std::size_t before = engine->device().memory().allocations;

@@ -4,7 +4,7 @@
 #include "nn/layer_fixture.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/nn/attention.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::nn {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "nn/layer_fixture.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 namespace octet::nn {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "nn/layer_fixture.h"
 #include "octet/nn/linear.h"
-#include "octet/numerics/bounds.h"
 #include "octet/tensor/host_tensor.h"
+#include "support/bounds.h"
 
 namespace octet::nn {
 namespace {

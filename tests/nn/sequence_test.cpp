@@ -3,7 +3,7 @@
 
 #include "nn/layer_fixture.h"
 #include "octet/nn/head_loss.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/mesh_ranks.h"
 
 namespace octet::nn {

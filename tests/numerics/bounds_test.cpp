@@ -1,4 +1,4 @@
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 
 #include <gtest/gtest.h>
 

@@ -105,7 +105,10 @@ TEST(Residency, FollowsTheTable) {
       EXPECT_EQ(places_of(spec, {.master_weights = master}, layout, c.division), expected);
       // Without training the last three columns are absent.
       expected.replace(5, 3, "aaa");
-      EXPECT_EQ(places_of(spec, {.master_weights = master, .training = false}, layout, c.division), expected);
+      for (const std::size_t offload_slot : {0, 4096}) {
+        const Storage storage{.master_weights = master, .training = false, .offload_slot = offload_slot};
+        EXPECT_EQ(places_of(spec, storage, layout, c.division), expected);
+      }
       // With offload, masters and moments lie in the host, and codes are cast from values on the device.
       std::string offloaded = master ? c.with_master : c.without;
       if (c.division.held) offloaded.replace(6, 2, "hh");

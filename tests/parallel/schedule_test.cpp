@@ -8,7 +8,7 @@
 #include <set>
 
 #include "octet/base/require.h"
-#include "octet/parallel/schedule_text.h"
+#include "octet/plan/schedule_text.h"
 
 namespace octet::parallel {
 namespace {
@@ -20,8 +20,8 @@ StepShape shape_of(int blocks, bool tied) {
   s.first_block = 1;
   s.blocks = blocks;
   s.head = tied ? 0 : blocks + 1;
-  s.block_parts = {{.forward = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}},
-                    .backward = {{"feed", Beside::nothing}, {"attention", Beside::reduce}, {"qkv", Beside::nothing}}}};
+  s.block_parts.assign(static_cast<std::size_t>(blocks), {.forward = {{"qkv"}, {"attention"}, {"feed"}},
+                                                          .backward = {{"feed"}, {"attention", Beside::reduce}, {"qkv"}}});
   s.two_copies.assign(static_cast<std::size_t>(tied ? blocks + 1 : blocks + 2), 0);
   return s;
 }
@@ -46,7 +46,7 @@ std::string text_of(const StepShape& shape, const std::vector<Task>& tasks) {
   std::vector<TimedTask> timed;
   for (const Task& task : tasks) timed.push_back({task});
   std::string text;
-  std::istringstream lines(text_of(shape, timed));
+  std::istringstream lines(plan::text_of(shape, timed));
   for (std::string line; std::getline(lines, line);) text += line.substr(0, 5) + line.substr(27) + "\n";  // without times
   return text;
 }
@@ -113,7 +113,7 @@ std::vector<std::set<std::size_t>> ended_before(const std::vector<Task>& tasks) 
   };
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     latest(i, [&](const Task& t) { return t.stream == tasks[i].stream; });
-    if (tasks[i].here) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
+    if (tasks[i].after_compute) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
     for (const Task::Wait& wait : tasks[i].waits) {
       if (wait.number < 0) continue;
       latest(i, [&](const Task& t) { return t.leaves_event && t.kind == wait.kind && t.event() == wait.number; });
@@ -189,7 +189,7 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      if (bit(4)) s.block_parts[0].forward[1].beside = Beside::gather;
+      for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = bit(4) ? Beside::gather : Beside::nothing;
       if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
       SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
       Slots slots(s);
@@ -222,7 +222,7 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
 StepShape sharded_shape() {
   StepShape s = shape_of(2, false);
   s.sharded = s.resharded = s.reduced = s.sharded_gradients = true;
-  s.first = {0, 3};
+  s.updates = update_ranges(s);
   return s;
 }
 
@@ -247,7 +247,7 @@ TEST(Schedule, EndsAStepFromTopToBottom) {
 // Three slots for four pieces: the first three are fetched beside the last backward passes.
 TEST(Schedule, FetchesPiecesOfStatesAhead) {
   StepShape s = shape_of(2, false);
-  s.first = {0, s.units()};
+  s.updates = update_ranges(s);
   s.pieces = {0, 1, 1, 3};
   s.state_slots = 3;
   Slots slots(s);
@@ -276,7 +276,7 @@ TEST(Schedule, PiecesOfStatesWaitForTheirSlots) {
   for (int pieces = 1; pieces <= 9; ++pieces) {
     SCOPED_TRACE(pieces);
     StepShape s = shape_of(2, false);
-    s.first = {0, 2};
+    s.updates = {{0, 2}, {2, s.units()}};
     for (int piece = 0; piece < pieces; ++piece) s.pieces.push_back(piece * s.units() / pieces);
     s.state_slots = std::min(pieces, 3);
     Slots slots(s);
@@ -317,20 +317,20 @@ StepShape shape_of_lanes(int blocks, bool tied) {
   s.lanes = 2;
   s.sharded = s.reduced = true;
   constexpr Beside kNothing = Beside::nothing;
-  s.block_parts = {{.forward = {{"qkv"},
-                                {"attention"},
-                                {"route"},
-                                {"dispatch", kNothing, StreamId::experts},
-                                {"experts"},
-                                {"collect", kNothing, StreamId::experts},
-                                {"combine"}},
-                    .backward = {{"combine"},
-                                 {"dispatch", kNothing, StreamId::experts},
-                                 {"experts"},
-                                 {"collect", kNothing, StreamId::experts},
-                                 {"route"},
-                                 {"attention", Beside::reduce},
-                                 {"qkv"}}}};
+  s.block_parts.assign(static_cast<std::size_t>(blocks), {.forward = {{"qkv"},
+                                                                      {"attention"},
+                                                                      {"route"},
+                                                                      {"dispatch", kNothing, StreamId::experts},
+                                                                      {"experts"},
+                                                                      {"collect", kNothing, StreamId::experts},
+                                                                      {"combine"}},
+                                                          .backward = {{"combine"},
+                                                                       {"dispatch", kNothing, StreamId::experts},
+                                                                       {"experts"},
+                                                                       {"collect", kNothing, StreamId::experts},
+                                                                       {"route"},
+                                                                       {"attention", Beside::reduce},
+                                                                       {"qkv"}}});
   return s;
 }
 
@@ -427,9 +427,7 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       const StepShape::BlockParts mixture = s.block_parts.front(), dense = shape_of(blocks, bit(0)).block_parts.front();
       s.block_parts.clear();
       for (int block = 0; block < blocks; ++block) s.block_parts.push_back(bit(5 + block % 2) ? dense : mixture);
-      if (bit(4)) {
-        for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = Beside::gather;
-      }
+      for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = bit(4) ? Beside::gather : Beside::nothing;
       SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
       Slots slots(s);
       const std::vector<Visit> visits = visits_of({}, 0, 5, 2);
@@ -479,20 +477,20 @@ TEST(Schedule, LeavesOutBlocksOfLongChunks) {
   const auto shown = [&] {
     std::set<int> blocks;
     for (int block = 0; block < s.blocks; ++block) {
-      if (left_out(s, {.kind = Kind::backward, .index = block}).empty()) blocks.insert(block);
+      if (plan::left_out(s, {.kind = Kind::backward, .index = block}).empty()) blocks.insert(block);
     }
     return blocks;
   };
   EXPECT_EQ(shown(), (std::set<int>{0, 1, 22, 23}));
   s.stages = {.count = 2, .chunks = 2};
   EXPECT_EQ(shown(), (std::set<int>{0, 1, 4, 5, 6, 7, 10, 11, 12, 13, 16, 17, 18, 19, 22, 23}));
-  EXPECT_EQ(left_out(s, {.kind = Kind::gather, .index = 1 + 15}), "blocks 14 to 15");
-  EXPECT_EQ(left_out(s, {.kind = Kind::gather, .index = s.head}), "");
+  EXPECT_EQ(plan::left_out(s, {.kind = Kind::gather, .index = 1 + 15}), "blocks 14 to 15");
+  EXPECT_EQ(plan::left_out(s, {.kind = Kind::gather, .index = s.head}), "");
   s.stage = 1;
   Slots slots(s);
   std::vector<TimedTask> tasks;
   for (const Task& task : build_visits(s, slots, visits_of(s.stages, 1, 2), 0, 1, 2)) tasks.push_back({task});
-  const std::string text = text_of(s, tasks);
+  const std::string text = plan::text_of(s, tasks);
   EXPECT_NE(text.find("  compute       close block 7\n    ... blocks 8 to 9 alike\n"), std::string::npos) << text;
 }
 
@@ -505,14 +503,15 @@ TEST(Schedule, NamesWhatATaskWaitsFor) {
   for (const Task& task : build_micro_batch(s, slots, true)) tasks.push_back({task});
   std::size_t waits = 0;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    for (const std::size_t before : waits_for(tasks, i)) {
+    for (const std::size_t before : plan::waits_for(tasks, i)) {
       ASSERT_LT(before, i);
       ++waits;
-      if (tasks[i].task.here && before == waits_for(tasks, i).back()) {
+      if (tasks[i].task.after_compute && before == plan::waits_for(tasks, i).back()) {
         EXPECT_EQ(tasks[before].task.stream, StreamId::compute) << i;
       } else {
         EXPECT_NE(tasks[before].task.stream, tasks[i].task.stream) << i;
-        EXPECT_NE(waits_of(s, tasks, i).find(concat(before, " ", name_of(s, tasks[before].task))), std::string::npos) << i;
+        EXPECT_NE(plan::waits_of(s, tasks, i).find(concat(before, " ", plan::name_of(s, tasks[before].task))), std::string::npos)
+            << i;
       }
     }
   }

@@ -90,16 +90,16 @@ TEST(ParameterTable, HasTheBytesOfTheMemoryPlan) {
         train::EngineOptions options = options_of(recipe, layout, rank);
 
         expect_bytes_of_plan(options);
-        options.offload_slot = std::size_t{1} << 16;
+        options.storage.offload_slot = std::size_t{1} << 16;
         expect_bytes_of_plan(options);
-        options.offload_slot = 0;
-        options.master_weights = false;
-        options.moments_dtype = DType::bf16;
+        options.storage.offload_slot = 0;
+        options.storage.master_weights = false;
+        options.storage.moments = DType::bf16;
         expect_bytes_of_plan(options);
         if (layout.mesh.size(parallel::Axis::tensor) > 1) continue;  // which would cut through groups of 128 elements
-        options.moments_dtype = DType::f8_e4m3;
+        options.storage.moments = DType::f8_e4m3;
         expect_bytes_of_plan(options);
-        options.offload_slot = std::size_t{1} << 16;
+        options.storage.offload_slot = std::size_t{1} << 16;
         expect_bytes_of_plan(options);
       }
     }

@@ -172,7 +172,7 @@ TEST(ScalerOfExperts, IsExchangedBetweenTheRanksThatHoldIt) {
 
   const auto same = comm::make_silent_group("same", 0, 2), all = comm::make_silent_group("all", 0, 2),
              some = comm::make_silent_group("some", 0, 2);
-  state.reduce(*stream, scratch, {same.get(), all.get()}, {same.get(), some.get()});
+  state.reduce(*stream, scratch, {{same.get(), same.get()}, {all.get(), some.get()}});
   // In a group of two ranks, an all-reduce sends every element once.
   EXPECT_EQ(same->traffic().bytes, 5 * sizeof(float));
   EXPECT_EQ(all->traffic().bytes, 3 * sizeof(float));

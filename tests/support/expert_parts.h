@@ -12,7 +12,6 @@
 #include "octet/base/rng.h"
 #include "octet/nn/linear.h"
 #include "octet/optim/optimizer.h"
-#include "octet/parallel/assembler.h"
 #include "octet/parallel/units.h"
 #include "octet/recipes/registry.h"
 #include "support/mesh_ranks.h"
@@ -109,17 +108,14 @@ class ExpertParts {
           return optimizer_->add_squares(*stream_, scratch_, task.units);
         case parallel::Kind::sums: {
           Stream& params = units_->executor().stream(task.stream);
-          const Tensor sums = optimizer_->sums();
-          groups_.shards->all_reduce(params, scratch_, {.x = sums});
-          groups_.tensor->all_reduce(params, scratch_, {.x = sums.slice_rows(0, 2)});
-          groups_.replicas->all_reduce(params, scratch_, {.x = sums.slice_rows(1, 4)});
-          return scales_.reduce(params, scratch_, groups_.all(), groups_.all_of_experts());
+          optimizer_->add_up_ranks(scratch_, groups_, *units_);
+          return scales_.reduce(params, scratch_, groups_.all_and_of_experts());
         }
         case parallel::Kind::scales:
           optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
           return scales_.update(*stream_, optimizer_->found_inf());
         case parallel::Kind::update:
-          return optimizer_->update(*stream_, units_->pieces_of(task));
+          return optimizer_->update(*stream_, static_cast<std::size_t>(task.part >= 0 ? task.part : task.index));
         default:
           return units_->run(scratch_, task);
       }
@@ -127,7 +123,7 @@ class ExpertParts {
     if (seen) add_to(*seen);
   }
   void settle_scales() {
-    units_->exchange([&](Stream& params) { scales_.reduce(params, scratch_, groups_.all(), groups_.all_of_experts()); });
+    units_->exchange([&](Stream& params) { scales_.reduce(params, scratch_, groups_.all_and_of_experts()); });
   }
 
   // Adds everything that the rank holds, including the last step's gradient and its norm. All ranks call together.

@@ -8,8 +8,8 @@
 
 #include "octet/base/threads.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
-#include "octet/numerics/bounds.h"
 #include "octet/tensor/host_tensor.h"
+#include "support/bounds.h"
 #include "support/mesh_ranks.h"
 #include "support/near.h"
 #include "support/tiny_model.h"

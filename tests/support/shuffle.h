@@ -23,7 +23,7 @@ inline std::vector<parallel::Task> shuffled(const std::vector<parallel::Task>& t
   const auto may_run = [&](std::size_t i, const std::vector<char>& done) {
     for (std::size_t before = 0; before < i; ++before) {
       if (!done[before] &&
-          (tasks[before].stream == tasks[i].stream || (tasks[i].here && tasks[before].stream == StreamId::compute)))
+          (tasks[before].stream == tasks[i].stream || (tasks[i].after_compute && tasks[before].stream == StreamId::compute)))
         return false;
     }
     for (const parallel::Task::Wait& wait : tasks[i].waits) {

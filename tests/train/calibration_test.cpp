@@ -202,7 +202,7 @@ TEST_F(Calibration, NeedsNoBackward) {
   train::EngineOptions options = calibrated_options();
   const auto trains = make_engine(options);
   calibrate(*trains);
-  options.training = false;
+  options.storage.training = false;
   const auto evaluates = make_engine(options);
   calibrate(*evaluates);
   const auto expected = scales_of(*trains);

@@ -2,7 +2,7 @@
 // parameters.
 #include <gtest/gtest.h>
 
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/shard_traffic.h"
 #include "train/meshes.h"
 
@@ -66,7 +66,7 @@ TEST_P(DataParallel, CrossesInTheDTypeAskedFor) {
   const RunState expected = alone(1);
   const ByName<double> magnitudes = gradient_magnitudes(options_, steps_of(1));
   for (const auto& [kept, crosses] : {std::pair(DType::f32, DType::bf16), std::pair(DType::bf16, DType::f32)}) {
-    options_.grad_dtype = kept;
+    options_.storage.grad = kept;
     for (Layout layout : {layout_of(2, 2), layout_of(1, 4, Weights::resharded, Gradients::sharded), layout_of(2, 1)}) {
       layout.reduce = crosses;
       SCOPED_TRACE(concat(text(layout), ", kept in ", name_of(kept)));
@@ -121,8 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Recipes, DataParallel, ::testing::ValuesIn(all_precisio
 class DataParallelNarrow : public DataParallel {
  protected:
   DataParallelNarrow() {
-    options_.master_weights = false;
-    options_.moments_dtype = DType::bf16;
+    options_.storage.master_weights = false;
+    options_.storage.moments = DType::bf16;
     options_.optimizer.max_grad_norm = 0;
   }
 };

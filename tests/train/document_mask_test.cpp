@@ -1,7 +1,7 @@
 // With data.document_mask, no token sees another document.
 #include <gtest/gtest.h>
 
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/errors.h"
 #include "support/near.h"
 #include "support/tiny_model.h"

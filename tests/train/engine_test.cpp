@@ -59,8 +59,8 @@ class SkippedStep : public ::testing::TestWithParam<Case> {
 
   static train::EngineOptions options() {
     train::EngineOptions options = tiny_options(GetParam().recipe);
-    options.master_weights = !GetParam().small;
-    if (GetParam().small) options.moments_dtype = DType::bf16;
+    options.storage.master_weights = !GetParam().small;
+    if (GetParam().small) options.storage.moments = DType::bf16;
     options.recipe.amax_history_len = 4;
     return options;
   }

@@ -115,7 +115,7 @@ TEST_F(EvaluateOnMesh, HasRoomForSeveralRoundsWithoutTraining) {
     for (const bool calibrates : {false, true}) {
       SCOPED_TRACE(recipe);
       train::EngineOptions options = mixture_options(recipe);
-      options.training = false;
+      options.storage.training = false;
       options.calibrates = calibrates;
       options.model.ffn = 16;
       options.micro_batch_size = 128;

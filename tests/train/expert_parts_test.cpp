@@ -8,6 +8,7 @@
 #include "octet/checkpoint/model_dir.h"
 #include "octet/checkpoint/reader.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/train/assembler.h"
 #include "octet/train/entries.h"
 #include "support/folder.h"
 
@@ -208,7 +209,7 @@ TEST_P(OnMesh, ExportsAndImportsWholeModels) {
   const PartsOptions options{.layout = {.mesh = GetParam()}};
   on_parts(options, [&](ExpertParts& parts) {
     parts.initialise();
-    parallel::Assembler assembler(parts.stream(), parts.store(), parts.units(), parts.groups(), parts.rank() == 0);
+    Assembler assembler(parts.stream(), parts.store(), parts.units(), parts.groups(), parts.rank() == 0);
     const auto whole = [&](const parallel::Parameter& p) {
       const Tensor result = assembler.whole(p, parts.scratch());
       EXPECT_EQ(static_cast<bool>(result), parts.rank() == 0);

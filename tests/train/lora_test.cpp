@@ -253,7 +253,7 @@ TEST_F(FrozenOnMeshes, IsTheSameWithOffload) {
   for (const Layout& layout : {kAlone, Layout{.mesh = Mesh({1, 2, 1, 1})}}) {
     train::EngineOptions options = adapted(tiny_options("fp8_rowwise"));
     const RunState expected = run_mesh(options, layout, {.count = 3});
-    options.offload_slot = 1 << 16;
+    options.storage.offload_slot = 1 << 16;
     expect_same_bits(run_mesh(options, layout, {.count = 3}), expected);
   }
 }

@@ -138,8 +138,8 @@ train::EngineOptions options_of(const Variant& v) {
   options.model.vocab = 64;  // 16 rows of the head on each rank
   options.model.init_std = 0.1;
   options.model.tied_head = v.tied_head;
-  options.master_weights = !v.small_states;
-  if (v.small_states) options.grad_dtype = options.moments_dtype = DType::bf16;
+  options.storage.master_weights = !v.small_states;
+  if (v.small_states) options.storage.grad = options.storage.moments = DType::bf16;
   return options;
 }
 std::vector<Variant> variants() {

@@ -11,7 +11,7 @@ class OffloadTest : public MeshTest {
  protected:
   // A few kilobytes hold only a part of some parameters' states, and several other parameters.
   static train::EngineOptions offloaded(train::EngineOptions options) {
-    options.offload_slot = 8192;
+    options.storage.offload_slot = 8192;
     return options;
   }
   static std::size_t host_bytes(const train::EngineOptions& options, const Layout& layout) {
@@ -33,9 +33,9 @@ const std::vector<Layout> kOffloaded = {
 // The tensor axis would cut through groups of moments in FP8, because the model is small.
 TEST_F(OffloadTest, GivesTheSameBitsWithMomentsInFp8) {
   train::EngineOptions options = tensor_options("fp8_delayed");
-  options.moments_dtype = DType::f8_e4m3;
+  options.storage.moments = DType::f8_e4m3;
   for (const bool master : {true, false}) {
-    options.master_weights = master;
+    options.storage.master_weights = master;
     for (const Layout& layout : kOffloaded) {
       if (layout.mesh.size(Axis::tensor) > 1) continue;
       SCOPED_TRACE(concat(master ? "masters, " : "", text(layout)));
@@ -51,8 +51,8 @@ TEST_F(OffloadTest, GivesTheSameBits) {
     for (const bool narrow : {false, true}) {
       train::EngineOptions options = tensor_options(recipe);
       options.model.tied_head = recipe == "fp8_current";
-      options.master_weights = !narrow;
-      if (narrow) options.moments_dtype = DType::bf16;
+      options.storage.master_weights = !narrow;
+      if (narrow) options.storage.moments = DType::bf16;
       for (const Layout& layout : kOffloaded) {
         SCOPED_TRACE(concat(recipe, narrow ? ", BF16 states, " : ", ", text(layout)));
         const Steps steps{.count = 2, .micro_batches = layout.mesh.data_coordinates()};
@@ -108,11 +108,11 @@ TEST_F(OffloadTest, PutsAllStatesIntoHostMemory) {
   });
   EXPECT_GE(host_bytes(options, kAlone), static_cast<std::size_t>(12 * elements));
   EXPECT_LE(host_bytes(options, kAlone), static_cast<std::size_t>(12 * elements + rounding));
-  options.master_weights = false;
-  options.moments_dtype = DType::bf16;
+  options.storage.master_weights = false;
+  options.storage.moments = DType::bf16;
   EXPECT_GE(host_bytes(options, kAlone), static_cast<std::size_t>(4 * elements));
   EXPECT_LE(host_bytes(options, kAlone), static_cast<std::size_t>(4 * elements + rounding));
-  options.training = false;
+  options.storage.training = false;
   EXPECT_EQ(host_bytes(options, kAlone), 0u) << "without training there are no states";
 }
 

@@ -7,7 +7,7 @@
 #include "octet/data/corpus_writer.h"
 #include "octet/data/dataset.h"
 #include "octet/data/tokenizer/byte.h"
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/folder.h"
 #include "support/near.h"
 #include "support/tiny_model.h"

@@ -140,10 +140,10 @@ TEST_F(ReplicaCheck, CoversAllStateOfTheOptimizer) {
   for (const DType moments : {DType::f32, DType::bf16, DType::f8_e4m3}) {
     for (const bool master : {true, false}) {
       train::EngineOptions options = context_options("fp8_delayed");
-      options.moments_dtype = moments;
-      options.master_weights = master;
+      options.storage.moments = moments;
+      options.storage.master_weights = master;
       for (const std::size_t slot : {0, 8192}) {
-        options.offload_slot = slot;
+        options.storage.offload_slot = slot;
         SCOPED_TRACE(concat(name_of(moments), master ? ", masters" : "", slot > 0 ? ", offload" : ""));
         for (const Layout& layout : {kThree, kReplicated[3], kReplicated[4]}) expect_no_alarm(options, layout);
         expect_found(options, kThree, {.rank = 2, .bit = 3});

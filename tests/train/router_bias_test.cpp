@@ -173,7 +173,7 @@ TEST_F(RouterBias, ResumesOnEveryMesh) {
 TEST_F(RouterBias, IsInModelDirectories) {
   train::EngineOptions options = biased("bf16", 0.01);
   options.whole_logits = true;
-  options.master_weights = false;  // so that a directory has all bits
+  options.storage.master_weights = false;  // so that a directory has all bits
   options.document_mask = false;
   const auto engine = make_engine(options);
   take(*engine, {.count = 3, .learning_rate = 1e-2});

@@ -119,8 +119,8 @@ TEST_P(Snapshot, HasTheBitsOfASaveThatStandsStill) {
 // BF16 values are then the state itself. Each step gathers them, and the copy reads them meanwhile.
 TEST_P(Snapshot, HasThoseBitsWithoutMasterWeights) {
   train::EngineOptions options = tensor_options(GetParam());
-  options.master_weights = false;
-  options.moments_dtype = DType::bf16;
+  options.storage.master_weights = false;
+  options.storage.moments = DType::bf16;
   for (const Layout& layout :
        {kAlone, Layout{.mesh = Mesh({1, 2, 1, 1})},
         Layout{.mesh = Mesh({1, 2, 1, 2}), .weights = Weights::resharded, .gradients = Gradients::sharded}}) {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "octet/numerics/bounds.h"
+#include "support/bounds.h"
 #include "support/shard_traffic.h"
 #include "support/step_record.h"
 #include "support/tiny_model.h"

@@ -3,8 +3,8 @@
 
 #include "octet/base/rng.h"
 #include "octet/kernels/fill/fill.h"
-#include "octet/numerics/bounds.h"
 #include "support/blind_routers.h"
+#include "support/bounds.h"
 #include "train/meshes.h"
 
 namespace octet::testing {

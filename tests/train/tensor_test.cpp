@@ -69,8 +69,8 @@ TEST_F(Tensors, WeightsAndCodesAreThoseOfOneRank) {
 // 16-bit weights and moments, rounded stochastically.
 TEST_F(Tensors, RoundTheSameOnEveryMesh) {
   train::EngineOptions options = tensor_options("bf16");
-  options.master_weights = false;
-  options.moments_dtype = DType::bf16;
+  options.storage.master_weights = false;
+  options.storage.moments = DType::bf16;
   options.optimizer.max_grad_norm = 0;
   const RunState expected = run_mesh(options, kAlone, {});
   for (const Layout& layout : kTensors) {

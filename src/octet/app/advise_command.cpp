@@ -61,15 +61,13 @@ train::Config config_for(const train::Config& config, const std::string& recipe)
 }
 
 plan::LinearSetting setting_of(const train::Config& config, const train::EngineOptions& options) {
+  parallel::Storage storage = options.storage;
+  storage.offload_slot = 0;  // linears alone are compared
   return {.model = options.model,
           .batch = options.micro_batch_size,
           .seq_len = options.seq_len,
           .micro_batches = train::accumulation_of(config),
-          .storage = {.compute = DType::bf16,
-                      .master_weights = options.master_weights,
-                      .training = true,
-                      .grad = options.grad_dtype,
-                      .moments = options.moments_dtype}};
+          .storage = storage};
 }
 
 class Adviser {

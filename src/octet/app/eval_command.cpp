@@ -29,7 +29,7 @@ int run_eval(const EvalArgs& args) {
   train::skip_demoted(config, reader);
   const DeviceKind device = train::device_of(config);
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
-  options.training = false;
+  options.storage.training = false;
   train::Engine engine(options, device);
   if (config.evaluation.source.empty()) train::check_split(reader, config);
   const std::int64_t step = train::restore_weights(engine, config, reader);

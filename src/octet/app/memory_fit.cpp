@@ -63,8 +63,8 @@ struct Needed {
   if (options.recipe.is_fp8() && options.recipe.weight_transpose_cache && transposes) {
     advice += ", precision.weight_transpose_cache = false";
   }
-  if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
-  if (device == DeviceKind::cuda && options.offload_slot == 0) advice += ", optimizer.offload = true";
+  if (options.storage.moments == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
+  if (device == DeviceKind::cuda && options.storage.offload_slot == 0) advice += ", optimizer.offload = true";
   if (needed.snapshots > 0) advice += ", checkpoint.async = false";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
   advice += ", more ranks in parallel.shard, or in parallel.context for long sequences";

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "octet/app/plan.h"
-#include "octet/parallel/schedule_text.h"
+#include "octet/plan/schedule_text.h"
 #include "octet/report/lanes.h"
 #include "octet/report/memory_bar.h"
 #include "octet/telemetry/format.h"
@@ -76,7 +76,7 @@ Tint tint_of(Kind kind) {
 // Returns the short label of a task, for a box whose colour says the rest: "attention" for "block 2 forward: attention", "block
 // 2" for "gather block 2 rowwise".
 std::string label_of(const StepShape& shape, const Task& task) {
-  const std::string name = parallel::name_of(shape, task);
+  const std::string name = plan::name_of(shape, task);
   if (task.kind == Kind::forward || task.kind == Kind::backward) return name.substr(name.find(": ") + 2);
   std::string head = name.substr(0, name.find(": "));
   if (task.kind == Kind::gather && !(task.rowwise && task.columnwise)) head.resize(head.rfind(' '));
@@ -90,7 +90,7 @@ void cut_out(Lanes& lanes, const StepShape& shape, const std::vector<TimedTask>&
   std::string before;
   for (const auto& [task, begin, end] : tasks) {
     if (task.stream != StreamId::compute) continue;
-    const std::string alike = parallel::left_out(shape, task);
+    const std::string alike = plan::left_out(shape, task);
     if (!alike.empty() && alike == before) {
       lanes.cuts.back().end = end;
     } else if (!alike.empty()) {
@@ -105,13 +105,13 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
   std::map<StreamId, std::size_t> lane_of;
   for (const TimedTask& timed : tasks) {
     if (lane_of.emplace(timed.task.stream, lanes.lanes.size()).second)
-      lanes.lanes.push_back({.name = std::string(parallel::name_of(timed.task.stream)), .note = "", .boxes = {}, .groups = {}});
+      lanes.lanes.push_back({.name = std::string(plan::name_of(timed.task.stream)), .note = "", .boxes = {}, .groups = {}});
   }
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const auto& [task, begin, end] = tasks[i];
-    if (!parallel::left_out(shape, task).empty()) continue;
+    if (!plan::left_out(shape, task).empty()) continue;
     const std::size_t number = lane_of.at(task.stream);
-    const std::string name = parallel::name_of(shape, task), waits = parallel::waits_of(shape, tasks, i);
+    const std::string name = plan::name_of(shape, task), waits = plan::waits_of(shape, tasks, i);
     Lane& lane = lanes.lanes[number];
     lane.boxes.push_back(
         {.label = label_of(shape, task),
@@ -119,9 +119,9 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
          .tint = tint_of(task.kind),
          .begin = begin,
          .end = end});
-    for (const std::size_t before : parallel::waits_for(tasks, i)) {
+    for (const std::size_t before : plan::waits_for(tasks, i)) {
       const TimedTask& of = tasks[before];
-      if (!parallel::left_out(shape, of.task).empty() || lane_of.at(of.task.stream) == number) continue;
+      if (!plan::left_out(shape, of.task).empty() || lane_of.at(of.task.stream) == number) continue;
       lanes.links.push_back({.from = lane_of.at(of.task.stream),
                              .to = number,
                              .from_s = of.end,

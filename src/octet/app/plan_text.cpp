@@ -4,9 +4,9 @@
 
 #include "octet/app/plan.h"
 #include "octet/base/json.h"
-#include "octet/parallel/schedule_text.h"
 #include "octet/plan/memory_table.h"
 #include "octet/plan/offload_time.h"
+#include "octet/plan/schedule_text.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/peak.h"
 
@@ -232,8 +232,8 @@ std::string schedule_text(const PlannedRun& run) {
   text += stages ? fmt::format("\nThe micro-batches as each rank of stage {} enqueues them (docs/walk.md):\n", run.shape.stage)
                  : "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
   text += fmt::format("{:>5} {:>10} {:>10}  {:<13} task\n", "", "begin, ms", "end, ms", "stream");
-  text += parallel::text_of(run.shape, run.tasks);
-  text += "\nThe end of the step:\n" + parallel::text_of(run.shape, run.update);
+  text += plan::text_of(run.shape, run.tasks);
+  text += "\nThe end of the step:\n" + plan::text_of(run.shape, run.update);
   return text;
 }
 

@@ -106,6 +106,20 @@ void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange 
   kernels::sum_squares(stream, scratch, {.x = squares->gradients, .total = &state_of(state_)->sum_squares});
 }
 
+void Optimizer::add_up_ranks(Arena& scratch, const parallel::Groups& groups, parallel::Units& units) {
+  Stream& params = units.params_stream();
+  // Behind this exchange no rank gathers shards any more, so they may change.
+  groups.shards->all_reduce(params, scratch, {.x = sums()});
+  // The ranks of the tensor axis have seen the same tokens, so their losses are not added up.
+  groups.tensor->all_reduce(params, scratch, {.x = sums().slice_rows(0, 2)});
+  // Only the last stage knows the loss.
+  units.exchange_of_stages([&] { groups.stages->all_reduce(params, scratch, {.x = sums()}); });
+  // Replicas hold the same gradients, but NCCL may have added up their squares in another order in each of them. All of them take
+  // the sum of the first, so that their weights stay equal to the bit.
+  if (groups.replicas->rank() > 0) params.zero(sums().data, sizeof(double));
+  groups.replicas->all_reduce(params, scratch, {.x = sums()});
+}
+
 void Optimizer::prepare(Stream& stream, const StepInput& input) {
   State* state = state_of(state_);
   kernels::prepare_step(stream, {.loss_total = state->loss_total,

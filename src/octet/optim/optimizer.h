@@ -3,7 +3,7 @@
 // on the device and change nothing if the step is skipped:
 //     optimizer.reset_sums(stream);                      // then micro-batches add to loss_total() and to the gradients
 //     optimizer.add_squares(stream, scratch, units);     // for all units
-//     ... all-reduce sums() over the ranks ...
+//     optimizer.add_up_ranks(scratch, groups, units);    // if there are several
 //     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
 //     optimizer.update(stream, number);                  // of all parameters' shards
@@ -17,7 +17,9 @@
 #include "octet/device/device.h"
 #include "octet/kernels/adamw/adamw.h"
 #include "octet/kernels/tensor_list.h"
+#include "octet/parallel/groups.h"
 #include "octet/parallel/parameter.h"
+#include "octet/parallel/units.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::optim {
@@ -58,7 +60,7 @@ class Optimizer {
   // Sets all of sums() to zero. Call it at the beginning of a step.
   void reset_sums(Stream& stream);
 
-  // [4] F64, device. The caller adds each element up over the ranks named here, before prepare():
+  // [4] F64, device. add_up_ranks() adds each element up over the ranks named here:
   //   0     the sum of squares of this rank's gradient shards; over the ranks that hold the other shards. If several ranks of the
   //         tensor axis hold the same piece, only one of them counts it.
   //   1     what the ranks ask for after this step; over all ranks
@@ -69,6 +71,8 @@ class Optimizer {
   // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
   // `units` are one of the ranges that the constructor was given. The number of launches does not depend on how many there are.
   void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
+  // Adds sums() up over the ranks, on the stream of `units` for exchanges. All ranks call it together, before prepare().
+  void add_up_ranks(Arena& scratch, const parallel::Groups& groups, parallel::Units& units);
   // Computes the scalars that read() returns from sums().
   void prepare(Stream& stream, const StepInput& input);
   // Updates pieces[number] of UpdateWork with AdamW and the scalars of prepare(), in one launch for each combination of dtypes.

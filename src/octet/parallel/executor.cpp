@@ -20,7 +20,7 @@ void Executor::run(const std::vector<Task>& tasks, const Run& run) {
 void Executor::wait_before(const Task& task) {
   Stream& stream = this->stream(task.stream);
   Stream& compute = this->stream(StreamId::compute);
-  if (task.here && &stream != &compute) stream.wait(*compute.record());
+  if (task.after_compute && &stream != &compute) stream.wait(*compute.record());
   for (const Task::Wait& wait : task.waits) {
     if (wait.number < 0) continue;
     const auto found = events_.find({wait.kind, wait.number});

@@ -35,7 +35,7 @@ Groups make_groups(const Mesh& mesh, int rank,
   groups.context = group("context", mesh.group({Axis::context}, rank));
   groups.tensor = group("tensor", mesh.group({Axis::tensor}, rank));
   groups.expert = group("expert", mesh.expert_group(rank));
-  if (mesh.expert() > 1) groups.apart = group("expert shards", mesh.expert_shards(rank));
+  if (mesh.expert() > 1) groups.expert_data = group("expert shards", mesh.expert_shards(rank));
   groups.stages = group("pipeline", stages);
   if (stages.size() == 1) return groups;
   // Makes links in the order of their stages. In that order no rank waits for one that waits for it. With one chunk nothing

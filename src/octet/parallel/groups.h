@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octet/comm/group.h"
@@ -30,27 +31,32 @@ struct Groups {
   std::unique_ptr<comm::Group> context;   // the ranks that hold the parts of a sequence
   std::unique_ptr<comm::Group> tensor;    // the ranks that hold the parts of a layer
   std::unique_ptr<comm::Group> expert;    // the ranks that exchange tokens; each holds other experts
-  // The ranks of shard x context that hold the shards of the same experts. Null if these are `shards` themselves, because a group
-  // of GPUs takes memory; expert_shards() returns whichever it is.
-  std::unique_ptr<comm::Group> apart;
+  // The ranks of shard x context that hold the shards of the same experts (Megatron's expert-data-parallel group). Null without
+  // expert parallelism, because a group of GPUs takes memory: `shards` serves then, and expert_shards() returns whichever it is.
+  std::unique_ptr<comm::Group> expert_data;
 
   std::unique_ptr<comm::Group> stages;  // pipeline: the ranks that hold the same part of each stage
   // Groups of two ranks: this rank and its counterpart on the stage before, or on the stage behind. The stages form a ring. Each
   // kind of message has groups of its own, so that no kind waits for another. Null if there is one stage.
   std::array<std::unique_ptr<comm::Group>, kMessages> before, behind;
 
-  comm::Group& expert_shards() const { return apart ? *apart : *shards; }
+  comm::Group& expert_shards() const { return expert_data ? *expert_data : *shards; }
   // Returns the ranks that hold the shards of a parameter.
   comm::Group& shards_of(Expert expert) const { return expert ? expert_shards() : *shards; }
   // Returns the one or two groups that hold shards of some parameter.
   std::vector<comm::Group*> all_shards() const {
-    return apart ? std::vector<comm::Group*>{shards.get(), apart.get()} : std::vector<comm::Group*>{shards.get()};
+    return expert_data ? std::vector<comm::Group*>{shards.get(), expert_data.get()} : std::vector<comm::Group*>{shards.get()};
   }
 
-  // Return the groups from the fastest axis to the slowest. What is reduced over each of them is reduced over all ranks, or over
-  // all ranks of this stage that hold the same experts.
+  // Returns the groups from the fastest axis to the slowest. What is reduced over each of them is reduced over all ranks.
   std::vector<comm::Group*> all() const { return {tensor.get(), shards.get(), replicas.get(), stages.get()}; }
-  std::vector<comm::Group*> all_of_experts() const { return {tensor.get(), &expert_shards(), replicas.get()}; }
+  // Returns the same, each with the group that stands for it if all ranks of this stage that hold the same experts reduce.
+  std::vector<std::pair<comm::Group*, comm::Group*>> all_and_of_experts() const {
+    return {{tensor.get(), tensor.get()},
+            {shards.get(), &expert_shards()},
+            {replicas.get(), replicas.get()},
+            {stages.get(), nullptr}};
+  }
   // Returns those without the tensor axis, whose ranks have all seen the same tokens.
   std::vector<comm::Group*> all_of_tokens() const { return {shards.get(), replicas.get(), stages.get()}; }
 

@@ -18,8 +18,8 @@ using UnitRange = IndexRange<int>;  // units: parameters that are gathered and r
 
 // How much ranks of shard x context keep of the weights that they do not update.
 enum class Weights : std::uint8_t {
-  kept,       // everything: weights are gathered once after each optimizer step
-  resharded,  // nothing: a unit is gathered before its use, forward and backward, and then dropped
+  kept,       // everything: weights are gathered once after each optimizer step (ZeRO-2)
+  resharded,  // nothing: a unit is gathered before its use, forward and backward, and then dropped (ZeRO-3, FSDP)
 };
 // How much they keep of gradients.
 enum class Gradients : std::uint8_t {
@@ -30,7 +30,7 @@ enum class Gradients : std::uint8_t {
   sharded,
 };
 
-// Which gradients of weights a pass of a micro-batch begins. Products write a gradient that begins, and add to any other.
+// Which gradients of weights a pass of a micro-batch begins: wgrad overwrites them (beta = 0), and adds to all others.
 enum class Begins : std::uint8_t {
   all,    // the first micro-batch of a step
   slots,  // a later one: only those in slots (Place::slot), whose memory other units have used since
@@ -65,7 +65,7 @@ struct Layout {
   Weights weights = Weights::kept;
   Gradients gradients = Gradients::whole;
   DType reduce = DType::f32;  // in which ranks exchange gradients
-  // False: every step has one micro-batch, so shards of gradients stay in the dtype in which they came, which loses nothing. (Not
+  // False: every step has one micro-batch, so a gradient shard keeps the dtype of the reduce-scatter, which loses nothing. (Not
   // on a tensor axis, whose ranks add up what several of them hold.)
   bool accumulates = true;
   // The number of micro-batches that go through the model together and take turns (lanes, schedule.h).

@@ -1,10 +1,10 @@
 // The mesh: every rank has a coordinate on each of the named axes. Axis lists them from the slowest to the fastest: ranks that
 // differ only on the tensor axis are neighbours, those of different pipeline stages are farthest apart.
 //
-// `expert` is no axis and no factor of the number of ranks: it divides shard. A rank's expert coordinate is its shard coordinate
-// modulo expert. Ranks with the same shard coordinate divided by expert, and all other coordinates equal, exchange tokens: they
-// hold different experts and see different data. The ranks of shard x context with one expert coordinate hold the shards of the
-// same experts.
+// Expert parallelism reuses the ranks of the shard axis, as in Megatron, so `expert` is no axis: it divides shard. Each run of
+// `expert` consecutive shard coordinates holds all experts once. Its ranks see different data and exchange tokens. A rank's
+// expert coordinate is its shard coordinate modulo expert. The ranks of shard x context with one expert coordinate hold the
+// shards of the same experts.
 #pragma once
 
 #include <array>

@@ -51,7 +51,8 @@ struct ParameterSpec {
   // rowwise codes serve both directions (tensor/quantized.h).
   bool keeps_transpose = true;
   bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
-  bool tracked = false;            // its layer changes it after each step, without a gradient; F32, and whole on every rank
+  bool tracked = false;            // the router's load-balancing bias: the layer updates it after a step, not the optimizer;
+                                   // F32, and whole on every rank
   bool frozen = false;             // the optimizer does not train it; ParameterStore::add sets this
   bool saved = true;               // checkpoints of a run keep it, because the run changes it; ParameterStore::add sets this
 };
@@ -79,7 +80,7 @@ struct Parameter {
   int unit = 0;
   int stage = 0;                          // the pipeline stage that holds it
   bool held = true;                       // false: it belongs to another stage, or to an expert of other ranks
-  bool replica = false;                   // it is whole on every rank of its group, and another rank than this writes it
+  bool replica = false;                   // every rank of its group holds all of it, and another one writes it to checkpoints
   comm::Group* shards = nullptr;          // the ranks that hold its shards; null if that is one rank
   std::array<Held, kCopies> copies = {};  // what residency() says of each copy; set by materialise
   // This rank's shard: the index of its first element in the row-major order of spec.shape, and the number of its elements.
@@ -96,7 +97,7 @@ struct Parameter {
   // The whole, [spec.shape]. In a slot it always has the same memory, which belongs to it while its unit is open.
   Tensor value;
   Quantized codes;      // of a quantized parameter
-  Tensor column_codes;  // the whole of Copy::row_order
+  Tensor column_codes;  // the whole of Copy::row_order, which ranks transpose after the all-gather
   Tensor grad;
   ScaleSlot scale_slot;
 
@@ -145,10 +146,10 @@ struct StatePiece {
   Tensor moment1_scale, moment2_scale;   // [ceil(elements / kMomentGroup)] of moments in FP8, otherwise absent
 };
 
-// What the optimizer works on together.
+// What the tasks of an optimizer step work on.
 struct UpdateWork {
-  std::vector<UnitRange> units;                 // whose squares one task adds up
-  std::vector<std::vector<StatePiece>> pieces;  // which one task updates
+  std::vector<UnitRange> units;                 // whose squares a task adds up
+  std::vector<std::vector<StatePiece>> pieces;  // which a task updates: pieces[task.part] with offload, else pieces[task.index]
 };
 
 // Owns the memory of all parameters of a model. References to parameters stay valid.
@@ -211,7 +212,7 @@ class ParameterStore {
  private:
   // The group of dense parameters, and the other one that some experts have.
   static constexpr std::size_t kGroups = 2;
-  std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->apart ? 1 : 0; }
+  std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->expert_data ? 1 : 0; }
 
   // Says which shard of p this rank has, and how large shards are.
   void place(Parameter& p) const;

@@ -21,13 +21,15 @@ int StepShape::slot(int unit, bool in_turn) const {
   return unit == embedding || unit == head ? kUnitSlots - 1 : (unit - first_block) % 2;
 }
 
-UnitRange first_units(const StepShape& s) {
-  if (!s.reduced) return {0, s.units()};
+std::vector<UnitRange> update_ranges(const StepShape& s) {
+  if (!s.reduced) return {{0, s.units()}};
   const int begin = s.stage == 0 ? s.embedding : s.first_block + blocks_of(s.blocks, s.stages, s.stage).begin;
   std::set<int> used;
   int end = begin;
   while (end < std::min(begin + kUnitSlots, s.units()) && used.insert(s.weight_slot(end)).second) ++end;
-  return {begin, end};
+  std::vector<UnitRange> ranges = {{begin, end}};
+  if (end < s.units()) ranges.push_back({end, s.units()});
+  return ranges;
 }
 
 Slots::Slots(const StepShape& shape)
@@ -36,11 +38,11 @@ Slots::Slots(const StepShape& shape)
       offloaded(at(shape.state_slots), 0) {}
 
 const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
-  const BlockParts& parts = block_parts[block_parts.size() == 1 ? 0 : at(block)];
+  const BlockParts& parts = block_parts[at(block)];
   return kind == Kind::backward ? parts.backward : parts.forward;
 }
 
-void ScheduleBuilder::gather(Need need, bool here) {
+void ScheduleBuilder::gather(Need need, bool after_compute) {
   if (!s_.sharded || need.unit < 0 || need.use == Use::gradients) return;
   Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
   const bool there = slot.unit == need.unit, one_copy = !s_.two_copies[at(need.unit)];
@@ -53,7 +55,7 @@ void ScheduleBuilder::gather(Need need, bool here) {
                     .values = !there || !(slot.rowwise || slot.columnwise),
                     .rowwise = rowwise,
                     .columnwise = columnwise,
-                    .here = here,
+                    .after_compute = after_compute,
                     .waits = {{{Kind::close, slot.closed}}},
                     .leaves_event = true});
   slot.rowwise = rowwise || (there && slot.rowwise);
@@ -90,7 +92,7 @@ void ScheduleBuilder::close(Need need) {
   if (s_.resharded) slot.closed = need.unit;
 }
 
-void ScheduleBuilder::reduce_pending(bool here) {
+void ScheduleBuilder::reduce_pending(bool after_compute) {
   const int unit = std::exchange(slots_.pending, -1);
   if (unit < 0) return;
   const bool first = std::erase(slots_.reduced, unit) == 0;
@@ -100,8 +102,8 @@ void ScheduleBuilder::reduce_pending(bool here) {
                     .index = unit,
                     .first = first,
                     .last = last_,
-                    .here = here,
-                    .waits = {{{Kind::close, here ? -1 : unit}}},
+                    .after_compute = after_compute,
+                    .waits = {{{Kind::close, after_compute ? -1 : unit}}},
                     .leaves_event = true});
   if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot(unit))] = unit;
 }
@@ -124,25 +126,21 @@ void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
 }
 
 void ScheduleBuilder::take(Message message) {
-  const auto m = static_cast<std::size_t>(message);
-  tasks_.push_back(
-      {.kind = Kind::receive, .stream = receive_stream(message), .index = static_cast<int>(m), .leaves_event = true});
-  if (std::exchange(slots_.taken[m], true)) tasks_.back().waits[0] = {Kind::take, static_cast<int>(m)};
-  add(Kind::take, static_cast<int>(m));
-  tasks_.back().waits[0] = {Kind::receive, static_cast<int>(m)};
+  const int m = static_cast<int>(message);
+  tasks_.push_back({.kind = Kind::receive, .stream = receive_stream(message), .index = m, .leaves_event = true});
+  if (std::exchange(slots_.taken[at(m)], true)) tasks_.back().waits[0] = {Kind::take, m};
+  add(Kind::take, m);
+  tasks_.back().waits[0] = {Kind::receive, m};
   tasks_.back().leaves_event = true;
 }
 
 void ScheduleBuilder::send(Message message) {
-  const auto m = static_cast<std::size_t>(message);
-  add(Kind::give, static_cast<int>(m));
-  if (std::exchange(slots_.sent[m], true)) tasks_.back().waits[0] = {Kind::send, static_cast<int>(m)};
+  const int m = static_cast<int>(message);
+  add(Kind::give, m);
+  if (std::exchange(slots_.sent[at(m)], true)) tasks_.back().waits[0] = {Kind::send, m};
   tasks_.back().leaves_event = true;
-  tasks_.push_back({.kind = Kind::send,
-                    .stream = send_stream(message),
-                    .index = static_cast<int>(m),
-                    .waits = {{{Kind::give, static_cast<int>(m)}}},
-                    .leaves_event = true});
+  tasks_.push_back(
+      {.kind = Kind::send, .stream = send_stream(message), .index = m, .waits = {{{Kind::give, m}}}, .leaves_event = true});
 }
 
 // Reductions follow each other on one stream, so the last one of these units ends after the others.
@@ -155,7 +153,7 @@ void ScheduleBuilder::add_squares(UnitRange units) {
 void ScheduleBuilder::add_sums() {
   tasks_.push_back({.kind = Kind::sums,
                     .stream = s_.reduced ? StreamId::params : StreamId::compute,
-                    .here = s_.reduced,
+                    .after_compute = s_.reduced,
                     .leaves_event = s_.reduced});
   tasks_.push_back({.kind = Kind::scales});
   if (s_.reduced) tasks_.back().waits[0] = {Kind::sums, 0};
@@ -167,8 +165,9 @@ void ScheduleBuilder::fetch(int piece) {
   if (slots_.offloaded[at(slot)]) tasks_.back().waits[0] = {Kind::offload, slot};
 }
 
-void ScheduleBuilder::update(UnitRange units) {
-  if (s_.pieces.empty()) return tasks_.push_back({.kind = Kind::update, .part = -1, .units = units});
+void ScheduleBuilder::update(int number) {
+  const UnitRange units = s_.updates[at(number)];
+  if (s_.pieces.empty()) return tasks_.push_back({.kind = Kind::update, .index = number, .part = -1, .units = units});
   const int count = static_cast<int>(s_.pieces.size());
   for (int piece = 0; piece < count; ++piece) {
     if (!units.contains(s_.pieces[at(piece)])) continue;
@@ -187,12 +186,14 @@ void ScheduleBuilder::update(UnitRange units) {
 }
 
 void ScheduleBuilder::cast(UnitRange units) {
-  tasks_.push_back(
-      {.kind = Kind::cast, .stream = s_.sharded ? StreamId::params : StreamId::compute, .units = units, .here = s_.sharded});
+  tasks_.push_back({.kind = Kind::cast,
+                    .stream = s_.sharded ? StreamId::params : StreamId::compute,
+                    .units = units,
+                    .after_compute = s_.sharded});
   for (Slots::Weights& slot : slots_.weights) {
     if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
   }
-  for (int unit = s_.first.begin; unit < s_.first.end; ++unit) {
+  for (int unit = s_.updates.front().begin; unit < s_.updates.front().end; ++unit) {
     if (units.contains(unit)) gather({unit, Use::forward});
   }
 }
@@ -382,24 +383,16 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   return b.finish();
 }
 
-std::vector<UnitRange> update_ranges(const StepShape& s) {
-  std::vector<UnitRange> ranges = {s.first};
-  const UnitRange others{s.first.end, s.units()};
-  if (others.begin < others.end) ranges.push_back(others);
-  return ranges;
-}
-
 // The gradients of the units that are updated first are complete last.
 std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, true);
   b.reduce_pending();
   for (int piece = 0; piece < std::min(s.state_slots, static_cast<int>(s.pieces.size())); ++piece) b.fetch(piece);
-  const std::vector<UnitRange> ranges = update_ranges(s);
-  for (auto units = ranges.rbegin(); units != ranges.rend(); ++units) b.add_squares(*units);
+  for (auto units = s.updates.rbegin(); units != s.updates.rend(); ++units) b.add_squares(*units);
   b.add_sums();
-  for (const UnitRange units : ranges) {
-    b.update(units);
-    b.cast(units);
+  for (std::size_t number = 0; number < s.updates.size(); ++number) {
+    b.update(static_cast<int>(number));
+    b.cast(s.updates[number]);
   }
   return b.finish();
 }

@@ -67,9 +67,9 @@ struct Need {
   Use use = Use::forward;
 };
 
-// What may be enqueued on the params stream just before a part of a block, to run beside it. GEMMs count on all multiprocessors
-// and would wait for those that a collective holds; attention has many more blocks of threads than there are multiprocessors, and
-// loses only what is held.
+// Communication of parameters that starts with a part of a block and overlaps it. GEMMs count on all multiprocessors and would
+// wait for those that a collective holds; attention has many more blocks of threads than there are multiprocessors, and loses
+// only what is held.
 enum class Beside : std::uint8_t { nothing, gather, reduce };
 
 // A block is cut into parts only where work of another stream may be enqueued between two of them.
@@ -82,13 +82,13 @@ struct Part {
 enum class Kind : std::uint8_t {
   // Tasks of a unit:
   gather,  // all-gathers its weights over the shards
-  open,    // makes it usable: its weights are there, and its gradient slot is begun
+  open,    // waits until its weights are gathered, and zeroes the gradients in its slot that no product overwrites
   close,   // ends its use, for which other streams wait
   reduce,  // sums its gradients over the ranks
   // Tasks of messages:
   receive,  // from a neighbouring stage
-  take,     // copies what was received into the memory of its micro-batch
-  give,     // copies what is to be sent out of it
+  take,     // copies it from the receive buffer to the memory of its micro-batch
+  give,     // copies it from there to the send buffer
   send,     // to a neighbouring stage
   // Tasks of the computation. The parts of a block are those of models::Block.
   load,  // begins a micro-batch's pass through a chunk
@@ -113,14 +113,14 @@ constexpr bool is_part(Kind kind) { return kind == Kind::forward || kind == Kind
 struct Task {
   Kind kind = Kind::open;
   StreamId stream = StreamId::compute;
-  int index = 0;         // of a unit, a block, a Message or a slot for states; load: of a chunk
+  int index = 0;         // of a unit, a block, a Message, an update or a slot for states; load: of a chunk
   int part = 0;          // of a block; fetch, offload, update: the number of the piece among all pieces, -1 without offload
   UnitRange units = {};  // squares, cast, and update without offload
   Use use = Use::forward;                                    // open, close
   bool values = false, rowwise = false, columnwise = false;  // gather: which copies
   bool first = false;                                        // reduce: of the step; forward, backward: of the block
   bool last = false;  // reduce: the step's last micro-batch; forward, backward: of the block
-  bool here = false;  // waits for all that the computation has enqueued so far
+  bool after_compute = false;       // waits for all that the computation has enqueued so far
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   Begins begins = Begins::none;     // head, backward: which gradients their products begin
   // Waits for the event of the latest task of this kind that left one behind with this number, or for nothing if it is -1.
@@ -145,7 +145,7 @@ struct StepShape {
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
   int recomputed_blocks = 0;       // so many of the model's blocks, from the first on, keep only their input
   int lanes = 1;                   // the most passes that take turns
-  // The parts of each block; one entry stands for all blocks.
+  // The parts of each block.
   struct BlockParts {
     std::vector<Part> forward, backward;
   };
@@ -155,9 +155,9 @@ struct StepShape {
   const std::vector<Part>& parts_of(Kind kind, int block) const;
   // Whether the rowwise and columnwise codes of each unit are gathered separately (row and MX tiles).
   std::vector<char> two_copies;
-  // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The
-  // gradients of the others are complete first.
-  UnitRange first = {};
+  // The units that the optimizer updates and casts together, in this order. Forward uses the first of them first, and while the
+  // others are updated they are gathered. The gradients of the others are complete first.
+  std::vector<UnitRange> updates;
   // With offload: the units of the pieces in which states are updated, in the order of the units; and the number of slots for
   // them.
   std::vector<int> pieces;
@@ -172,9 +172,10 @@ struct StepShape {
 };
 inline constexpr int kUnitSlots = 3;
 
-// Returns the units that this stage uses first and that can be gathered beside each other: for example the embedding and two
-// blocks. Their forward pass hides what is cast and gathered next. One rank hides nothing, so these are all units.
-UnitRange first_units(const StepShape& shape);
+// Returns StepShape::updates: first the units that this stage uses first and that can be gathered beside each other, for example
+// the embedding and two blocks, then the others. The forward pass of the first units hides what is cast and gathered next. One
+// rank hides nothing, so it updates all units together.
+std::vector<UnitRange> update_ranges(const StepShape& shape);
 
 // The contents of the slots between two lists. Building a list changes them.
 struct Slots {
@@ -182,7 +183,7 @@ struct Slots {
     int unit = -1;
     bool rowwise = false, columnwise = false;  // what of it is there or on its way
     bool open = false;
-    int closed = -1;  // the unit that was used here last
+    int closed = -1;  // the unit for whose close the next gather into this slot waits
   };
   std::vector<Weights> weights;
   std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
@@ -219,11 +220,11 @@ class ScheduleBuilder {
   void take(Message message);
   void send(Message message);
   // Gathers what of a unit is not there. Nothing if its slot is in use by another unit: open() gathers it then.
-  void gather(Need need, bool here = false);
+  void gather(Need need, bool after_compute = false);
   void open(Need need);
   void close(Need need);
   // Reduces the pending unit, if there is one: behind its use, or behind all that the computation has enqueued so far.
-  void reduce_pending(bool here = false);
+  void reduce_pending(bool after_compute = false);
   // Adds a part of a block. `next` is gathered beside it if the part says so.
   void add_part(Kind kind, int block, int part, Need next);
   // Add the squares of units' gradients, the exchange of what the step counted, and what follows from it.
@@ -231,8 +232,8 @@ class ScheduleBuilder {
   void add_sums();
   // Fetches a piece of the states into its slot.
   void fetch(int piece);
-  // Updates units. With offload, every piece is fetched some pieces ahead.
-  void update(UnitRange units);
+  // Updates updates[number]. With offload, every piece is fetched some pieces ahead.
+  void update(int number);
   // Makes the codes of units, whose gathered copies are then stale, and gathers again those of them that forward uses first.
   void cast(UnitRange units);
 
@@ -254,8 +255,6 @@ std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<c
 // Forward of a micro-batch alone; `head` then computes losses or logits.
 std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
 
-// Returns the units that build_update() updates and casts together, in this order.
-std::vector<UnitRange> update_ranges(const StepShape& shape);
 // Ends a step: reduces what is left, and updates all units.
 std::vector<Task> build_update(const StepShape& shape, Slots& slots);
 

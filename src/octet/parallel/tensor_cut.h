@@ -21,7 +21,9 @@ enum class Cut : std::uint8_t {
 struct CutRule {
   Cut along = Cut::none;
   std::vector<std::int64_t> part_rows = {};  // of a fused linear, whose parts are shared out one by one; empty: one part
-  std::int64_t least_rows = 1;               // of a share; if there are fewer of these than ranks, neighbours hold the same
+  // The smallest number of rows that a rank holds: head_dim for Q, K and V. With fewer KV heads than ranks, neighbouring ranks
+  // hold the same head.
+  std::int64_t least_rows = 1;
 };
 
 // A rank's place on the tensor axis.
@@ -35,7 +37,8 @@ struct TensorPiece {
   Shape start, stop;
   std::int64_t begin = 0, end = 0;
   std::int64_t local = 0;
-  int holder = 0, holders = 1;  // this rank's number among the neighbours on the axis that hold the same, and how many they are
+  // `holders` neighbours on the axis have copies of this piece; this rank is number `holder` of them. Number 0 owns the piece.
+  int holder = 0, holders = 1;
 
   std::int64_t elements() const { return end - begin; }
   kernels::GlobalElements global_elements(const Shape& global) const;

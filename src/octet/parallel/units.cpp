@@ -90,7 +90,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     executor_.add(StreamId::fetch, *fetch_stream_);
     executor_.add(StreamId::offload, *offload_stream_);
   }
-  shape.first = first_units(shape);
+  shape.updates = update_ranges(shape);
   slots_ = Slots(shape);
   constexpr Copy kWeights[] = {Copy::values, Copy::rowwise, Copy::row_order}, kGradients[] = {Copy::gradient};
   if (shape.resharded) weight_slots_ = make_slots(&StepShape::weight_slot, kWeights, MemoryCategory::weights);
@@ -105,8 +105,9 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
       unit.zeroed = {compute.device(), std::move(zeroed)};
     }
   }
-  const std::size_t bytes = bytes_of_casts();
+  const std::size_t bytes = place_crossings(nullptr);
   if (bytes > 0) cast_ = compute.device().allocate(bytes, MemoryCategory::gradients);
+  place_crossings(cast_.data());
 }
 
 // The units are placed twice, because the size of a slot, that of its largest unit, is known afterwards.
@@ -132,20 +133,23 @@ std::size_t Units::place(std::size_t unit, std::span<const Copy> copies, void* s
   return pieces.bytes();
 }
 
-// Returns the most bytes that gradients of a unit take in the dtype in which ranks exchange them, if they are kept in another
-// one: whole gradients before they are reduced over shards, and shards before they are reduced over replicas.
-std::size_t Units::bytes_of_casts() const {
+// What is kept in another dtype than layout.reduce is cast into this memory: whole gradients before they are reduced over shards,
+// and then shards before they are reduced over replicas. Returns the most bytes that a unit's casts take.
+std::size_t Units::place_crossings(void* casts) {
   std::size_t most = 0;
-  if (store_.storage().grad == layout_.reduce) return most;
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    Pieces wholes(nullptr), shards(nullptr);
-    if (!shape_.sharded_gradients) {
-      for (const Parameter* p : units_[i].cut_and_trained) wholes.next(layout_.reduce, p->shard_count() * p->stride);
+  for (Unit& unit : units_) {
+    Pieces wholes(casts), shards(casts);
+    const auto crossing = [&](Pieces& pieces, const Tensor& x) {
+      return x.dtype == layout_.reduce ? x : pieces.next(layout_.reduce, x.elements());
+    };
+    unit.to_shards.clear();
+    for (const Parameter* p : unit.cut_and_trained) {
+      unit.to_shards.push_back({p, crossing(wholes, padded(p->grad, p->shard_count() * p->stride))});
     }
-    if (groups_.replicas->size() > 1) {
-      for (const Parameter* p : units_[i].trained) {
-        if (p->grad_shard.dtype != layout_.reduce) shards.next(layout_.reduce, p->stride);
-      }
+    unit.to_replicas.clear();
+    for (const Parameter* p : unit.trained) {
+      if (groups_.replicas->size() == 1) continue;
+      unit.to_replicas.push_back({p, crossing(shards, padded(p->grad_shard, p->stride)).slice_rows(0, p->shard_elements)});
     }
     most = std::max({most, wholes.bytes(), shards.bytes()});
   }
@@ -267,13 +271,13 @@ void Units::wait_for_states(Stream& stream) {
 }
 
 void Units::prepare_casts() {
-  std::vector<UnitRange> ranges = update_ranges(shape_);
-  if (ranges.size() > 1 || ranges.front() != store_.all_units()) ranges.push_back(store_.all_units());  // for refresh()
-  for (const UnitRange units : ranges) store_.prepare_codes(compute_.device(), units);
+  const UnitRange all = store_.all_units();
+  for (const UnitRange units : shape_.updates) store_.prepare_codes(compute_.device(), units);
+  if (shape_.updates.front() != all) store_.prepare_codes(compute_.device(), all);  // for refresh()
 }
 
 UpdateWork Units::update_work() const {
-  UpdateWork work{.units = update_ranges(shape_)};
+  UpdateWork work{.units = shape_.updates};
   // With offload there are no pieces if this rank's shards of all trained parameters are empty.
   for (const UnitRange units : work.units) {
     if (!offload_ || shape_.pieces.empty()) work.pieces.push_back(store_.states(units));
@@ -282,11 +286,6 @@ UpdateWork Units::update_work() const {
     work.pieces.push_back(offload_->piece(static_cast<int>(piece)));
   }
   return work;
-}
-
-std::size_t Units::pieces_of(const Task& update) const {
-  if (update.part >= 0) return static_cast<std::size_t>(update.part);
-  return update.units == shape_.first ? 0 : 1;
 }
 
 // With shards on several ranks, casts run beside the computation, and a rank may fetch the codes when all ranks have theirs.
@@ -356,36 +355,31 @@ void Units::open(const Task& task) {
 
 void Units::reduce(Arena& scratch, const Task& task) {
   const TraceRange range(*params_stream_, concat("reduce unit ", task.index));
-  if (shape_.sharded) reduce_over_shards(scratch, task.index, task.first);
-  if (groups_.replicas->size() > 1 && task.last) reduce_over_replicas(scratch, task.index);
+  if (shape_.sharded) reduce_over_shards(scratch, unit(task.index), task.first);
+  if (task.last) reduce_over_replicas(scratch, unit(task.index));
 }
 
 // Sharded gradients are written in the dtype in which ranks exchange them, whole ones are cast to it. A shard that is kept in
 // this dtype is reduced where it stays, if it is the first of the step.
-void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
-  const bool sharded = shape_.sharded_gradients, casts = !sharded && store_.storage().grad != layout_.reduce;
+void Units::reduce_over_shards(Arena& scratch, const Unit& unit, bool fresh) {
   require(fresh || layout_.accumulates || compute_.kind() == DeviceKind::meta,
           "a second micro-batch of a layout of steps of one");
-  struct Crossing {
-    const Parameter* p;
-    Tensor whole, part;  // with their padding
+  const bool sharded = shape_.sharded_gradients;
+  const auto part_of = [&](const Crossing& c) {
+    const std::int64_t stride = c.p->stride, first = c.p->shards->rank() * stride;
+    const bool in_place = sharded && fresh && c.p->grad_shard.dtype == layout_.reduce;
+    return in_place ? padded(c.p->grad_shard, stride) : c.x.slice_rows(first, first + stride);
   };
-  std::vector<Crossing> all;
-  Pieces pieces(cast_.data());
-  for (const Parameter* p : unit(index).cut_and_trained) {
-    const std::int64_t elements = p->shard_count() * p->stride;
-    const Tensor whole = casts ? pieces.next(layout_.reduce, elements) : padded(p->grad, elements);
-    const bool in_place = sharded && fresh && p->grad_shard.dtype == layout_.reduce;
-    const std::int64_t first = p->shards->rank() * p->stride;
-    all.push_back({p, whole, in_place ? padded(p->grad_shard, p->stride) : whole.slice_rows(first, first + p->stride)});
-    if (casts) kernels::cast(*params_stream_, {.x = p->grad.flat(), .y = whole.slice_rows(0, p->elements())});
+  for (const Crossing& c : unit.to_shards) {
+    if (c.x.dtype != c.p->grad.dtype)
+      kernels::cast(*params_stream_, {.x = c.p->grad.flat(), .y = c.x.slice_rows(0, c.p->elements())});
   }
   const auto group_of = [](const Crossing& c) { return c.p->shards; };
-  in_batches(*params_stream_, all, group_of, [&](const Crossing& c, comm::Group& group) {
-    group.reduce_scatter(*params_stream_, scratch, {.x = c.whole, .y = c.part});
+  in_batches(*params_stream_, unit.to_shards, group_of, [&](const Crossing& c, comm::Group& group) {
+    group.reduce_scatter(*params_stream_, scratch, {.x = c.x, .y = part_of(c)});
   });
-  for (const Crossing& c : all) {
-    const Tensor part = c.part.slice_rows(0, c.p->shard_elements);
+  for (const Crossing& c : unit.to_shards) {
+    const Tensor part = part_of(c).slice_rows(0, c.p->shard_elements);
     if (part.data == c.p->grad_shard.data) continue;
     if (fresh || !sharded) {
       kernels::cast(*params_stream_, {.x = part, .y = c.p->grad_shard});
@@ -395,24 +389,16 @@ void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
   }
 }
 
-void Units::reduce_over_replicas(Arena& scratch, int index) {
-  struct Crossing {
-    Tensor part, x;
-  };
-  std::vector<Crossing> all;
-  Pieces pieces(cast_.data());
-  for (const Parameter* p : unit(index).trained) {
-    const Tensor part = p->grad_shard.flat();
-    const bool casts = part.dtype != layout_.reduce;
-    all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->shard_elements) : part});
-    if (casts) kernels::cast(*params_stream_, {.x = part, .y = all.back().x});
+void Units::reduce_over_replicas(Arena& scratch, const Unit& unit) {
+  const auto casts = [](const Crossing& c) { return c.x.dtype != c.p->grad_shard.dtype; };
+  for (const Crossing& c : unit.to_replicas) {
+    if (casts(c)) kernels::cast(*params_stream_, {.x = c.p->grad_shard.flat(), .y = c.x});
   }
-  {
-    const comm::Batch batch(*groups_.replicas, *params_stream_);
-    for (const Crossing& c : all) groups_.replicas->all_reduce(*params_stream_, scratch, {.x = c.x});
-  }
-  for (const Crossing& c : all) {
-    if (c.x.dtype != c.part.dtype) kernels::cast(*params_stream_, {.x = c.x, .y = c.part});
+  const auto group_of = [this](const Crossing&) { return groups_.replicas.get(); };
+  in_batches(*params_stream_, unit.to_replicas, group_of,
+             [&](const Crossing& c, comm::Group& group) { group.all_reduce(*params_stream_, scratch, {.x = c.x}); });
+  for (const Crossing& c : unit.to_replicas) {
+    if (casts(c)) kernels::cast(*params_stream_, {.x = c.x, .y = c.p->grad_shard.flat()});
   }
 }
 

@@ -41,12 +41,12 @@ class Units {
   void run(Arena& scratch, const std::vector<Task>& tasks);
   // Prepares the casts of weights. Call it once, when their scale slots are known.
   void prepare_casts();
-  // Returns what the tasks of an optimizer step work on, and which of the pieces a task updates.
+  // Returns what the tasks of an optimizer step work on.
   UpdateWork update_work() const;
-  std::size_t pieces_of(const Task& update) const;
   // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
-  // Sums the reduced gradients of pieces that several ranks of the tensor axis hold. All replicas then have the same bits.
+  // All-reduces the reduced gradients of what several ranks of the tensor axis hold (norms, shared KV heads). All replicas then
+  // have the same bits.
   void sum_over_holders(Arena& scratch, UnitRange units);
 
   // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for
@@ -85,10 +85,16 @@ class Units {
   }
 
  private:
+  // A gradient, and what ranks exchange of it, in layout.reduce.
+  struct Crossing {
+    const Parameter* p;
+    Tensor x;
+  };
   // The parameters of a unit that this rank holds.
   struct Unit {
     std::vector<Parameter*> all, trained;              // in the order of the store
     std::vector<Parameter*> cut, cut_and_trained;      // those that are sharded, group by group
+    std::vector<Crossing> to_shards, to_replicas;      // whole gradients of the former, shards of gradients of `trained`
     kernels::TensorList zeroed;                        // the gradients in a slot that no product will write
     bool has_rowwise = false, has_columnwise = false;  // frozen weights have been gathered, and stay if weights are kept
   };
@@ -96,14 +102,14 @@ class Units {
   std::vector<Buffer> make_slots(int (StepShape::*slot)(int) const, std::span<const Copy> copies, MemoryCategory category);
   // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
-  std::size_t bytes_of_casts() const;
+  std::size_t place_crossings(void* casts);
   void wait_for_params();
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);
   void reduce(Arena& scratch, const Task& task);
   void cast(Arena& scratch, UnitRange units);
-  void reduce_over_shards(Arena& scratch, int unit, bool first);
-  void reduce_over_replicas(Arena& scratch, int unit);
+  void reduce_over_shards(Arena& scratch, const Unit& unit, bool fresh);
+  void reduce_over_replicas(Arena& scratch, const Unit& unit);
   std::vector<Stream*> waiting_streams() const;
 
   Stream& compute_;

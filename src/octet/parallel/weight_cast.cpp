@@ -17,8 +17,8 @@ using kernels::Shard;
 
 namespace {
 
-// The amaxes lie in sections, one for each set of ranks that reduce them: the ranks that hold the shards of dense weights or of
-// experts, with or without the tensor axis.
+// Amaxes that are reduced over the same groups lie together, so that one all-reduce serves them: those of the shards of dense
+// weights or of experts, with or without the tensor axis.
 enum Section : int { dense, dense_across_tensor, experts_across_tensor, experts, kSections };
 
 }  // namespace
@@ -42,7 +42,7 @@ std::optional<int> WeightCast::section_of(const Parameter& p, Along along) const
   if (spec.source == ScaleSource::history || (along == Along::columns && kernels::is_square(spec.tile))) return {};
   const bool is_cut = p.spec.cut.along == (along == Along::rows ? Cut::columns : Cut::rows);
   const bool across = spec.tile == ScaleTile::tensor || (spec.tile == ScaleTile::row && is_cut);
-  if (p.spec.expert && groups_->apart) return across ? experts_across_tensor : experts;
+  if (p.spec.expert && groups_->expert_data) return across ? experts_across_tensor : experts;
   return across ? dense_across_tensor : dense;
 }
 

@@ -76,7 +76,7 @@ Spans spans_of(const Mesh& mesh, const parallel::Groups& groups, int rank, int p
                  {groups.tensor->name(), widest_span(mesh, {Axis::tensor}, per_node)},
                  {groups.expert->name(), widest(mesh, per_node, expert_group)},
                  {groups.stages->name(), widest_span(mesh, {Axis::pipeline}, per_node)}};
-  if (groups.apart) spans.emplace_back(groups.apart->name(), widest(mesh, per_node, expert_shards));
+  if (groups.expert_data) spans.emplace_back(groups.expert_data->name(), widest(mesh, per_node, expert_shards));
   const int stages = mesh.stages().count, stage = mesh.coordinate(Axis::pipeline, rank);
   for (std::size_t m = 0; m < parallel::kMessages; ++m) {
     if (groups.behind[m]) spans.emplace_back(groups.behind[m]->name(), link_span(mesh, stage, per_node));

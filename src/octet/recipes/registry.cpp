@@ -1,26 +1,67 @@
 #include "octet/recipes/registry.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 
 #include "octet/base/names.h"
 #include "octet/base/require.h"
-#include "octet/recipes/recipes.h"
 
 namespace octet::recipes {
 namespace {
 
-const std::map<std::string, Recipe (*)(const Options&), std::less<>>& makers() {
-  static const std::map<std::string, Recipe (*)(const Options&), std::less<>> table = {
-      {"bf16", make_bf16},
-      {"fp32", make_fp32},
-      {"fp8_block", make_fp8_block},
-      {"fp8_current", make_fp8_current},
-      {"fp8_delayed", make_fp8_delayed},
-      {"fp8_rowwise", make_fp8_rowwise},
-      {"mxfp8", make_mxfp8},
+// A row of the table of recipes. Activations and weights are E4M3. Gradients have the tiles of activations; they are E5M2 if
+// there is one scale for each tensor and options.format is hybrid, otherwise E4M3.
+struct Row {
+  const char* name;
+  Compute compute = Compute::fp8;
+  ScaleTile x = {}, w = {};
+  ScaleSource source = ScaleSource::tensor;
+  bool power_of_2 = false;
+  bool adjustable = false;  // options.power_of_2 and options.amax_epsilon apply
+  Accumulation fprop = Accumulation::precise;
+};
+
+// In alphabetical order. Sources: DeepSeek-V3 technical report (2024), section 3.3, for fp8_block; Micikevicius et al., "FP8
+// formats for deep learning" (2022), and DelayedScaling of Transformer Engine for fp8_delayed; OCP Microscaling Formats (MX)
+// Specification 1.0 (2023) for mxfp8. fp32 is the reference; it runs only on the CPU.
+constexpr Row kRecipes[] = {
+    {.name = "bf16", .compute = Compute::bf16},
+    {.name = "fp32", .compute = Compute::fp32},
+    {.name = "fp8_block", .x = ScaleTile::block_1x128, .w = ScaleTile::block_128x128, .power_of_2 = true, .adjustable = true},
+    {.name = "fp8_current", .x = ScaleTile::tensor, .w = ScaleTile::tensor, .adjustable = true, .fprop = Accumulation::fast},
+    {.name = "fp8_delayed",
+     .x = ScaleTile::tensor,
+     .w = ScaleTile::tensor,
+     .source = ScaleSource::history,
+     .fprop = Accumulation::fast},
+    {.name = "fp8_rowwise", .x = ScaleTile::row, .w = ScaleTile::row, .adjustable = true, .fprop = Accumulation::fast},
+    {.name = "mxfp8", .x = ScaleTile::mx_1x32, .w = ScaleTile::mx_1x32, .power_of_2 = true},
+};
+
+Recipe make(const Row& row, const Options& options) {
+  Recipe recipe{.name = row.name, .compute = row.compute};
+  if (!recipe.is_fp8()) return recipe;
+  QuantSpec spec{.format = Fp8Format::e4m3, .tile = row.x, .source = row.source, .power_of_2 = row.power_of_2};
+  if (row.adjustable) {
+    if (options.power_of_2 != "auto") spec.power_of_2 = options.power_of_2 == "true";
+    spec.epsilon = static_cast<float>(options.amax_epsilon);
+  }
+  if (row.source == ScaleSource::history) {
+    spec.margin = options.margin;
+    recipe.amax_history_len = options.amax_history_len;
+    recipe.amax_most_recent = options.amax_compute_algo == "most_recent";
+  }
+  recipe.x = recipe.w = recipe.g = spec;
+  recipe.w.tile = row.w;
+  if (row.x == ScaleTile::tensor && options.format == "hybrid") recipe.g.format = Fp8Format::e5m2;
+  recipe.fprop = row.fprop;
+  const auto accumulate = [](Accumulation& product, const std::string& option) {
+    if (option != "auto") product = option == "fast" ? Accumulation::fast : Accumulation::precise;
   };
-  return table;
+  accumulate(recipe.fprop, options.accumulation.fprop);
+  accumulate(recipe.dgrad, options.accumulation.dgrad);
+  accumulate(recipe.wgrad, options.accumulation.wgrad);
+  return recipe;
 }
 
 // The compute capabilities whose tensor cores cuBLASLt uses for a tile of scales (cuBLAS 13, "Narrow Precision Data Types Usage").
@@ -41,9 +82,8 @@ std::string capability_text(int capability) { return concat(capability / 10, "."
 // "bf16, fp8_current or mxfp8"
 std::string recipes_on(int capability) {
   std::vector<std::string> names;
-  for (const auto& [name, maker] : makers()) {
-    const Recipe recipe = maker({});
-    if (recipe.compute != Compute::fp32 && multiplies(capability, recipe)) names.push_back(name);
+  for (const Row& row : kRecipes) {
+    if (row.compute != Compute::fp32 && multiplies(capability, make(row, {}))) names.emplace_back(row.name);
   }
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
@@ -59,28 +99,15 @@ void check_choice(const char* key, const std::string& value, const std::vector<s
 
 }  // namespace
 
-bool power_of_2(const Options& options, bool automatic) {
-  return options.power_of_2 == "auto" ? automatic : options.power_of_2 == "true";
-}
-
-void set_accumulation(Recipe& recipe, const Options& options) {
-  const auto set = [](Accumulation& product, const std::string& option) {
-    if (option != "auto") product = option == "fast" ? Accumulation::fast : Accumulation::precise;
-  };
-  set(recipe.fprop, options.accumulation.fprop);
-  set(recipe.dgrad, options.accumulation.dgrad);
-  set(recipe.wgrad, options.accumulation.wgrad);
-}
-
 std::vector<std::string> recipe_names() {
   std::vector<std::string> names;
-  for (const auto& [name, maker] : makers()) names.push_back(name);
+  for (const Row& row : kRecipes) names.emplace_back(row.name);
   return names;
 }
 
 Recipe make_recipe(std::string_view name, const Options& options) {
-  const auto maker = makers().find(name);
-  if (maker == makers().end()) {
+  const auto row = std::find_if(std::begin(kRecipes), std::end(kRecipes), [&](const Row& known) { return known.name == name; });
+  if (row == std::end(kRecipes)) {
     std::string list;
     for (const std::string& known : recipe_names()) list += (list.empty() ? "" : ", ") + known;
     fail(ExitCode::config, "precision.recipe = \"", name, "\": no such recipe", did_you_mean(name, recipe_names()),
@@ -101,8 +128,7 @@ Recipe make_recipe(std::string_view name, const Options& options) {
          ": must be between -32 and 32");
   demand(options.amax_epsilon >= 0.0 && options.amax_epsilon <= 1e30, ExitCode::config,
          "precision.amax_epsilon = ", options.amax_epsilon, ": must be between 0 and 1e30");
-  Recipe recipe = maker->second(options);
-  recipe.name = name;
+  Recipe recipe = make(*row, options);
   recipe.wgrad_bf16 = recipe.is_fp8() && options.wgrad == "bf16";
   recipe.head_fp8 = recipe.is_fp8() && options.head == "recipe";
   if (options.attention == "fp8_forward") recipe.attention = AttentionPrecision::fp8_forward;

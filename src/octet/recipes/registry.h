@@ -1,4 +1,4 @@
-// Makes recipes by name. A recipe is data (numerics/recipe.h); each is made in a file of its own in this folder.
+// Makes recipes by name. A recipe is data (numerics/recipe.h); each is a row of the table in registry.cpp.
 #pragma once
 
 #include <string>

@@ -56,14 +56,11 @@ ScaleSlot ScaleState::slot(int index) const {
   return {static_cast<float*>(scale_.data) + operand.row, static_cast<float*>(history_.data) + operand.row * history_.row_stride};
 }
 
-void ScaleState::reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups,
-                        const std::vector<comm::Group*>& groups_of_some) {
-  require(groups.size() >= groups_of_some.size(), "amaxes over ", groups.size(), " groups, those of some ranks over ",
-          groups_of_some.size());
-  const auto alone = [](const std::vector<comm::Group*>& all) {
-    return std::all_of(all.begin(), all.end(), [](const comm::Group* group) { return group->size() == 1; });
-  };
-  if (!scale_ || (alone(groups) && alone(groups_of_some))) return;
+void ScaleState::reduce(Stream& stream, Arena& scratch, const std::vector<std::pair<comm::Group*, comm::Group*>>& groups) {
+  const bool alone = std::all_of(groups.begin(), groups.end(), [](const auto& pair) {
+    return pair.first->size() == 1 && (!pair.second || pair.second->size() == 1);
+  });
+  if (!scale_ || alone) return;
   const ArenaScope scope(scratch);
   const Tensor now = history_.slice_cols(0, 1), packed = allocate(scratch, DType::f32, now.shape);
   kernels::cast(stream, {.x = now, .y = packed});
@@ -71,11 +68,9 @@ void ScaleState::reduce(Stream& stream, Arena& scratch, const std::vector<comm::
     if (begin == end) return;
     group.all_reduce(stream, scratch, {.x = packed.slice_rows(begin, end), .reduction = comm::Reduction::max});
   };
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    comm::Group* const of_some = i < groups_of_some.size() ? groups_of_some[i] : nullptr;
-    const bool same = groups[i] == of_some;
-    exchange(*groups[i], 0, same ? packed.rows() : rows_of_all_);
-    if (of_some && !same) exchange(*of_some, rows_of_all_, packed.rows());
+  for (const auto& [of_all, of_some] : groups) {
+    exchange(*of_all, 0, of_all == of_some ? packed.rows() : rows_of_all_);
+    if (of_some && of_some != of_all) exchange(*of_some, rows_of_all_, packed.rows());
   }
   kernels::cast(stream, {.x = packed, .y = now});
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octet/comm/group.h"
@@ -37,11 +38,9 @@ class ScaleState {
   // The scale and the history of an operand; an empty slot if this rank does not hold it.
   ScaleSlot slot(int index) const;
   // All-reduces this step's amaxes (column 0 of the histories) with max, so that all ranks compute the same scales. Operands of
-  // HeldBy::all are reduced over each of `groups`, operands of HeldBy::some over each of `groups_of_some`. The
-  // first list may be longer. If groups[i] and groups_of_some[i] are the same group, a single all-reduce serves both. Call it before
-  // update().
-  void reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups,
-              const std::vector<comm::Group*>& groups_of_some);
+  // HeldBy::all are reduced over the first group of each pair, operands of HeldBy::some over the second one, if there is one. If
+  // the two are the same group, a single all-reduce serves both. Call it before update().
+  void reduce(Stream& stream, Arena& scratch, const std::vector<std::pair<comm::Group*, comm::Group*>>& groups);
   // Computes the new scales from the histories and moves the histories by a step. Does nothing if *found_inf is set. Call it when
   // the step's found_inf is known. Formula: docs/numerics.md, "Delayed scaling".
   void update(Stream& stream, const float* found_inf);

@@ -12,18 +12,6 @@
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::train {
-namespace {
-
-parallel::Storage storage_of(const EngineOptions& options) {
-  return {.compute = compute_dtype(options.recipe),
-          .master_weights = options.master_weights,
-          .training = options.training,
-          .grad = options.recipe.compute == Compute::fp64 ? DType::f64 : options.grad_dtype,
-          .moments = options.recipe.compute == Compute::fp64 ? DType::f64 : options.moments_dtype,
-          .offload_slot = options.training ? options.offload_slot : 0};
-}
-
-}  // namespace
 
 DType compute_dtype(const Recipe& recipe) {
   switch (recipe.compute) {
@@ -59,7 +47,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size() &&
               groups_.expert->size() == silent_.expert->size() && groups_.stages->size() == silent_.stages->size(),
           "groups of another mesh");
-  if (!options_.training) options_.layout.lanes = 1;
+  if (!options_.storage.training) options_.layout.lanes = 1;
   require(options_.layout.lanes == 1 || (groups_.expert->size() > 1 && groups_.stages->size() == 1), options_.layout.lanes,
           " lanes of micro-batches");
   demand(!options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
@@ -85,9 +73,11 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()},
                                              options_.layout.mesh.stages(), groups_.stages->rank(), options_.adapters);
   model_->keep_inputs_of(options_.full_blocks);
-  if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
-  model_->materialise(*stream_, storage_of(options_), options_.seq_len, groups_, options_.layout);
-  if (options_.training) {
+  parallel::Storage& storage = options_.storage;
+  storage.compute = compute_dtype(options_.recipe);
+  if (storage.compute == DType::f64) storage.grad = storage.moments = options_.layout.reduce = DType::f64;
+  model_->materialise(*stream_, storage, options_.seq_len, groups_, options_.layout);
+  if (storage.training) {
     optimizer_ =
         std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer, model_->units().update_work());
     replica_check_.emplace(*device_, options_.layout.mesh, options_.rank, groups_, model_->parameters(), model_->scales(),
@@ -103,7 +93,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   const parallel::Stages stages = options_.layout.mesh.stages();
   in_flight_ = parallel::in_flight(parallel::visits_of(stages, groups_.stages->rank(), 4 * stages.count, options_.layout.lanes));
   batch_ = device_->allocate(static_cast<std::size_t>(in_flight_.micro_batches) * bytes_of_batch(), MemoryCategory::workspace);
-  const int numbers = std::max(2, options_.training ? options_.layout.mesh.ranks() : 0);
+  const int numbers = std::max(2, options_.storage.training ? options_.layout.mesh.ranks() : 0);
   evaluation_total_ = device_->allocate(static_cast<std::size_t>(numbers) * sizeof(double), MemoryCategory::state);
   if (options_.model.experts > 0) {
     router_total_ = device_->allocate(2 * static_cast<std::size_t>(router_numbers()) * sizeof(double), MemoryCategory::state);
@@ -112,8 +102,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     logits_ =
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
-  assembler_ =
-      std::make_unique<parallel::Assembler>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
+  assembler_ = std::make_unique<Assembler>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
   for (int i = 0; i < in_flight_.passes; ++i)
     stashes_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash));
   if (stages.count > 1) start_pipeline(capacity);
@@ -128,7 +117,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   // keeps of one layer moves what it keeps of the next, unless that is computed again.
   const bool keeps_inputs = options_.checkpointing == nn::Checkpointing::full && options_.full_blocks >= options_.model.layers;
   const bool alike = options_.model.experts == 0 || keeps_inputs;
-  if (options_.training && groups_.context->size() > 1 && alike && stashes_.size() == 1 && !backward_)
+  if (options_.storage.training && groups_.context->size() > 1 && alike && stashes_.size() == 1 && !backward_)
     groups_.context->share(model_->units().params_stream(), scratch(), stashes_.front()->memory(), stashes_.front()->capacity());
   // Temporaries, where they lie in one place on all ranks. Only one lane can share them.
   if (groups_.tensor->size() > 1 && options_.model.experts == 0 && scratches_.size() == 1)
@@ -176,7 +165,7 @@ void Engine::dry_run() {
   if (options_.whole_logits) logits(ids);
   const data::Batch batch{.first_sample = 0, .tokens = ids, .targets = ids};
   if (options_.calibrates) calibrate(1, [&] { return batch; });
-  if (options_.training) {
+  if (options_.storage.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) {
       if (p.spec.saved) whole(p);
     }
@@ -185,7 +174,7 @@ void Engine::dry_run() {
     for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
   }
   stream_->reset_work();
-  if (!options_.training) return;
+  if (!options_.storage.training) return;
   begin_step(options_.layout.lanes);
   for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, lane == 0 ? options_.watch : nullptr);
   if (options_.watch) observe_weights(*options_.watch);
@@ -208,7 +197,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stashes_.size() * used.stash + used.backward;
   plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += meta.scratches_.size() * used.scratch;
   plan.step = meta.stream().work();
-  if (!options.training) return plan;
+  if (!options.storage.training) return plan;
   for (const checkpoint::Entry& entry :
        written_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer(), meta.groups_))
     plan.snapshot += entry.tensor.bytes();
@@ -322,7 +311,7 @@ void Engine::rehearse() {
     begin_step();
     model_->forward_backward(of_pass, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
   };
-  if (options_.training) {
+  if (options_.storage.training) {
     const nn::Scope traceless = nn::without_record(scope(nullptr));
     run(traceless, 0);
     if (options_.calibrates) run(for_calibration(traceless), {});
@@ -376,9 +365,10 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
           if (before_update) before_update();
           model_->update_router_biases(*stream_, router_total(Routed::step), optimizer_->found_inf());
         }
-        const TraceRange part(*stream_, task.part < 0 ? concat("update units ", task.units.begin, " to ", task.units.end - 1)
-                                                      : concat("update states ", task.part));
-        return optimizer_->update(*stream_, units.pieces_of(task));
+        const bool of_piece = task.part >= 0;
+        const TraceRange part(*stream_, of_piece ? concat("update states ", task.part)
+                                                 : concat("update units ", task.units.begin, " to ", task.units.end - 1));
+        return optimizer_->update(*stream_, static_cast<std::size_t>(of_piece ? task.part : task.index));
       }
       default:
         return units.run(scratch(), task);
@@ -388,21 +378,11 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
 
 // Adds up what the step counted, and takes the largest of the ranks' amaxes.
 void Engine::add_up_ranks(Stream& params) {
-  const Tensor sums = optimizer_->sums();
-  // Behind this exchange no rank gathers shards any more, so they may change.
-  groups_.shards->all_reduce(params, scratch(), {.x = sums});
-  // The ranks of the tensor axis have seen the same tokens, so their losses are not added up.
-  groups_.tensor->all_reduce(params, scratch(), {.x = sums.slice_rows(0, 2)});
-  // Only the last stage knows the loss.
-  model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, scratch(), {.x = sums}); });
-  // Replicas hold the same gradients, but NCCL may have added up their squares in another order in each of them. All of them take
-  // the sum of the first, so that their weights stay equal to the bit.
-  if (groups_.replicas->rank() > 0) params.zero(sums.data, sizeof(double));
-  groups_.replicas->all_reduce(params, scratch(), {.x = sums});
+  optimizer_->add_up_ranks(scratch(), groups_, model_->units());
   if (double* const total = router_total(Routed::step)) {
     all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
   }
-  model_->scales().reduce(params, scratch(), groups_.all(), groups_.all_of_experts());
+  model_->scales().reduce(params, scratch(), groups_.all_and_of_experts());
 }
 
 void Engine::all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count) {
@@ -427,12 +407,12 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
       if (p.scale_slot.amax) params.zero(p.scale_slot.amax, sizeof(float));
     }
   });
-  if (options_.training) begin_step(micro_batches, false);  // the gradients, which nobody reads, stay where they are
+  if (options_.storage.training) begin_step(micro_batches, false);  // the gradients, which nobody reads, stay where they are
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
-    const nn::Scope calibration = for_calibration(scope(nullptr, options_.training ? next_lane() : 0));
+    const nn::Scope calibration = for_calibration(scope(nullptr, options_.storage.training ? next_lane() : 0));
     const data::Batch batch = next();
     const models::Batch uploaded = upload(batch.tokens, batch.targets, batch.document_starts);
-    if (options_.training) {
+    if (options_.storage.training) {
       model_->forward_backward(calibration, uploaded, optimizer_->loss_total());
     } else {
       model_->evaluate(calibration, uploaded, static_cast<double*>(evaluation_total_.data()));
@@ -440,7 +420,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
   }
   reduce_amaxes();
   model_->scales().update(*stream_, nullptr);
-  if (options_.training) begin_step();
+  if (options_.storage.training) begin_step();
   refresh();
 }
 
@@ -497,8 +477,7 @@ std::vector<double> Engine::expert_loads_of_step() {
 }
 
 void Engine::reduce_amaxes() {
-  model_->units().exchange(
-      [&](Stream& params) { model_->scales().reduce(params, scratch(), groups_.all(), groups_.all_of_experts()); });
+  model_->units().exchange([&](Stream& params) { model_->scales().reduce(params, scratch(), groups_.all_and_of_experts()); });
 }
 
 void Engine::settle() {

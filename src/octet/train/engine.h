@@ -15,8 +15,8 @@
 #include "octet/kernels/gemm/gemm_tuning.h"
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
-#include "octet/parallel/assembler.h"
 #include "octet/parallel/groups.h"
+#include "octet/train/assembler.h"
 #include "octet/train/entries.h"
 #include "octet/train/replica_check.h"
 
@@ -26,12 +26,9 @@ struct EngineOptions {
   models::DecoderConfig model;
   models::Adapters adapters = {};
   Recipe recipe;
-  bool training = true;     // false: no gradients and moments; evaluate() and logits() only
   bool calibrates = false;  // calibrate() will be called
-  bool master_weights = true;
-  DType grad_dtype = DType::f32;
-  DType moments_dtype = DType::f32;
-  std::size_t offload_slot = 0;  // not 0: moments and master weights lie in host memory (parallel/offload.h)
+  // Without storage.training there is only evaluate() and logits(). The recipe sets storage.compute, and in F64 all dtypes.
+  parallel::Storage storage = {};
   std::int64_t seq_len = 0;
   std::int64_t micro_batch_size = 1;
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
@@ -95,8 +92,8 @@ class Engine {
   // of a watched step shows everything else. All ranks call it together.
   void observe_weights(nn::Watch& watch);
 
-  // Makes the state what a checkpoint holds. Scales and histories become those of all ranks: between steps each rank knows only
-  // the amax of its own shard of a weight. States of the optimizer arrive in host memory. Waits if there are several ranks.
+  // Prepares the state for a checkpoint. Reduces the amaxes over all ranks, because between steps each rank knows only the amax
+  // of its own shard of a weight, and waits until offloaded states are in host memory. Waits if there are several ranks.
   void settle();
   // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
   // the first. All ranks call it together.
@@ -211,7 +208,7 @@ class Engine {
   std::size_t next_lane() { return static_cast<std::size_t>(model_->begun() % options_.layout.lanes); }
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // Whether inputs of adapters are dropped in training.
-  bool drops() const { return options_.training && options_.adapters.dropout.rate > 0; }
+  bool drops() const { return options_.storage.training && options_.adapters.dropout.rate > 0; }
   // Copies this rank's part of whole sequences to the device. `first_sample`, the number of the first sequence, is given for
   // training.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
@@ -233,7 +230,7 @@ class Engine {
   // evaluation_total_: [2] F64, or if the engine trains as many as there are ranks, but at least 2
   Buffer batch_, evaluation_total_, logits_;
   Buffer router_total_;  // [2, router_numbers()] F64
-  std::unique_ptr<parallel::Assembler> assembler_;
+  std::unique_ptr<Assembler> assembler_;
   std::optional<ReplicaCheck> replica_check_;  // of an engine that trains
   std::optional<models::Fingerprint> fingerprint_;  // with options.fingerprints
   std::uint32_t step_ = 1;

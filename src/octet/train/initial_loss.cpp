@@ -11,7 +11,7 @@ namespace octet::train {
 EngineOptions evaluation_in_bf16(const EngineOptions& run) {
   EngineOptions options = run;
   options.recipe = recipes::make_recipe("bf16", {});
-  options.training = options.calibrates = false;
+  options.storage.training = options.calibrates = false;
   options.watch = nullptr;
   options.layout.weights = parallel::Weights::resharded;
   return options;

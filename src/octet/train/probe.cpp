@@ -208,7 +208,7 @@ void probe(const ProbeOptions& options) {
   const ProbeInput input = read_probe_input(options.tokens, engine_options.model);
   DumpWatch dump(options.dump);
   const bool dumps = !options.dump.empty();
-  engine_options.training = options.grads || options.steps > 0;
+  engine_options.storage.training = options.grads || options.steps > 0;
   engine_options.seq_len = input.seq_len;
   engine_options.micro_batch_size = options.micro_batch_size > 0 ? options.micro_batch_size : input.batch;
   demand(input.batch % engine_options.micro_batch_size == 0, ExitCode::config, options.tokens.string(), ": ", input.batch,

@@ -133,7 +133,7 @@ models::DecoderConfig config_of_model(const fs::path& path) {
 
 std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {
   EngineOptions options;
-  options.training = false;
+  options.storage.training = false;
   options.whole_logits = true;
   const auto make = [&] {
     const std::int64_t multiple = recipes::token_multiple(options.recipe);
@@ -157,7 +157,7 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
   options.model = models::parse_config(reader.meta().value("model", nlohmann::json()), source);
   options.adapters = adapters_of(config);
   options.recipe = recipe_of(config, device);
-  options.master_weights = config.optimizer.master_weights;
+  options.storage.master_weights = config.optimizer.master_weights;
   auto engine = make();
   restore_weights(*engine, config, reader);
   return engine;

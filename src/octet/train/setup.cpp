@@ -86,10 +86,10 @@ EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   options.recipe = recipe;
   options.calibrates = config.precision.calibrate && recipe.delayed();
   options.deterministic = config.run.deterministic;
-  options.master_weights = config.optimizer.master_weights;
-  options.grad_dtype = dtype_of_name(config.training.grad_dtype);
-  options.moments_dtype = dtype_of_name(config.optimizer.state_dtype);
-  options.offload_slot = config.optimizer.offload ? parallel::kOffloadSlotBytes : 0;
+  options.storage.master_weights = config.optimizer.master_weights;
+  options.storage.grad = dtype_of_name(config.training.grad_dtype);
+  options.storage.moments = dtype_of_name(config.optimizer.state_dtype);
+  options.storage.offload_slot = config.optimizer.offload ? parallel::kOffloadSlotBytes : 0;
   options.checkpointing = checkpointing_of(config.activation_checkpoint.mode);
   if (config.activation_checkpoint.layers >= 0) options.full_blocks = static_cast<int>(config.activation_checkpoint.layers);
   options.optimizer = {.beta1 = config.optimizer.betas[0],

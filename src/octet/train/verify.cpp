@@ -105,7 +105,7 @@ std::map<std::string, HostTensor> outputs_of(const fs::path& directory, const Pr
   options.recipe = recipes::make_recipe("fp32", {});
   options.seq_len = input.seq_len;
   options.micro_batch_size = input.batch;
-  options.moments_dtype = DType::bf16;  // saves memory: the moments are not used
+  options.storage.moments = DType::bf16;  // saves memory: the moments are not used
   options.whole_logits = true;
   Engine engine(options, DeviceKind::cpu);
   load_model(engine, directory);

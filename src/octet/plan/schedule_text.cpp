@@ -1,4 +1,4 @@
-#include "octet/parallel/schedule_text.h"
+#include "octet/plan/schedule_text.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,17 @@
 
 #include "octet/base/require.h"
 
-namespace octet::parallel {
+namespace octet::plan {
+
+using parallel::BlockRange;
+using parallel::Kind;
+using parallel::Message;
+using parallel::Part;
+using parallel::StepShape;
+using parallel::StreamId;
+using parallel::Task;
+using parallel::TimedTask;
+
 namespace {
 
 constexpr int kShown = 2;  // blocks at either end of a long chunk
@@ -17,7 +27,7 @@ std::string unit_name(const StepShape& s, int unit) {
   return unit == s.head ? "head" : concat("block ", unit - s.first_block);
 }
 
-std::string range_name(const StepShape& s, UnitRange units) {
+std::string range_name(const StepShape& s, parallel::UnitRange units) {
   return unit_name(s, units.begin) + (units.end - units.begin > 1 ? " to " + unit_name(s, units.end - 1) : "");
 }
 
@@ -82,8 +92,8 @@ std::string name_of(const StepShape& s, const Task& task) {
 }
 
 std::string_view name_of(StreamId stream) {
-  constexpr std::array<std::string_view, kStreams> kNames = {"compute",  "communication", "pipeline", "pipeline", "pipeline",
-                                                             "pipeline", "fetch",         "offload",  "experts"};
+  constexpr std::array<std::string_view, parallel::kStreams> kNames = {
+      "compute", "communication", "pipeline", "pipeline", "pipeline", "pipeline", "fetch", "offload", "experts"};
   return kNames[static_cast<std::size_t>(stream)];
 }
 
@@ -93,7 +103,7 @@ std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::siz
     if (wait.number < 0) continue;
     if (const auto number = find_event(tasks, i, wait)) numbers.push_back(*number);
   }
-  if (!tasks[i].task.here) return numbers;
+  if (!tasks[i].task.after_compute) return numbers;
   std::size_t before = i;
   while (before > 0 && tasks[before - 1].task.stream != StreamId::compute) --before;
   if (before > 0) numbers.push_back(before - 1);
@@ -101,7 +111,7 @@ std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::siz
 }
 
 std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
-  std::string text = tasks[i].task.here ? "all of compute above" : "";
+  std::string text = tasks[i].task.after_compute ? "all of compute above" : "";
   for (const Task::Wait& wait : tasks[i].task.waits) {
     if (wait.number < 0) continue;
     const auto number = find_event(tasks, i, wait);
@@ -142,4 +152,4 @@ std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks) {
   return text;
 }
 
-}  // namespace octet::parallel
+}  // namespace octet::plan

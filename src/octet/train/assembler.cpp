@@ -1,9 +1,9 @@
-#include "octet/parallel/assembler.h"
+#include "octet/train/assembler.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace octet::parallel {
+namespace octet::train {
 namespace {
 
 // Elements at a time: of a shard, and of the shards of all ranks. No device has to hold a whole parameter.
@@ -13,7 +13,7 @@ constexpr std::int64_t kOfShard = std::int64_t{1} << 20, kOfAll = std::int64_t{1
 
 // Returns [t, n, count]: the shards of the n ranks of each of the t ranks of the tensor axis. The ranks of an expert gather them
 // and tell those with which they exchange tokens, then a stage tells the others; rank 0 is among these.
-Tensor Assembler::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
+Tensor Assembler::gather(const parallel::Parameter& p, const Tensor& part, Arena& scratch) {
   comm::Group &ranks = groups_.shards_of(p.spec.expert), &tensor = *groups_.tensor;
   const auto all_gather = [&](comm::Group& group, const Tensor& x, const Tensor& y) {
     units_.exchange([&](Stream& params) { group.all_gather(params, scratch, {.x = x, .y = y}); });
@@ -38,17 +38,17 @@ Tensor Assembler::gather(const Parameter& p, const Tensor& part, Arena& scratch)
 }
 
 // Copies elements [begin, begin + count) of all shards from staging_ to where they belong.
-void Assembler::place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width) {
+void Assembler::place(const parallel::Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width) {
   const Shape& global = p.cut.global();
   const int ranks = groups_.shards_of(p.spec.expert).size(), tensor = groups_.tensor->size();
   const std::byte* from = staging_.data();
   for (int t = 0; t < tensor; ++t) {
-    const TensorCut cut(global, p.spec.cut, {t, tensor});
+    const parallel::TensorCut cut(global, p.spec.cut, {t, tensor});
     for (std::int64_t r = 0; r < ranks; ++r, from += static_cast<std::size_t>(count) * width) {
       const std::int64_t at = r * p.stride + begin, here = std::min(count, p.elements() - at);
       if (here <= 0) continue;
-      for (const TensorPiece& piece : cut.pieces(at, here)) {
-        for_runs(piece, global, [&](std::int64_t element, std::int64_t local, std::int64_t elements) {
+      for (const parallel::TensorPiece& piece : cut.pieces(at, here)) {
+        parallel::for_runs(piece, global, [&](std::int64_t element, std::int64_t local, std::int64_t elements) {
           std::memcpy(whole_.data() + static_cast<std::size_t>(element) * width,
                       from + static_cast<std::size_t>(local - at) * width, static_cast<std::size_t>(elements) * width);
         });
@@ -57,7 +57,7 @@ void Assembler::place(const Parameter& p, std::int64_t begin, std::int64_t count
   }
 }
 
-Tensor Assembler::whole(const Parameter& p, Arena& scratch) {
+Tensor Assembler::whole(const parallel::Parameter& p, Arena& scratch) {
   const Tensor& primary = p.primary();
   const std::size_t width = size_of(primary.dtype);
   const bool first = first_ && stream_.kind() != DeviceKind::meta;
@@ -80,4 +80,4 @@ Tensor Assembler::whole(const Parameter& p, Arena& scratch) {
   return first ? Tensor(whole_.data(), primary.dtype, p.cut.global()) : Tensor{};
 }
 
-}  // namespace octet::parallel
+}  // namespace octet::train

@@ -10,28 +10,29 @@
 #include "octet/parallel/parameter.h"
 #include "octet/parallel/units.h"
 
-namespace octet::parallel {
+namespace octet::train {
 
 class Assembler {
  public:
   // Only the first rank (`first`) assembles anything. Everything that is passed outlives this.
-  Assembler(Stream& stream, const ParameterStore& store, Units& units, const Groups& groups, bool first)
+  Assembler(Stream& stream, const parallel::ParameterStore& store, parallel::Units& units, const parallel::Groups& groups,
+            bool first)
       : stream_(stream), store_(store), units_(units), groups_(groups), first_(first) {}
 
   // Returns all of a global parameter's primary. It is valid until the next call, and empty on ranks other than the first and on
   // the meta device. All ranks call it together, those that hold nothing of an expert too. Throws Error{peer} if a rank is gone.
-  Tensor whole(const Parameter& p, Arena& scratch);
+  Tensor whole(const parallel::Parameter& p, Arena& scratch);
 
  private:
-  Tensor gather(const Parameter& p, const Tensor& part, Arena& scratch);
-  void place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width);
+  Tensor gather(const parallel::Parameter& p, const Tensor& part, Arena& scratch);
+  void place(const parallel::Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width);
 
   Stream& stream_;
-  const ParameterStore& store_;
-  Units& units_;
-  const Groups& groups_;
+  const parallel::ParameterStore& store_;
+  parallel::Units& units_;
+  const parallel::Groups& groups_;
   bool first_;
   std::vector<std::byte> whole_, staging_;
 };
 
-}  // namespace octet::parallel
+}  // namespace octet::train
