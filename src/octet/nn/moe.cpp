@@ -61,46 +61,21 @@ Tensor for_router(const Scope& scope, const Tensor& x) {
 Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : options_(options),
       place_(store.expert_place()),
-      router_(&store.add(
-          {.name = options.name + ".gate.weight", .shape = {options.experts, options.dim}, .init_std = options.init_std})),
-      bias_(options.bias_rate ? &store.add({.name = options.name + ".gate." + kRouterBias,
-                                            .shape = {options.experts},
+      router_(&store.add({.name = options.mlp.name + ".gate.weight",
+                          .shape = {options.mlp.experts, options.mlp.dim},
+                          .init_std = options.mlp.init_std})),
+      bias_(options.bias_rate ? &store.add({.name = options.mlp.name + ".gate." + kRouterBias,
+                                            .shape = {options.mlp.experts},
                                             .init_std = 0.0,
                                             .decay = false,
                                             .tracked = true})
-                              : nullptr) {
-  std::vector<std::unique_ptr<Linear>> up, down;
-  for (std::int64_t e = 0; e < options.experts; ++e) {
-    const MlpOptions expert{.name = concat(options.name, ".experts.", e),
-                            .up = options.up,
-                            .down = options.down,
-                            .dim = options.dim,
-                            .ffn = options.ffn,
-                            .init_std = options.init_std,
-                            .output_init_std = options.output_init_std,
-                            .expert = {e, options.experts}};
-    up.push_back(std::make_unique<Linear>(up_options(expert), recipe, store, scales));
-    down.push_back(std::make_unique<Linear>(down_options(expert), recipe, store, scales));
-  }
-  const auto first = static_cast<std::size_t>(place_.begin(options.experts)), count = static_cast<std::size_t>(own_count());
-  experts_ =
-      std::make_unique<FeedForward<ExpertLinear>>(ExpertLinear(std::move(up), first, count, recipe, scales),
-                                                  ExpertLinear(std::move(down), first, count, recipe, scales), std::nullopt);
-}
-
-std::vector<Linear*> Moe::linears() {
-  std::vector<Linear*> result;
-  for (std::size_t e = 0; e < experts_->up().expert_count(); ++e) {
-    result.push_back(&experts_->up().expert(e));
-    result.push_back(&experts_->down().expert(e));
-  }
-  return result;
-}
+                              : nullptr),
+      experts_(options.mlp, recipe, store, scales) {}
 
 // If the tokens of several ranks are gathered, all of them are kept and not this share.
 Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
   const bool kept = scope.tensor.size() == 1 && scope.checkpointing != Checkpointing::selective;
-  return {.values = allocate(kept ? scope.stash.get() : scope.scratch, scope.dtype, {tokens, options_.dim})};
+  return {.values = allocate(kept ? scope.stash.get() : scope.scratch, scope.dtype, {tokens, options_.mlp.dim})};
 }
 
 // Computes logits, experts and weights, and what the losses need of whole sequences.
@@ -110,10 +85,10 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   saved.h = gather_tokens(scope, keep ? scope.stash.get() : scope.scratch, h.values);
   const std::int64_t tokens = saved.h.rows(), k = options_.top_k;
   const DType dtype = statistics_dtype(scope.dtype);
-  saved.logits = allocate(scope.stash, dtype, {tokens, options_.experts});
+  saved.logits = allocate(scope.stash, dtype, {tokens, options_.mlp.experts});
   saved.experts = allocate(scope.stash, DType::i32, {tokens, k});
   saved.weights = allocate(scope.stash, dtype, {tokens, k});
-  saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.experts + 1});
+  saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.mlp.experts + 1});
   saved.rows = allocate(scope.stash, DType::i32, {tokens, k});
   // All ranks of the tensor axis must choose the same experts for a token.
   kernels::gemm(
@@ -131,13 +106,13 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   kernels::router_losses(scope.stream, {.statistics = saved.statistics,
                                         .seq_len = tokens / scope.batch * scope.context.size(),
                                         .total = scope.router_total,
-                                        .loads = scope.router_total + 2 + options_.number * options_.experts});
+                                        .loads = scope.router_total + 2 + options_.number * options_.mlp.experts});
 }
 
 void Moe::update_bias(Stream& stream, const double* router_total, const float* found_inf) const {
   if (!bias_ || !bias_->held || !bias_->spec.saved) return;
   kernels::update_router_bias(stream, {.bias = bias_->value,
-                                       .loads = router_total + 2 + options_.number * options_.experts,
+                                       .loads = router_total + 2 + options_.number * options_.mlp.experts,
                                        .rate = *options_.bias_rate,
                                        .found_inf = found_inf});
 }
@@ -163,7 +138,8 @@ void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
   const bool alone = scope.expert.size() == 1;
   const std::int64_t rows = saved.rows.elements();
   if (alone) saved.rounds.push_back({.plan = {.groups = make_groups(scope, rows, rows)}});
-  const Tensor counts = alone ? saved.rounds.front().plan.groups.counts : allocate(scope.scratch, DType::i32, {options_.experts});
+  const Tensor counts =
+      alone ? saved.rounds.front().plan.groups.counts : allocate(scope.scratch, DType::i32, {options_.mlp.experts});
   kernels::expert_order(scope.stream,
                         {.experts = saved.experts, .multiple = alone ? kGroupRows : 1, .counts = counts, .rows = saved.rows});
   if (!alone) return count_rounds(scope, counts, saved);
@@ -173,7 +149,7 @@ void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
 void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const {
   const ArenaScope temporaries(scope.scratch);
   const int ranks = scope.expert.size();
-  const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.experts});
+  const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.mlp.experts});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
   const std::int64_t most = quota(scope, saved.h.rows());
   std::vector<ExpertRound> rounds;
@@ -203,7 +179,7 @@ void Moe::announce(const Scope& scope, const ExchangePlan& plan) const {
 Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                       const Tensor& x, const Tensor& weights, const Tensor& memory) const {
   const DType dtype = dtype_sent(scope, round, reader);
-  const Tensor result(memory.data, dtype, {round.plan.groups.rows(), options_.dim});
+  const Tensor result(memory.data, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   if (scope.expert.size() == 1) {
     kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
     kernels::clear_gaps(scope.stream, {round.plan.groups, result});
@@ -212,11 +188,11 @@ Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRou
   const bool codes = dtype != scope.dtype;
   Tensor scales;
   if (codes && reader.scales_rows_sent()) {
-    scales = allocate(scope.scratch, DType::f32, {options_.experts});
+    scales = allocate(scope.scratch, DType::f32, {options_.mlp.experts});
     scale_rows(scope, {.x = x, .experts = saved.experts, .weights = weights, .amax = scales}, reader.spec(scope));
   }
   const ArenaScope temporaries(scope.scratch);
-  const Tensor rows = allocate(scope.scratch, dtype, {saved.rows.elements(), options_.dim});
+  const Tensor rows = allocate(scope.scratch, dtype, {saved.rows.elements(), options_.mlp.dim});
   kernels::expert_scatter(scope.stream, {.x = x,
                                          .rows = saved.rows,
                                          .weights = weights,
@@ -227,12 +203,13 @@ Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRou
   if (!codes) return {.values = result};
   Operand arrived;
   arrived.codes.rowwise = result;
-  if (scales) arrived.scales = scales.slice_rows(place_.begin(options_.experts), place_.begin(options_.experts) + own_count());
+  if (scales)
+    arrived.scales = scales.slice_rows(place_.begin(options_.mlp.experts), place_.begin(options_.mlp.experts) + own_count());
   return arrived;
 }
 
 void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  const bool adapted = experts_->up().is_adapted() || experts_->down().is_adapted();
+  const bool adapted = experts_.up().is_adapted() || experts_.down().is_adapted();
   if (!scope.token_numbers || !adapted) return;
   // A number travels as the bits of two BF16 values, which exchanges copy.
   const auto in_halves = [](const Tensor& numbers) { return Tensor(numbers.data, DType::bf16, {numbers.rows(), 2}); };
@@ -248,19 +225,19 @@ void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSave
 }
 
 void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  const Quantizer& x = experts_->up().x();
+  const Quantizer& x = experts_.up().x();
   round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, round, x)));
 }
 
 void Moe::receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const {
   round.out = allocate_rows(scope.scratch, round, scope.dtype);
-  round.gradient = received(scope, saved, round, experts_->down().g(), work.gy, saved.weights, round.out);
+  round.gradient = received(scope, saved, round, experts_.down().g(), work.gy, saved.weights, round.out);
 }
 
 void Moe::run_experts(const Scope& outer, ExpertRoundSaved& round) const {
   if (!round.out) round.out = allocate_rows(outer.scratch, round, outer.dtype);
   const ArenaScope temporaries(outer.scratch);
-  experts_->forward(in_groups(outer, round), round.in, {}, round.out, round.experts);
+  experts_.forward(in_groups(outer, round), round.in, {}, round.out, round.experts);
 }
 
 void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
@@ -281,7 +258,7 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   }
   work.before = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().plan.groups.rows();
-  saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
+  saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.mlp.dim});
   if (needs_room_for_rounds(scope)) {
     measure_rounds(scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds(uncounted, saved, rounds); });
   }
@@ -336,7 +313,7 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
 }
 
 void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->backward(in_groups(scope, round), round.gradient, round.experts, round.out);
+  experts_.backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
 
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
@@ -390,7 +367,7 @@ void Moe::experts_backward(const Scope& scope, MoeSaved& saved, const MoeWork& w
   if (saved.rounds.size() > 1) return run_rounds_backward(scope, saved, saved.rounds, work);
   ExpertRoundSaved& round = saved.rounds.front();
   if (scope.checkpointing == Checkpointing::selective) {
-    experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
+    experts_.rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
   }
   run_experts_backward(scope, round);
 }

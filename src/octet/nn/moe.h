@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "octet/nn/expert_exchange.h"
-#include "octet/nn/expert_linear.h"
 #include "octet/nn/mlp.h"
 
 namespace octet::nn {
@@ -61,12 +60,9 @@ struct MoeWork {
 class Moe {
  public:
   struct Options {
-    std::string name;                            // "model.layers.0.block_sparse_moe"
-    std::vector<std::string> up = {"w1", "w3"};  // modules of an expert
-    std::string down = "w2";
-    std::int64_t dim = 0, ffn = 0, experts = 0, top_k = 0;
-    bool normalise = true;  // the weights of a token's experts add up to 1
-    double init_std = 0.02, output_init_std = 0.02;
+    Mlp::Options mlp;  // the experts; its name is that of the layer: "model.layers.0.block_sparse_moe"
+    std::int64_t top_k = 0;
+    bool normalise = true;                 // the weights of a token's experts add up to 1
     double balance = 0, z = 0;             // coefficients of the router's losses
     std::optional<double> bias_rate = {};  // the choice of experts has a bias, which changes by this much after a step
     std::int64_t number = 0;               // of this mixture, among those of the model
@@ -100,14 +96,9 @@ class Moe {
   // Overwrites gh [T, D].
   void route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const;
 
-  // Returns the linears of all experts, those of other ranks included, in their order.
-  std::vector<Linear*> linears();
-  // Call it after linears have been given adapters.
-  void serve_adapters() {
-    experts_->up().serve_adapters();
-    experts_->down().serve_adapters();
-  }
-  const std::string& name() const { return options_.name; }
+  // The experts, those of other ranks included.
+  Mlp& mlp() { return experts_; }
+  const std::string& name() const { return options_.mlp.name; }
   parallel::Parameter& router() { return *router_; }
   // Changes the bias of this rank's copy by what the step counted in scope.router_total, all ranks added up. Does nothing without
   // a bias, if the model is frozen, or if *found_inf is set.
@@ -131,7 +122,7 @@ class Moe {
     return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.round.whole);
   }
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
-    return allocate(arena, dtype, {round.plan.groups.rows(), options_.dim});
+    return allocate(arena, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   }
   // The steps of a round, and all of them.
   void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
@@ -151,15 +142,15 @@ class Moe {
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
 
   bool keeps_rows(const Scope& scope) const {
-    return scope.checkpointing != Checkpointing::selective && experts_->up().x().keeps_values();
+    return scope.checkpointing != Checkpointing::selective && experts_.up().x().keeps_values();
   }
-  std::int64_t own_count() const { return options_.experts / place_.size; }
+  std::int64_t own_count() const { return options_.mlp.experts / place_.size; }
 
   Options options_;
   parallel::ExpertPlace place_;
   parallel::Parameter* router_;
   parallel::Parameter* bias_;  // or null
-  std::unique_ptr<FeedForward<ExpertLinear>> experts_;
+  Mlp experts_;
 };
 
 }  // namespace octet::nn

@@ -175,7 +175,7 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
                        const Tensor& y) {
   const ArenaScope temporaries(scope.scratch);
   Operand x = linear.start_input(scope, input, reads);
-  if (linear.weight().spec.cut.along == parallel::Cut::columns) {
+  if (linear.cut() == parallel::Cut::columns) {
     PartialSum sum(scope, residual, y);
     const std::int64_t tokens = sum.d.rows();
     if (sum.hides() && can_slice(scope, x, tokens)) {
@@ -201,7 +201,7 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
 Operand linear_dgrad(const Scope& scope, const Linear& linear, const Operand& produced, const Tensor& gx) {
   Operand g = linear.start_gradient(scope, produced);
   const ArenaScope temporaries(scope.scratch);
-  const kernels::GemmOperand w = linear.dgrad_weight(scope);
+  const Linear::Weights w = linear.dgrad_weights(scope);
   multiply_as_they_arrive(scope, linear.g(), g, gx.rows(),
                           [&](const Operand& part, Rows rows) { linear.dgrad(scope, part, w, slice(gx, rows)); });
   return g;
@@ -209,7 +209,7 @@ Operand linear_dgrad(const Scope& scope, const Linear& linear, const Operand& pr
 
 void linear_backward(const Scope& scope, const Linear& linear, const Operand& produced, const Operand& x, const Tensor& gx) {
   const ArenaScope temporaries(scope.scratch);
-  if (linear.weight().spec.cut.along != parallel::Cut::rows) {
+  if (linear.cut() != parallel::Cut::rows) {
     return linear.wgrad(scope, linear_dgrad(scope, linear, produced, gx), x);
   }
   const Operand g = linear.start_gradient(scope, produced);  // nothing is on its way: this rank has G of all tokens

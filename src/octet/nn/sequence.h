@@ -60,7 +60,7 @@ class PartialSum {
   Arrival arrival_;
 };
 
-// A linear with its bias and with what the ranks exchange, as the cut of its weight asks. X and G are as their producers left
+// A linear with its bias and with what the ranks exchange, as Linear::cut() asks. X and G are as their producers left
 // them. Overwrites y with x Wᵀ + residual (optional) + b: [T, out], or this rank's share [T / t, out] if W is cut by columns.
 // Returns what wgrad will read of x, which lies in scope.stash.
 Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& x, Reads reads, const Tensor& residual,

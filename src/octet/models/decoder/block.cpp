@@ -34,43 +34,41 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                   .output_init_std = c.output_init_std()},
                  recipe, store, scales),
       norm2_(c.norm, concat(block_name(modules, layer), ".", modules.norm2), c.dim, c.norm_epsilon, store) {
-  const std::string name = concat(block_name(modules, layer), ".", modules.feed_forward);
+  nn::Mlp::Options feed{.name = concat(block_name(modules, layer), ".", modules.feed_forward),
+                        .up = modules.up,
+                        .down = modules.down,
+                        .dim = c.dim,
+                        .ffn = c.ffn,
+                        .init_std = c.init_std,
+                        .output_init_std = c.output_init_std()};
   if (c.is_mixture(layer)) {
+    feed.ffn = c.ffn_of_expert();
+    feed.experts = c.experts;
     const auto layers = static_cast<double>(c.mixtures());
-    moe_ = std::make_unique<nn::Moe>(nn::Moe::Options{.name = name,
-                                                      .up = modules.up,
-                                                      .down = modules.down,
-                                                      .dim = c.dim,
-                                                      .ffn = c.ffn_of_expert(),
-                                                      .experts = c.experts,
+    moe_ = std::make_unique<nn::Moe>(nn::Moe::Options{.mlp = feed,
                                                       .top_k = c.experts_per_token,
                                                       .normalise = c.router_normalise,
-                                                      .init_std = c.init_std,
-                                                      .output_init_std = c.output_init_std(),
                                                       .balance = c.router_balance / layers,
                                                       .z = c.router_z / layers,
                                                       .bias_rate = c.router_bias_rate,
                                                       .number = c.mixtures_before(layer)},
                                      recipe, store, scales);
   } else {
-    mlp_ = std::make_unique<nn::Mlp>(nn::Mlp::Options{.name = name,
-                                                      .up = modules.up,
-                                                      .down = modules.down,
-                                                      .dim = c.dim,
-                                                      .ffn = c.ffn,
-                                                      .gelu = c.gelu,
-                                                      .bias = c.mlp_bias,
-                                                      .init_std = c.init_std,
-                                                      .output_init_std = c.output_init_std()},
-                                     recipe, store, scales);
+    feed.gelu = c.gelu;
+    feed.bias = c.mlp_bias;
+    mlp_ = std::make_unique<nn::Mlp>(feed, recipe, store, scales);
   }
 }
 
-std::vector<nn::Linear*> Block::linears() {
-  std::vector<nn::Linear*> result = {&attention_.qkv(), &attention_.output()};
-  const std::vector<nn::Linear*> rest = moe_ ? moe_->linears() : mlp_->linears();
+std::vector<nn::LinearWeight*> Block::linears() {
+  std::vector<nn::LinearWeight*> result = {&attention_.qkv().weights()[0], &attention_.output().weights()[0]};
+  const std::vector<nn::LinearWeight*> rest = feed().linears();
   result.insert(result.end(), rest.begin(), rest.end());
   return result;
+}
+
+void Block::serve_adapters() {
+  for (nn::Linear* linear : {&attention_.qkv(), &attention_.output(), &feed().up(), &feed().down()}) linear->serve_adapters();
 }
 
 nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {

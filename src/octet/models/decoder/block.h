@@ -83,11 +83,9 @@ class Block {
   bool is_mixture() const { return moe_ != nullptr; }
   const nn::Moe& mixture() const { return *moe_; }
   // In the order of the forward pass.
-  std::vector<nn::Linear*> linears();
+  std::vector<nn::LinearWeight*> linears();
   // Call it after linears have been given adapters.
-  void serve_adapters() {
-    if (moe_) moe_->serve_adapters();
-  }
+  void serve_adapters();
 
  private:
   template <class Work>
@@ -125,6 +123,7 @@ class Block {
   nn::Norm norm1_;
   nn::Attention attention_;
   nn::Norm norm2_;
+  nn::Mlp& feed() { return moe_ ? moe_->mlp() : *mlp_; }
   std::unique_ptr<nn::Mlp> mlp_;
   std::unique_ptr<nn::Moe> moe_;  // instead of mlp_
   std::vector<Part<BlockForward>> forward_;

@@ -75,7 +75,7 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
                                                                .tied = config.tied_head ? &embedding_->weight() : nullptr},
                                          recipe_, parameters_, scales_);
   std::vector<std::string> names;
-  for (const nn::Linear* linear : linears()) {
+  for (const nn::LinearWeight* linear : linears()) {
     names.insert(names.end(), linear->parts().begin(), linear->parts().end());
     if (linear->parts().size() > 1) names.push_back(linear->name());
   }
@@ -93,7 +93,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
   std::vector<bool> found(adapters.targets.size());
   std::set<std::string> known;
   for (Block& block : blocks_) {
-    for (nn::Linear* linear : block.linears()) {
+    for (nn::LinearWeight* linear : block.linears()) {
       std::vector<std::size_t> parts;
       for (std::size_t i = 0; i < linear->parts().size(); ++i) {
         const std::string& module = linear->parts()[i];
@@ -140,12 +140,12 @@ std::vector<std::string> Decoder::mixtures() const {
   return names;
 }
 
-std::vector<nn::Linear*> Decoder::linears() {
-  std::vector<nn::Linear*> result;
+std::vector<nn::LinearWeight*> Decoder::linears() {
+  std::vector<nn::LinearWeight*> result;
   for (Block& block : blocks_) {
-    for (nn::Linear* linear : block.linears()) result.push_back(linear);
+    for (nn::LinearWeight* linear : block.linears()) result.push_back(linear);
   }
-  result.push_back(&head_->head());
+  result.push_back(&head_->head().weights()[0]);
   return result;
 }
 
@@ -157,7 +157,7 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   const bool exchanges = units_->side_streams().expert != nullptr;
   for (Block& block : blocks_) shape_.block_parts.push_back(block.lay_out(context, exchanges));
   scales_.materialise(stream);
-  for (nn::Linear* linear : linears()) {
+  for (nn::LinearWeight* linear : linears()) {
     if (linear->weight().held) linear->bind();
   }
   units_->prepare_casts();

@@ -97,7 +97,7 @@ class Decoder {
   recipes::ScaleState& scales() { return scales_; }
   const parallel::StepShape& shape() const { return shape_; }
   // Returns every linear in the order of the forward pass, the head last.
-  std::vector<nn::Linear*> linears();
+  std::vector<nn::LinearWeight*> linears();
   // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
   void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
   // Returns the names of the mixtures of experts, in their order.
