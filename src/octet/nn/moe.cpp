@@ -8,7 +8,7 @@
 #include "octet/kernels/experts/experts.h"
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/router/router.h"
-#include "octet/nn/expert_exchange.h"
+#include "octet/nn/expert_rounds.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
@@ -118,7 +118,7 @@ void Moe::update_bias(Stream& stream, const double* router_total, const float* f
 }
 
 // Returns the number of rows that a rank may have for another one in a round.
-std::int64_t Moe::quota(const Scope& scope, std::int64_t tokens) const {
+std::int64_t Moe::capacity(const Scope& scope, std::int64_t tokens) const {
   const std::int64_t all = tokens * options_.top_k;
   return std::min(all, ceil_div(2 * all, std::int64_t{scope.expert.size()}));
 }
@@ -151,7 +151,7 @@ void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved
   const int ranks = scope.expert.size();
   const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.mlp.experts});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
-  const std::int64_t most = quota(scope, saved.h.rows());
+  const std::int64_t most = capacity(scope, saved.h.rows());
   std::vector<ExpertRound> rounds;
   if (scope.stream.kind() == DeviceKind::meta) {
     rounds.push_back(even_round(saved.rows.elements(), ranks, own_count()));
@@ -164,15 +164,17 @@ void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved
   }
   const Tensor places = allocate(scope.stash, DType::i32, {ranks * most, 1});
   const RowGroups groups = make_groups(scope, ranks * most, saved.rows.elements());
-  for (ExpertRound& round : rounds)
-    saved.rounds.push_back({.plan = {.round = std::move(round), .groups = groups, .places = places}});
+  for (ExpertRound& round : rounds) {
+    round.groups = groups;
+    round.device_places = places;
+    saved.rounds.push_back({.plan = std::move(round)});
+  }
   if (saved.rounds.size() == 1) announce(scope, saved.rounds.front().plan);
 }
 
-void Moe::announce(const Scope& scope, const ExchangePlan& plan) const {
-  const std::vector<std::int32_t>& places = plan.round.places;
-  scope.stream.copy_to_device(plan.places.data, places.data(), places.size() * sizeof places.front());
-  scope.stream.copy_to_device(plan.groups.counts.data, plan.round.counts.data(), plan.groups.counts.bytes());
+void Moe::announce(const Scope& scope, const ExpertRound& plan) const {
+  scope.stream.copy_to_device(plan.device_places.data, plan.places.data(), plan.places.size() * sizeof plan.places.front());
+  scope.stream.copy_to_device(plan.groups.counts.data, plan.counts.data(), plan.groups.counts.bytes());
   kernels::group_rows(scope.stream, {plan.groups});
 }
 
@@ -328,7 +330,7 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
   }
 }
 
-// Two ranks need one round, because a quota is twice what balanced rows take.
+// Two ranks need one round, because a capacity is twice what balanced rows take.
 bool Moe::needs_room_for_rounds(const Scope& scope) { return scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 2; }
 
 // Calls run(), which does what a pass does if there are several rounds, so that the scratch is planned for it. Returns the bytes
@@ -340,7 +342,7 @@ std::size_t Moe::measure_rounds(const Scope& scope, const MoeSaved& saved,
   const std::unique_ptr<comm::Group> silent = comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size());
   Arena stash(scope.stream.device(), MemoryCategory::activations, 0);
   Rounds rounds = {saved.rounds.front()};
-  rounds.front().plan.round.whole = false;
+  rounds.front().plan.whole = false;
   run(scope_on(scope, *uncounted, stash, *silent), rounds);
   return stash.high_water();
 }

@@ -17,14 +17,14 @@
 #include <string>
 #include <vector>
 
-#include "octet/nn/expert_exchange.h"
+#include "octet/nn/expert_rounds.h"
 #include "octet/nn/mlp.h"
 
 namespace octet::nn {
 
 // A round, and what its experts keep for backward.
 struct ExpertRoundSaved {
-  ExchangePlan plan;  // on one rank only its groups
+  ExpertRound plan;  // on one rank only its groups
   MlpSaved experts = {};
   // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is there if the experts
   // make again what they have not kept, and `gradient`, that of the results, lies in the memory of `out`, which the gradient of
@@ -106,20 +106,20 @@ class Moe {
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
-  std::int64_t quota(const Scope& scope, std::int64_t tokens) const;
+  std::int64_t capacity(const Scope& scope, std::int64_t tokens) const;
   // Allocates the groups of R rows, whose counts the caller fills in before group_rows().
   RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const;
   void count_rows(const Scope& scope, MoeSaved& saved) const;
   void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
-  void announce(const Scope& scope, const ExchangePlan& plan) const;
+  void announce(const Scope& scope, const ExpertRound& plan) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
   // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent(). Scales of codes lie in the
   // scratch, where the caller leaves them until the experts have run.
   Operand received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                    const Tensor& x, const Tensor& weights, const Tensor& memory) const;
   DType dtype_sent(const Scope& scope, const ExpertRoundSaved& round, const Quantizer& reader) const {
-    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.round.whole);
+    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.whole);
   }
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
     return allocate(arena, dtype, {round.plan.groups.rows(), options_.mlp.dim});

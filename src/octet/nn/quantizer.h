@@ -15,7 +15,7 @@
 // wgrad reads columnwise codes, unless the rowwise codes serve both directions (tensor/quantized.h).
 //
 // The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
-// that come from other ranks (nn/expert_exchange.h) travel as codes if each expert has one scale and the ranks that send them
+// that come from other ranks (nn/expert_rounds.h) travel as codes if each expert has one scale and the ranks that send them
 // know it, from a history or because they have compared their amaxes. The columnwise codes have the same scale, so complete()
 // transposes them.
 #pragma once
