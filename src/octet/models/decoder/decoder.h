@@ -24,8 +24,8 @@ struct Batch {
   Tensor targets;     // [T] I32, -100 is ignored
   Tensor first_keys;  // [T] I32: where the document of each token begins in its sequence; absent: documents see each other
   Tensor positions;   // [T] I32, with first_keys: the position of each token in its document
-  std::int64_t documents = 0;  // with first_keys: how many the sequences have together
-  Tensor token_numbers;        // [T] I32: nn::Scope::token_numbers; absent: no input of an adapter is dropped
+  std::int64_t documents = 0;          // with first_keys: how many the sequences have together
+  Tensor token_numbers;                // [T] I32: nn::Scope::token_numbers; absent: no input of an adapter is dropped
   Fingerprint* fingerprint = nullptr;  // sums what the only micro-batch of a step computes
 };
 
