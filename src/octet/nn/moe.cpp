@@ -258,7 +258,7 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
     const ArenaScope temporaries(scope.scratch);
     count_rows(scope, saved);
   }
-  work.before = scope.scratch.used();
+  work.mark = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().plan.groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.mlp.dim});
   if (needs_room_for_rounds(scope)) {
@@ -292,7 +292,7 @@ void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) cons
   const Scope scope = exchange_scope(outer);
   const ExpertRoundSaved& round = saved.rounds.front();
   if (saved.rounds.size() == 1 && scope.expert.size() > 1) send_back(scope, round.plan, round.out, saved.returned);
-  outer.scratch.release_to(work.before);
+  outer.scratch.release_to(work.mark);
 }
 
 void Moe::combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const {
@@ -350,7 +350,7 @@ std::size_t Moe::measure_rounds(const Scope& scope, const MoeSaved& saved,
 void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
   if (scope.expert.size() > 1) work.rows = allocate(scope.scratch, scope.dtype, saved.returned.shape);
-  work.before = scope.scratch.used();
+  work.mark = scope.scratch.used();
   if (needs_room_for_rounds(scope)) {
     const std::size_t needed = measure_rounds(
         scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds_backward(uncounted, saved, rounds, work); });
@@ -381,7 +381,7 @@ void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) 
   }
   const ExpertRoundSaved& round = saved.rounds.front();
   if (saved.rounds.size() == 1) send_back(exchange_scope(outer), round.plan, round.out, work.rows);
-  outer.scratch.release_to(work.before);
+  outer.scratch.release_to(work.mark);
 }
 
 // Overwrites gh with what the router's logits give. Each rank of the tensor axis has a part of `gweights`, and so a part of what

@@ -26,9 +26,8 @@ namespace octet::nn {
 struct ExpertRoundSaved {
   ExpertRound plan;  // on one rank only its groups
   MlpSaved experts = {};
-  // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is there if the experts
-  // make again what they have not kept, and `gradient`, that of the results, lies in the memory of `out`, which the gradient of
-  // `in` overwrites.
+  // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is set only if activations
+  // are recomputed. `gradient` is the gradient of the experts' output. It shares memory with `out`, which dgrad then overwrites.
   Operand in = {}, gradient = {};
   Tensor out = {};
   Tensor token_numbers = {};  // [R] I32, of a step in which inputs of adapters are dropped (Scope::token_numbers)
@@ -52,9 +51,9 @@ struct MoeSaved {
 
 // The temporaries that the parts of a pass hand on to each other. They lie in the scratch.
 struct MoeWork {
-  Tensor gy, gweights;     // backward: the gradients of y, of all T tokens, and of the weights
-  Tensor rows;             // backward: [S, D], the gradients of the rows that were sent
-  std::size_t before = 0;  // what the scratch held before the rows of the experts
+  Tensor gy, gweights;   // backward: the gradients of y, of all T tokens, and of the weights
+  Tensor rows;           // backward: [S, D], the gradients of the rows that were sent
+  std::size_t mark = 0;  // the scratch is released to it when the rows of the experts are no longer needed
 };
 
 class Moe {
