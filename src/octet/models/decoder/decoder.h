@@ -96,7 +96,7 @@ class Decoder {
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
   const parallel::StepShape& shape() const { return shape_; }
-  // Returns every linear in the order of the forward pass, the head last.
+  // Returns the weights of all linears in the order of the forward pass, that of the head last.
   std::vector<nn::LinearWeight*> linears();
   // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
   void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
