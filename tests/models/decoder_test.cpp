@@ -326,7 +326,7 @@ TEST(Decoder, SkipKeepsLayersInBf16AndRefusesPatternsThatMissOrSplit) {
   recipes::Options options;
   options.skip = {"model.layers.0.*"};
   models::Decoder model(tiny_config(), recipe_named("fp8_current", options));
-  for (const nn::Linear* linear : model.linears()) {
+  for (const nn::LinearWeight* linear : model.linears()) {
     const bool first = linear->name().rfind("model.layers.0.", 0) == 0 || linear->name() == "lm_head";
     EXPECT_EQ(linear->compute(), first ? Compute::bf16 : Compute::fp8) << linear->name();
   }
@@ -345,7 +345,7 @@ TEST(Decoder, SkipTakesTheNameOfAFusedLinear) {
   options.skip = {"model.layers.1.mlp.gate_proj.fused"};
   models::Decoder model(tiny_config(), recipe_named("fp8_rowwise", options));
   int bf16 = 0;
-  for (const nn::Linear* linear : model.linears()) bf16 += linear->compute() == Compute::bf16;
+  for (const nn::LinearWeight* linear : model.linears()) bf16 += linear->compute() == Compute::bf16;
   EXPECT_EQ(bf16, 2);  // this linear and the head
 }
 

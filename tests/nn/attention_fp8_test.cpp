@@ -27,7 +27,7 @@ struct AttentionFp8Layer : testing::LayerTest {
         Attention::Options{
             .name = "attn", .dim = kDim, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .init_std = 0.1},
         recipe, *parameters, *scales);
-    materialise({&layer->qkv(), &layer->output()});
+    materialise({&layer->qkv().weights()[0], &layer->output().weights()[0]});
     for (const auto& state : scales->tensors()) {
       if (state.name.ends_with(".scale")) *state.tensor.as<float>() = 60;
     }

@@ -30,7 +30,7 @@ struct AttentionLayer : testing::LayerTest {
   void make(const Attention::Options& options) {
     use(testing::fp64_recipe());
     attention = std::make_unique<Attention>(options, recipe, *parameters, *scales);
-    materialise({&attention->qkv(), &attention->output()});
+    materialise({&attention->qkv().weights()[0], &attention->output().weights()[0]});
     const std::int64_t dims = options.rotary_dim == 0 ? kHeadDim : options.rotary_dim;
     table = zeros(DType::f32, {kLength, dims});
     const std::vector<float> angles = kernels::rope_table(dims, 100.0, std::nullopt, kLength);
@@ -188,7 +188,7 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
   for (const std::string name : {"bf16", "fp8_current", "fp8_block", "mxfp8"}) {
     use(recipes::make_recipe(name, {}));
     Attention layer({.name = "attn", .dim = 32, .heads = 2, .kv_heads = 1, .head_dim = 16}, recipe, *parameters, *scales);
-    materialise({&layer.qkv(), &layer.output()});
+    materialise({&layer.qkv().weights()[0], &layer.output().weights()[0]});
     const Tensor angles = zeros(DType::f32, {kLength, 16}), out = zeros(DType::bf16, {kTokens, 32});
     const Tensor x = random(DType::bf16, {kTokens, 32}), gy = random(DType::bf16, {kTokens, 32});
     enum class Way { forward, without_y, rebuilt, output_linear_alone };

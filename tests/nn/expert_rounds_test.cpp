@@ -22,13 +22,13 @@ struct Row {
 
 // Sends the rows of all ranks as the rounds say. Checks that every row arrives once, in the group of its expert, where rows stand
 // by rank and in their order, that ranks agree on who sends how many rows, and that no round holds more than planned.
-void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64_t quota) {
+void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64_t capacity) {
   const std::size_t n = static_cast<std::size_t>(ranks), experts = counts.size() / n, own = experts / n;
   std::vector<std::vector<ExpertRound>> all;
   std::vector<std::vector<Row>> rows(n);
   std::multiset<Row> left;
   for (int rank = 0; rank < ranks; ++rank) {
-    all.push_back(expert_rounds(counts, ranks, rank, quota));
+    all.push_back(expert_rounds(counts, ranks, rank, capacity));
     for (std::size_t e = 0; e < experts; ++e) {
       for (std::int64_t i = 0; i < counts[static_cast<std::size_t>(rank) * experts + e]; ++i)
         rows[static_cast<std::size_t>(rank)].push_back({rank, e, i});
@@ -42,7 +42,7 @@ void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64
       std::vector<Row> arriving;
       for (std::size_t from = 0; from < n; ++from) {
         const ExpertRound& there = all[from][r];
-        EXPECT_LE(there.sent[to], quota);
+        EXPECT_LE(there.sent[to], capacity);
         ASSERT_EQ(there.sent[to], here.received[from]);
         for (std::int64_t i = 0; i < there.sent[to]; ++i)
           arriving.push_back(rows[from].at(static_cast<std::size_t>(there.first[to] + i)));
@@ -50,7 +50,7 @@ void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64
       ASSERT_EQ(here.places.size(), arriving.size());
       const std::vector<GroupPart> groups = parts_of(here.counts);
       ASSERT_EQ(groups.size(), own);
-      EXPECT_LE(groups.back().first + groups.back().padded(), grouped_rows(ranks * quota, static_cast<std::int64_t>(own)));
+      EXPECT_LE(groups.back().first + groups.back().padded(), grouped_rows(ranks * capacity, static_cast<std::int64_t>(own)));
       std::map<std::int64_t, Row> placed;
       for (std::size_t i = 0; i < arriving.size(); ++i) {
         EXPECT_TRUE(placed.emplace(here.places[i], arriving[i]).second) << "two rows at " << here.places[i];
@@ -75,12 +75,12 @@ TEST(ExpertRounds, EveryRowArrivesOnce) {
   std::uint64_t draws = 0;
   for (const int ranks : {1, 2, 4}) {
     for (const std::size_t own : {std::size_t{1}, std::size_t{2}, std::size_t{5}}) {
-      for (const std::int64_t quota : {std::int64_t{1}, std::int64_t{7}, std::int64_t{300}, std::int64_t{100000}}) {
-        const std::int32_t most = quota == 1 ? 4 : 400;
+      for (const std::int64_t capacity : {std::int64_t{1}, std::int64_t{7}, std::int64_t{300}, std::int64_t{100000}}) {
+        const std::int32_t most = capacity == 1 ? 4 : 400;
         std::vector<std::int32_t> counts;
         for (std::size_t i = 0; i < static_cast<std::size_t>(ranks * ranks) * own; ++i)
           counts.push_back(std::max(0, static_cast<std::int32_t>(rng.uniform(++draws) * 1.5 * most) - most / 2));
-        check_rounds(counts, ranks, quota);
+        check_rounds(counts, ranks, capacity);
       }
     }
   }

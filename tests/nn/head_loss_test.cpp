@@ -15,7 +15,7 @@ struct HeadLossLayer : testing::LayerTest {
     use(of);
     head =
         std::make_unique<HeadLoss>(HeadLoss::Options{.vocab = vocab, .dim = dim, .init_std = 0.5}, recipe, *parameters, *scales);
-    materialise({&head->head()});
+    materialise({&head->head().weights()[0]});
   }
   std::unique_ptr<HeadLoss> head;
 };
@@ -110,12 +110,12 @@ TEST_F(HeadLossLayer, ChunksOfTokensAddUp) {
 
 TEST_F(HeadLossLayer, ComputesInBf16UnlessTheRecipeIsAskedFor) {
   make(recipes::make_recipe("fp8_block", {}), 32, 32);
-  EXPECT_EQ(head->head().compute(), Compute::bf16);
+  EXPECT_EQ(head->head().weights()[0].compute(), Compute::bf16);
   EXPECT_FALSE(head->head().weight().spec.quant);
   make(recipes::make_recipe("fp8_block", {.head = "recipe"}), 32, 32);
-  EXPECT_EQ(head->head().compute(), Compute::fp8);
+  EXPECT_EQ(head->head().weights()[0].compute(), Compute::fp8);
   make(recipes::make_recipe("fp32", {.head = "bf16"}), 32, 32);
-  EXPECT_EQ(head->head().compute(), Compute::fp32);
+  EXPECT_EQ(head->head().weights()[0].compute(), Compute::fp32);
 }
 
 }  // namespace

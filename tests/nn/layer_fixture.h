@@ -32,11 +32,11 @@ class LayerTest : public OpTest {
     parameters = std::make_unique<parallel::ParameterStore>();
   }
   // Call it after the layer is made. Gives it random parameters, their codes, and gradients of zero.
-  void materialise(const std::vector<nn::Linear*>& linears, DType grad = DType::f32) {
+  void materialise(const std::vector<nn::LinearWeight*>& linears, DType grad = DType::f32) {
     const bool f64 = recipe.compute == Compute::fp64;
     parameters->materialise(*device, {.compute = dtype(), .grad = f64 ? DType::f64 : grad, .moments = DType::f32});
     scales->materialise(*stream);
-    for (nn::Linear* linear : linears) linear->bind();
+    for (nn::LinearWeight* linear : linears) linear->bind();
     parameters->initialise(*stream, 3);
     parameters->refresh(*stream, scratch);
     parameters->zero_gradients(*stream);

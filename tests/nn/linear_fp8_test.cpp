@@ -145,7 +145,7 @@ struct Fp8Linear : testing::LayerTest, ::testing::WithParamInterface<Setting> {
     use(of);
     linear = std::make_unique<Linear>(Linear::Options{.parts = {"layer"}, .out = kOut, .in = kIn, .init_std = 0.1}, recipe,
                                       *parameters, *scales);
-    materialise({linear.get()});
+    materialise({&linear->weights()[0]});
     x = random(DType::bf16, {kRows, kIn});
     gy = random(DType::bf16, {kRows, kOut}, 0.1);
     y = zeros(DType::bf16, {kRows, kOut});

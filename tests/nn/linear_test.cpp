@@ -16,7 +16,7 @@ struct LinearLayer : testing::LayerTest {
 TEST_F(LinearLayer, BackwardIsTheDerivative) {
   use(fp64_recipe());
   Linear linear(options(), recipe, *parameters, *scales);
-  materialise({&linear});
+  materialise({&linear.weights()[0]});
   const Tensor x = random(DType::f64, {7, 20}), residual = random(DType::f64, {7, 12}), gy = random(DType::f64, {7, 12});
   const Tensor y = zeros(DType::f64, {7, 12}), gx = random(DType::f64, {7, 20});
   Operand saved;
@@ -41,7 +41,7 @@ TEST_F(LinearLayer, ABiasIsAddedAndHasItsGradient) {
     with.bias = true;
     with.cut.along = along;
     Linear linear(with, recipe, *parameters, *scales);
-    materialise({&linear});
+    materialise({&linear.weights()[0]});
     const parallel::Parameter& bias = *linear.bias();
     EXPECT_EQ(bias.spec.name, "a.b.bias");
     EXPECT_FALSE(bias.spec.decay);
@@ -71,7 +71,7 @@ TEST_F(LinearLayer, ABiasIsNotQuantised) {
       const auto run = [&](bool bias, Tensor& gradient) {
         use(recipes::make_recipe(name, {}));
         Linear linear({.parts = {"a"}, .out = 48, .in = 32, .cut = {.along = along}, .bias = bias}, recipe, *parameters, *scales);
-        materialise({&linear});
+        materialise({&linear.weights()[0]});
         const auto stored = [&](const Tensor& from) {
           const Tensor to = zeros(dtype(), from.shape);
           kernels::cast(*stream, {.x = from, .y = to});
@@ -106,7 +106,7 @@ TEST_F(LinearLayer, ABiasIsNotQuantised) {
 TEST_F(LinearLayer, TheResidualMayBeAbsent) {
   use(fp64_recipe());
   Linear linear(options(), recipe, *parameters, *scales);
-  materialise({&linear});
+  materialise({&linear.weights()[0]});
   const Tensor x = random(DType::f64, {7, 20}), zero = zeros(DType::f64, {7, 12});
   const Tensor with = zeros(DType::f64, {7, 12}), without = random(DType::f64, {7, 12});
   linear_forward(linear, scope(), {.values = x}, zero, with);
@@ -155,7 +155,7 @@ TEST_F(LinearLayer, TellsTheStoreHowItsWeightIsRead) {
   ASSERT_TRUE(linear.weight().spec.quant);
   EXPECT_EQ(linear.weight().spec.quant->source, ScaleSource::history);
   EXPECT_FALSE(linear.weight().spec.read_as_values);
-  materialise({&linear});
+  materialise({&linear.weights()[0]});
   std::vector<std::string> names;
   for (const auto& named : scales->tensors()) names.push_back(named.name);
   EXPECT_EQ(names, (std::vector<std::string>{"fp8.a.x.scale", "fp8.a.x.amax_history", "fp8.a.w.scale", "fp8.a.w.amax_history",
@@ -166,7 +166,7 @@ TEST_F(LinearLayer, TellsTheStoreHowItsWeightIsRead) {
   use(recipes::make_recipe("fp8_delayed", {.skip = {"a"}}));
   Linear skipped({.parts = {"a"}, .out = 17, .in = 3}, recipe, *parameters, *scales);
   EXPECT_FALSE(skipped.weight().spec.quant);
-  materialise({&skipped});
+  materialise({&skipped.weights()[0]});
   EXPECT_TRUE(scales->tensors().empty());
 }
 

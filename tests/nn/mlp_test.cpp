@@ -35,7 +35,7 @@ struct MlpLayer : testing::LayerTest {
     mlp = std::make_unique<Mlp>(Kind::options(), recipe, *parameters, *scales);
     linears = mlp->linears();
     materialise(linears);
-    for (const Linear* linear : linears) {
+    for (const LinearWeight* linear : linears) {
       if (!linear->bias()) continue;
       const Tensor& bias = linear->bias()->value;
       stream->copy_to_device(bias.data, random(dtype(), bias.shape).data, bias.bytes());
@@ -46,7 +46,7 @@ struct MlpLayer : testing::LayerTest {
   }
 
   std::unique_ptr<Mlp> mlp;
-  std::vector<Linear*> linears;
+  std::vector<LinearWeight*> linears;
   Tensor h, residual, gy;
 };
 using Kinds = ::testing::Types<Gated, Plain<kernels::Gelu::exact>, Plain<kernels::Gelu::tanh>>;
@@ -65,7 +65,7 @@ TYPED_TEST(MlpLayer, BackwardIsTheDerivative) {
   loss();
   mlp.backward(this->scope(), this->made(mlp.down().g().gradient(this->scope(), this->gy), this->gy), saved, gh);
   this->expect_gradient("h", this->h, gh, loss);
-  for (const Linear* linear : this->linears) {
+  for (const LinearWeight* linear : this->linears) {
     this->expect_gradient(linear->name(), linear->weight().value, this->copy(linear->weight().grad), loss);
     if (!linear->bias()) continue;
     this->expect_gradient(linear->name() + " bias", linear->bias()->value, this->copy(linear->bias()->grad), loss);
@@ -95,11 +95,11 @@ TYPED_TEST(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
           mlp.rebuild(again, this->made(mlp.input(again, kMlpTokens), this->h), saved);
         }
         std::vector<Tensor> result = {this->zeros(this->dtype(), {kMlpTokens, kMlpDim})};
-        for (const Linear* linear : this->linears) {
+        for (const LinearWeight* linear : this->linears) {
           if (linear->bias()) this->stream->zero(linear->bias()->grad.data, linear->bias()->grad.bytes());
         }
         mlp.backward(s, this->made(mlp.down().g().gradient(s, this->gy), this->gy), saved, result[0]);
-        for (const Linear* linear : this->linears) {
+        for (const LinearWeight* linear : this->linears) {
           if (linear->bias()) result.push_back(this->copy(linear->bias()->grad));
         }
         return result;

@@ -24,17 +24,14 @@ double distance(const Tensor& a, const Tensor& b) {
 struct MoeLayer : testing::LayerTest {
   void make(const Recipe& of, std::int64_t top_k = 2, double losses = 0, std::int64_t experts = kExperts) {
     use(of);
-    moe = std::make_unique<Moe>(Moe::Options{.name = "moe",
-                                             .dim = kMoeDim,
-                                             .ffn = kMoeFfn,
-                                             .experts = experts,
-                                             .top_k = top_k,
-                                             .init_std = 0.5,
-                                             .output_init_std = 0.5,
-                                             .balance = 0.7 * losses,
-                                             .z = 0.3 * losses},
-                                recipe, *parameters, *scales);
-    materialise(moe->linears());
+    moe = std::make_unique<Moe>(
+        Moe::Options{
+            .mlp = {.name = "moe", .dim = kMoeDim, .ffn = kMoeFfn, .experts = experts, .init_std = 0.5, .output_init_std = 0.5},
+            .top_k = top_k,
+            .balance = 0.7 * losses,
+            .z = 0.3 * losses},
+        recipe, *parameters, *scales);
+    materialise(moe->mlp().linears());
     h = random(dtype(), {kMoeTokens, kMoeDim});
     residual = random(dtype(), {kMoeTokens, kMoeDim});
     gy = random(dtype(), {kMoeTokens, kMoeDim});
@@ -66,6 +63,7 @@ struct MoeLayer : testing::LayerTest {
     Scope s = scope();
     s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
     s.record = way == Way::without_y ? Record::nothing : Record::amax;
+    s.watch = watch;
     const Tensor y = zeros(dtype(), {kMoeTokens, kMoeDim}), gh = zeros(dtype(), {kMoeTokens, kMoeDim});
     forward(s, made(moe->input(s, kMoeTokens), h), way == Way::without_y ? Tensor{} : y, saved);
     if (way == Way::rebuilt) {
@@ -79,6 +77,7 @@ struct MoeLayer : testing::LayerTest {
   void blind_the_router() { stream->zero(moe->router().value.data, moe->router().value.bytes()); }
 
   std::unique_ptr<Moe> moe;
+  Watch* watch = nullptr;
   Tensor h, residual, gy;
 };
 
@@ -98,7 +97,7 @@ TEST_F(MoeLayer, BackwardIsTheDerivative) {
   backward(scope(), saved, gh);
   expect_gradient("h", h, gh, loss);
   expect_gradient("router", moe->router().value, copy(moe->router().grad), loss);
-  for (Linear* linear : moe->linears())
+  for (LinearWeight* linear : moe->mlp().linears())
     expect_gradient(linear->name(), linear->weight().value, copy(linear->weight().grad), loss);
 }
 
@@ -139,8 +138,8 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     blind_the_router();
     const Tensor nothing = zeros(dtype(), {kMoeTokens, kMoeDim});
     residual = nothing;
-    const auto experts = moe->linears();
-    for (const Linear* linear : experts) kernels::fill_normal(*stream, {.x = linear->weight().grad, .deviation = 1e9});
+    const auto experts = moe->mlp().linears();
+    for (const LinearWeight* linear : experts) kernels::fill_normal(*stream, {.x = linear->weight().grad, .deviation = 1e9});
     const auto [y, gh] = run();
     const Tensor ggate_up = copy(experts[0]->weight().grad), gdown = copy(experts[1]->weight().grad);
     for (std::size_t i = 2; i < experts.size(); ++i) {
@@ -153,7 +152,7 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     const Tensor input = h, upstream = gy;
     use(recipe);
     Mlp mlp({.name = "mlp", .dim = kMoeDim, .ffn = kMoeFfn}, recipe, *parameters, *scales);
-    materialise({&mlp.up(), &mlp.down()});
+    materialise(mlp.linears());
     stream->copy(mlp.up().weight().primary().data, gate_up.data, gate_up.bytes());
     stream->copy(mlp.down().weight().primary().data, down.data, down.bytes());
     parameters->refresh(*stream, scratch);
@@ -167,6 +166,30 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     EXPECT_LT(distance(gh, gh1), kAllowed) << name;
     EXPECT_LT(distance(ggate_up, mlp.up().weight().grad), kAllowed) << name;
     EXPECT_LT(distance(gdown, mlp.down().weight().grad), kAllowed) << name;
+  }
+}
+
+// A watch can run the three products of each expert alone.
+TEST_F(MoeLayer, ShowsProductsThatCanRunAlone) {
+  struct Runs final : Watch {
+    void operand(const Scope&, std::string_view, Role, const Tensor&, const Quantized&) override {}
+    void product(const Scope& scope, std::string_view linear, std::string_view which, const kernels::Gemm& gemm) override {
+      const ArenaScope temporaries(scope.scratch);
+      for (const double value : values_of(run_alone(scope, gemm))) ASSERT_TRUE(std::isfinite(value)) << linear << " " << which;
+      ++count[std::string(which)];
+    }
+    void attention(const Scope&, std::string_view, const Tensor&) override {}
+    std::map<std::string, int> count;
+  };
+  for (const std::string& name : recipes::recipe_names()) {
+    make(recipes::make_recipe(name, {}));
+    if (!recipe.is_fp8()) continue;
+    Runs runs;
+    watch = &runs;
+    run();
+    EXPECT_GT(runs.count["y"], 2) << name;
+    EXPECT_EQ(runs.count["gx"], runs.count["y"]) << name;
+    EXPECT_EQ(runs.count["gw"], runs.count["y"]) << name;
   }
 }
 

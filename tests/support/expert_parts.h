@@ -54,8 +54,9 @@ class ExpertParts {
     using parallel::Cut;
     const Recipe recipe = recipes::make_recipe(options.recipe, {.amax_history_len = 3});
     const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, Cut along, parallel::Expert expert = {}) {
-      linears_.push_back(std::make_unique<nn::Linear>(
-          nn::Linear::Options{.parts = {name}, .out = out, .in = in, .cut = {.along = along}, .expert = expert, .init_std = 0.3},
+      linears_.push_back(std::make_unique<nn::LinearWeight>(
+          nn::LinearWeight::Options{
+              .parts = {name}, .out = out, .in = in, .cut = {.along = along}, .expert = expert, .init_std = 0.3},
           recipe, store_, scales_));
     };
     store_.begin_unit();
@@ -233,7 +234,7 @@ class ExpertParts {
   }
 
   // Records the amaxes of the inputs X and of the output gradients G.
-  void record_amaxes(const nn::Linear& linear, std::uint32_t step, const std::vector<int>& sources) {
+  void record_amaxes(const nn::LinearWeight& linear, std::uint32_t step, const std::vector<int>& sources) {
     for (const auto& [name, tensor, held] : scales_.tensors()) {
       if (name != "fp8." + linear.name() + ".x.amax_history" && name != "fp8." + linear.name() + ".g.amax_history") continue;
       for (const int source : sources) {
@@ -272,7 +273,7 @@ class ExpertParts {
   Arena scratch_;
   parallel::ParameterStore store_;
   recipes::ScaleState scales_;
-  std::vector<std::unique_ptr<nn::Linear>> linears_;
+  std::vector<std::unique_ptr<nn::LinearWeight>> linears_;
   parallel::StepShape shape_;
   std::unique_ptr<parallel::Units> units_;
   std::unique_ptr<optim::Optimizer> optimizer_;

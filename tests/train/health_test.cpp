@@ -97,7 +97,7 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
     EXPECT_GT(s.scale, 0.0) << s.tensor;
   }
   std::set<std::string> expected;
-  for (const nn::Linear* linear : engine->model().linears()) {
+  for (const nn::LinearWeight* linear : engine->model().linears()) {
     if (!linear->is_fp8()) continue;
     for (const char* role : {".x", ".w", ".g"}) expected.insert(linear->name() + role);
   }

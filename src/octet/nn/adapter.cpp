@@ -2,10 +2,11 @@
 
 #include <cmath>
 
-#include "octet/kernels/grouped_gemm/grouped_gemm.h"
+#include "octet/nn/product.h"
 
 namespace octet::nn {
 
+using kernels::GemmOperand;
 using kernels::transposed_values;
 using parallel::Cut;
 using parallel::CutRule;
@@ -89,35 +90,10 @@ Tensor AdapterProducts::columns_of(const Adapter::Part& part, const Tensor& redu
   return reduced.slice_cols(part.columns, part.columns + first().options().rank);
 }
 
-void AdapterProducts::multiply(const Scope& scope, const AlongRows& op) const {
-  const auto factor = static_cast<float>(op.factor);
-  if (!scope.groups) {
-    return kernels::gemm(
-        scope.stream, scope.scratch,
-        {.a = {.values = op.x}, .b = op.matrix(first()), .c = op.adds ? op.d : Tensor{}, .d = op.d, .factor = factor});
-  }
-  kernels::GroupedGemmM product{
-      .groups = *scope.groups, .a = {.values = op.x}, .d = op.d, .accumulate = op.adds, .factor = factor};
-  for (const Adapter* adapter : adapters_) product.b.push_back(op.matrix(*adapter));
-  kernels::grouped_gemm(scope.stream, scope.scratch, product);
-}
-
-void AdapterProducts::multiply(const Scope& scope, const Tensor& left, const Tensor& right, const GradientOf& gradient_of,
-                               bool adds) const {
-  const kernels::GemmOperand a = transposed_values(left), b = transposed_values(right);
-  if (!scope.groups) {
-    const Tensor d = gradient_of(first());
-    return kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = adds ? d : Tensor{}, .d = d});
-  }
-  kernels::GroupedGemmK product{.groups = *scope.groups, .a = a, .b = b, .accumulate = adds};
-  for (const Adapter* adapter : adapters_) product.d.push_back(gradient_of(*adapter));
-  kernels::grouped_gemm(scope.stream, scope.scratch, product);
-}
-
 // The products multiply by 1 / (1 - p), so that masked values need no rounding.
-double AdapterProducts::scale(const Scope& scope) const {
+float AdapterProducts::scale(const Scope& scope) const {
   const Adapter::Options& options = first().options();
-  return drops(scope) ? options.scale / (1.0 - options.dropout.rate) : options.scale;
+  return static_cast<float>(drops(scope) ? options.scale / (1.0 - options.dropout.rate) : options.scale);
 }
 
 kernels::Dropout AdapterProducts::dropout(const Scope& scope) const {
@@ -144,31 +120,33 @@ Tensor AdapterProducts::masked(const Scope& scope, const Tensor& x) const {
 Tensor AdapterProducts::reduce(const Scope& scope, Arena& arena, const Tensor& x) const {
   const Tensor reduced = allocate(arena, x.dtype, {x.rows(), first().a().value.rows()});
   const ArenaScope temporaries(scope.scratch);
-  multiply(scope, {.x = masked(scope, x),
-                   .matrix = [](const Adapter& adapter) -> kernels::GemmOperand { return {.values = adapter.a().value}; },
-                   .d = reduced,
-                   .factor = scale(scope)});
+  multiply(scope, AlongRows{.a = {.values = masked(scope, x)},
+                            .b = each([](const Adapter& adapter) -> GemmOperand { return {.values = adapter.a().value}; }),
+                            .d = reduced,
+                            .factor = scale(scope)});
   return reduced;
 }
 
 void AdapterProducts::fprop(const Scope& scope, const Tensor& reduced, const Tensor& y) const {
   for (const Adapter::Part& part : first().parts()) {
-    multiply(scope, {.x = columns_of(part, reduced),
-                     .matrix = [&](const Adapter& adapter) -> kernels::GemmOperand {
-                       return {.values = rows_of(part, adapter.b().value)};
-                     },
-                     .d = columns_of_module(part, y),
-                     .adds = true});
+    const Tensor rows = columns_of_module(part, y);
+    multiply(
+        scope,
+        AlongRows{.a = {.values = columns_of(part, reduced)},
+                  .b = each([&](const Adapter& adapter) -> GemmOperand { return {.values = rows_of(part, adapter.b().value)}; }),
+                  .c = rows,
+                  .d = rows});
   }
 }
 
 Tensor AdapterProducts::reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const {
   const Tensor reduced = allocate(arena, g.dtype, {g.rows(), first().a().value.rows()});
   for (const Adapter::Part& part : first().parts()) {
-    multiply(scope, {.x = columns_of_module(part, g),
-                     .matrix = [&](const Adapter& adapter) { return transposed_values(rows_of(part, adapter.b().value)); },
-                     .d = columns_of(part, reduced),
-                     .factor = scale(scope)});
+    multiply(scope,
+             AlongRows{.a = {.values = columns_of_module(part, g)},
+                       .b = each([&](const Adapter& adapter) { return transposed_values(rows_of(part, adapter.b().value)); }),
+                       .d = columns_of(part, reduced),
+                       .factor = scale(scope)});
   }
   return reduced;
 }
@@ -177,10 +155,10 @@ void AdapterProducts::dgrad(const Scope& scope, const Tensor& reduced, const Ten
   const ArenaScope temporaries(scope.scratch);
   const bool drops_input = drops(scope);
   const Tensor product = drops_input ? allocate(scope.scratch, gx.dtype, gx.shape) : gx;
-  multiply(scope, {.x = reduced,
-                   .matrix = [](const Adapter& adapter) { return transposed_values(adapter.a().value); },
-                   .d = product,
-                   .adds = !drops_input});
+  multiply(scope, AlongRows{.a = {.values = reduced},
+                            .b = each([](const Adapter& adapter) { return transposed_values(adapter.a().value); }),
+                            .c = drops_input ? Tensor{} : gx,
+                            .d = product});
   if (!drops_input) return;
   kernels::Dropout op = dropout(scope);
   op.x = product;
@@ -190,16 +168,18 @@ void AdapterProducts::dgrad(const Scope& scope, const Tensor& reduced, const Ten
 }
 
 void AdapterProducts::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
-  const bool adds_to_a = !first().a().grad_begins(scope.begins), adds_to_b = !first().b().grad_begins(scope.begins);
   {
     const ArenaScope temporaries(scope.scratch);
-    multiply(
-        scope, g.low_rank, masked(scope, x.values), [](const Adapter& adapter) { return adapter.a().grad; }, adds_to_a);
+    multiply(scope, AlongTokens{.a = transposed_values(g.low_rank),
+                                .b = transposed_values(masked(scope, x.values)),
+                                .d = each([](const Adapter& adapter) { return adapter.a().grad; }),
+                                .accumulate = !first().a().grad_begins(scope.begins)});
   }
   for (const Adapter::Part& part : first().parts()) {
-    multiply(
-        scope, columns_of_module(part, g.values), columns_of(part, x.low_rank),
-        [&](const Adapter& adapter) { return rows_of(part, adapter.b().grad); }, adds_to_b);
+    multiply(scope, AlongTokens{.a = transposed_values(columns_of_module(part, g.values)),
+                                .b = transposed_values(columns_of(part, x.low_rank)),
+                                .d = each([&](const Adapter& adapter) { return rows_of(part, adapter.b().grad); }),
+                                .accumulate = !first().b().grad_begins(scope.begins)});
   }
 }
 

@@ -15,17 +15,15 @@
 // Masks are made again in backward, and not kept. They are the same on every mesh (kernels/dropout).
 //
 // Every expert of a mixture has adapters of its own. Those of a linear of all experts compute together, in grouped products of
-// the rows of scope.groups (nn/expert_linear.h).
+// the rows of scope.groups (nn/product.h).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "octet/base/rng.h"
 #include "octet/kernels/dropout/dropout.h"
-#include "octet/kernels/gemm/gemm.h"
 #include "octet/nn/quantizer.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
@@ -102,25 +100,19 @@ class AdapterProducts {
  private:
   const Adapter& first() const { return *adapters_.front(); }
   bool drops(const Scope& scope) const { return scope.token_numbers && first().options().dropout.rate > 0; }
-  double scale(const Scope& scope) const;
+  float scale(const Scope& scope) const;
   kernels::Dropout dropout(const Scope& scope) const;
   // Returns x times its mask, in the scratch, or x itself if nothing is dropped.
   Tensor masked(const Scope& scope, const Tensor& x) const;
   Tensor columns_of(const Adapter::Part& part, const Tensor& reduced) const;
 
-  // d = factor x mᵀ, or d += x mᵀ, where m is what `matrix` returns of an adapter.
-  using MatrixOf = std::function<kernels::GemmOperand(const Adapter&)>;
-  struct AlongRows {
-    Tensor x;
-    MatrixOf matrix;
-    Tensor d;
-    bool adds = false;
-    double factor = 1.0;
-  };
-  void multiply(const Scope& scope, const AlongRows& op) const;
-  // Overwrites gradient_of(adapter) with leftᵀ right, or adds to it.
-  using GradientOf = std::function<Tensor(const Adapter&)>;
-  void multiply(const Scope& scope, const Tensor& left, const Tensor& right, const GradientOf& gradient_of, bool adds) const;
+  // Returns what `of` returns of each adapter.
+  template <class Of>
+  auto each(Of of) const {
+    std::vector<decltype(of(first()))> result;
+    for (const Adapter* adapter : adapters_) result.push_back(of(*adapter));
+    return result;
+  }
 
   std::vector<const Adapter*> adapters_;
   std::uint32_t subject_;  // of random numbers

@@ -22,6 +22,7 @@ Attention::Attention(const Options& options, const Recipe& recipe, parallel::Par
     : options_(options),
       heads_(options.heads / store.place().size),
       kv_heads_(std::max<std::int64_t>(1, options.kv_heads / store.place().size)),
+      columns_({.heads = heads_, .kv_heads = kv_heads_, .head_dim = options.head_dim}),
       qkv_({.parts = within(options.name, options.qkv),
             .out = (options.heads + 2 * options.kv_heads) * options.head_dim,
             .in = options.dim,
@@ -42,14 +43,14 @@ Attention::Attention(const Options& options, const Recipe& recipe, parallel::Par
                .bias = options.output_bias},
               recipe, store, scales),
       precision_(output_.is_fp8() ? recipe.attention : AttentionPrecision::bf16),
-      q_(quantizer("q", Role::activation, q_cols(), recipe, scales)),
-      k_(quantizer("k", Role::activation, kv_cols(), recipe, scales)),
-      v_(quantizer("v", Role::activation, kv_cols(), recipe, scales)),
-      go_(quantizer("o", Role::gradient, q_cols(), recipe, scales)),
+      q_(quantizer("q", Role::activation, columns_.q, recipe, scales)),
+      k_(quantizer("k", Role::activation, columns_.kv, recipe, scales)),
+      v_(quantizer("v", Role::activation, columns_.kv, recipe, scales)),
+      go_(quantizer("o", Role::gradient, columns_.q, recipe, scales)),
       ds_(quantizer("s", Role::gradient, 0, recipe, scales)),
-      gq_(quantizer("q", Role::gradient, q_cols(), recipe, scales)),
-      gk_(quantizer("k", Role::gradient, kv_cols(), recipe, scales)),
-      gv_(quantizer("v", Role::gradient, kv_cols(), recipe, scales)) {}
+      gq_(quantizer("q", Role::gradient, columns_.q, recipe, scales)),
+      gk_(quantizer("k", Role::gradient, columns_.kv, recipe, scales)),
+      gv_(quantizer("v", Role::gradient, columns_.kv, recipe, scales)) {}
 
 kernels::AttentionShape Attention::shape(const Scope& scope) const {
   return {.batch = scope.batch,
@@ -63,7 +64,7 @@ kernels::AttentionShape Attention::shape(const Scope& scope) const {
 
 kernels::Rope Attention::rope(const Scope& scope, const Tensor& x) const {
   return {.x = x,
-          .rotated = q_cols() + kv_cols(),
+          .rotated = columns_.q + columns_.kv,
           .head_dim = options_.head_dim,
           .rotary_dim = options_.rotary_dim,
           .table = scope.rope_table,
@@ -82,11 +83,11 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved
   const std::int64_t tokens = qkv_.x().tokens(scope, h);
   const bool fp8 = is_fp8(scope);
   const ArenaScope temporaries(scope.scratch);
-  saved.qkv = allocate(fp8 ? scope.scratch : scope.stash.get(), scope.dtype, {tokens, q_cols() + 2 * kv_cols()});
-  if (!fp8) saved.o = allocate(scope.stash, scope.dtype, {tokens, q_cols()});
+  saved.qkv = allocate(fp8 ? scope.scratch : scope.stash.get(), scope.dtype, {tokens, columns_.all()});
+  if (!fp8) saved.o = allocate(scope.stash, scope.dtype, {tokens, columns_.q});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
   if (options_.head_norm) {
-    saved.unnormed = allocate(scope.stash, scope.dtype, {tokens, q_cols() + kv_cols()});
+    saved.unnormed = allocate(scope.stash, scope.dtype, {tokens, columns_.q + columns_.kv});
     saved.head_rstd = allocate(scope.stash, statistics_dtype(scope.dtype), {tokens, heads_ + kv_heads_});
   }
   saved.qkv_in = linear_forward(scope, qkv_, h, forward_reads(scope), {}, saved.qkv);
@@ -96,7 +97,7 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved
       scope.watch->norm(scope, options_.name + ".k_norm", k_norm_->value);
     }
     kernels::head_norm_forward(scope.stream, {.norm = head_norm(),
-                                              .x = saved.qkv.slice_cols(0, q_cols() + kv_cols()),
+                                              .x = saved.qkv.slice_cols(0, columns_.q + columns_.kv),
                                               .epsilon = *options_.head_norm,
                                               .before = saved.unnormed,
                                               .rstd = saved.head_rstd});
@@ -113,7 +114,7 @@ void Attention::forward_output(const Scope& scope, const Tensor& residual, const
 
 void Attention::backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const {
   const std::int64_t tokens = output_.g().tokens(scope, gy);
-  work.go = allocate(scope.scratch, scope.dtype, {tokens, q_cols()});
+  work.go = allocate(scope.scratch, scope.dtype, {tokens, columns_.q});
   work.gy = linear_dgrad(scope, output_, gy, work.go);
 }
 
@@ -125,9 +126,9 @@ void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& 
 }
 
 void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const {
-  if (work.key_gradients.ready) {
+  if (work.key_gradients_ready) {
     take_key_gradients(scope, work);
-    scope.scratch.release_to(work.before_key_gradients);
+    scope.scratch.release_to(work.key_gradients_mark);
   }
   // The last op before the linear makes its codes, if it can.
   const Operand g = options_.rotary && !options_.head_norm ? qkv_.g().gradient(scope, work.gqkv) : Operand{.values = work.gqkv};
@@ -142,7 +143,7 @@ void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, At
                                 {.norm = head_norm(),
                                  .before = saved.unnormed,
                                  .rstd = saved.head_rstd,
-                                 .g = work.gqkv.slice_cols(0, q_cols() + kv_cols()),
+                                 .g = work.gqkv.slice_cols(0, columns_.q + columns_.kv),
                                  .gq_weight = q_norm_->grad,
                                  .gk_weight = k_norm_->grad});
   }

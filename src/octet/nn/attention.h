@@ -30,19 +30,26 @@ struct AttentionSaved {
   Tensor lse;  // [H, T]; only backward can read it, because each sequence of a call of the kernels has a stretch of the memory
 };
 
-// A tensor that a communication stream is making; the event `ready` is behind it.
-struct Arriving {
-  Tensor tensor;
-  std::unique_ptr<Event> ready;
-};
-
 // The temporaries that the parts of a backward pass hand on to each other, in the scratch.
 struct AttentionBackward {
   Operand gy;  // of all tokens, completed
   Tensor go, gqkv;
-  // These are used only if the context axis has several ranks.
-  Arriving keys, key_gradients;
-  std::size_t before_key_gradients = 0;  // what the scratch held before them
+  // These are used only if the context axis has several ranks. Communication streams make them, and record the events.
+  Tensor keys, key_gradients;
+  std::unique_ptr<Event> keys_ready, key_gradients_ready;
+  std::size_t key_gradients_mark = 0;  // the scratch is released to it when the sums are taken
+};
+
+// The columns of packed QKV, and of K and V beside each other.
+struct QkvColumns {
+  std::int64_t q = 0, kv = 0;  // of Q; of K or V
+  explicit QkvColumns(const kernels::AttentionShape& s) : q(s.heads * s.head_dim), kv(s.kv_heads * s.head_dim) {}
+  std::int64_t all() const { return q + 2 * kv; }
+  Tensor q_of(const Tensor& qkv) const { return qkv.slice_cols(0, q); }
+  Tensor kv_of(const Tensor& qkv) const { return qkv.slice_cols(q, all()); }
+  Tensor k_of(const Tensor& both) const { return both.slice_cols(0, kv); }
+  Tensor v_of(const Tensor& both) const { return both.slice_cols(kv, 2 * kv); }
+  std::array<Tensor, 3> split(const Tensor& qkv) const { return {q_of(qkv), k_of(kv_of(qkv)), v_of(kv_of(qkv))}; }
 };
 
 class Attention {
@@ -117,16 +124,14 @@ class Attention {
   void calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   template <class Op>
   Op with_shape(const Scope& scope, const AttentionSaved& saved, Op op) const;
-  std::array<Tensor, 3> split(const Tensor& qkv) const;
   Operand output_input(const Scope& scope, const AttentionSaved& saved) const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   bool casts_operands() const { return precision_ != AttentionPrecision::bf16; }
   bool casts_gradients() const { return precision_ == AttentionPrecision::fp8; }
-  std::int64_t q_cols() const { return heads_ * options_.head_dim; }
-  std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }
 
   Options options_;
   std::int64_t heads_, kv_heads_;  // of this rank
+  QkvColumns columns_;
   Linear qkv_;
   parallel::Parameter *q_norm_ = nullptr, *k_norm_ = nullptr;  // weights of the norm of heads
   Linear output_;

@@ -51,14 +51,8 @@ Op Attention::with_shape(const Scope& scope, const AttentionSaved& saved, Op op)
   return op;
 }
 
-// Q, K and V, or their gradients.
-std::array<Tensor, 3> Attention::split(const Tensor& qkv) const {
-  const std::int64_t k = q_cols(), v = k + kv_cols();
-  return {qkv.slice_cols(0, k), qkv.slice_cols(k, v), qkv.slice_cols(v, v + kv_cols())};
-}
-
 void Attention::cast_operands(const Scope& scope, AttentionSaved& saved) const {
-  const auto [q, k, v] = split(saved.qkv);
+  const auto [q, k, v] = columns_.split(saved.qkv);
   const ArenaScope temporaries(scope.scratch);
   Arena& kept = is_fp8(scope) ? scope.stash.get() : scope.scratch;
   const auto keep = [&](const Quantizer& quantizer, const Tensor& values) {
@@ -82,7 +76,7 @@ void Attention::attend_on_codes(const Scope& scope, const AttentionSaved& saved)
 void Attention::backward_from_codes(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   if (casts_gradients()) return backward_in_fp8(scope, saved, work);
   const ArenaScope temporaries(scope.scratch);
-  const auto [gq, gk, gv] = split(work.gqkv);
+  const auto [gq, gk, gv] = columns_.split(work.gqkv);
   const kernels::AttentionBackward op{.q = decode(scope, saved.q_codes),
                                       .k = decode(scope, saved.k_codes),
                                       .v = decode(scope, saved.v_codes),
@@ -111,7 +105,7 @@ void Attention::backward_in_fp8(const Scope& scope, const AttentionSaved& saved,
                                          .gk = gk_.cast_to(scope, g[1]),
                                          .gv = gv_.cast_to(scope, g[2])};
   kernels::attention_backward_fp8(scope.stream, scope.scratch, with_shape(scope, saved, op));
-  const std::array<Tensor, 3> values = split(work.gqkv);
+  const std::array<Tensor, 3> values = columns_.split(work.gqkv);
   for (std::size_t i = 0; i < g.size(); ++i) kernels::decode_codes(scope.stream, {.q = g[i], .y = values[i]});
 }
 
@@ -119,8 +113,8 @@ void Attention::backward_in_fp8(const Scope& scope, const AttentionSaved& saved,
 // scale. So calibration runs the kernel once: inputs cast by their own amaxes, outputs with scale 1. The outputs are discarded.
 void Attention::calibrate_gradients(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   const ArenaScope temporaries(scope.scratch);
-  const auto [q, k, v] = split(saved.qkv);
-  const std::array<Tensor, 3> g = split(work.gqkv);
+  const auto [q, k, v] = columns_.split(saved.qkv);
+  const std::array<Tensor, 3> g = columns_.split(work.gqkv);
   const Quantized gq = cast(scope, gq_, g[0]), gk = cast(scope, gk_, g[1]), gv = cast(scope, gv_, g[2]),
                   go = cast(scope, go_, work.go);
 

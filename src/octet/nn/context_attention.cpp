@@ -23,16 +23,6 @@ namespace {
 
 using parallel::TokenRange;
 
-// The columns of packed QKV, and of K and V beside each other.
-struct Columns {
-  std::int64_t q, kv;
-  explicit Columns(const kernels::AttentionShape& s) : q(s.heads * s.head_dim), kv(s.kv_heads * s.head_dim) {}
-  Tensor q_of(const Tensor& qkv) const { return qkv.slice_cols(0, q); }
-  Tensor kv_of(const Tensor& qkv) const { return qkv.slice_cols(q, q + 2 * kv); }
-  Tensor k_of(const Tensor& both) const { return both.slice_cols(0, kv); }
-  Tensor v_of(const Tensor& both) const { return both.slice_cols(kv, 2 * kv); }
-};
-
 Tensor rows_of(const Tensor& x, const TokenRange& rows) { return x.slice_rows(rows.begin, rows.end); }
 
 // A call of the kernels: tokens [begin, end) of this rank, which are `count` sequences, or ranges of sequences, of equal length.
@@ -51,7 +41,7 @@ struct Call {
 };
 
 void attend(const Scope& scope, kernels::AttentionShape shape, const AttentionSaved& saved, const Call& call, const Tensor& kv) {
-  const Columns columns(shape);
+  const QkvColumns columns(shape);
   shape.batch = call.count;
   kernels::attention_forward(scope.stream, scope.scratch,
                              {.shape = shape,
@@ -68,7 +58,7 @@ void attend(const Scope& scope, kernels::AttentionShape shape, const AttentionSa
 // Overwrites gq and gkv.
 void attend_backward(const Scope& scope, kernels::AttentionShape shape, const AttentionSaved& saved, const Tensor& go,
                      const Call& call, const Tensor& kv, const Tensor& gq, const Tensor& gkv) {
-  const Columns columns(shape);
+  const QkvColumns columns(shape);
   shape.batch = call.count;
   kernels::attention_backward(scope.stream, scope.scratch,
                               {.shape = shape,
@@ -86,10 +76,10 @@ void attend_backward(const Scope& scope, kernels::AttentionShape shape, const At
                                .gv = columns.v_of(gkv)});
 }
 
-// The layout of tokens, and of the keys of all ranks or their gradients, [B n, 2 G K]. Each sequence has its second half with the
-// chunks backwards, its first half, and room for what follows it. Rank r holds the r-th chunk of either half. Before its earlier
-// range come the first r chunks of the first half. Before its later range comes all of the second half behind the chunk that it
-// holds itself, and all of the first half: one stretch. Without a mask the order of keys in it means nothing.
+// The layout of tokens, and of the keys of all ranks or their gradients, [B n, 2 G K]. The memory of a sequence's keys is its
+// second half, last chunk first; then its first half; then spare rows. Rank r holds the r-th chunk of either half. Before its
+// earlier range come the first r chunks of the first half. Before its later range comes all of the second half behind the chunk
+// that it holds itself, and all of the first half: one contiguous range. Without a mask the order of keys in it means nothing.
 struct KeyLayout {
   const comm::Group& group;
   kernels::AttentionShape shape;
@@ -107,7 +97,7 @@ struct KeyLayout {
 
   // `spare`: rows behind each sequence if keys are not kept in order.
   Tensor allocate_keys(Arena& arena, DType dtype, std::int64_t spare) const {
-    return allocate(arena, dtype, {batch * (seq_len + (ordered ? seq_len / 2 : spare)), 2 * Columns(shape).kv});
+    return allocate(arena, dtype, {batch * (seq_len + (ordered ? seq_len / 2 : spare)), 2 * QkvColumns(shape).kv});
   }
   Tensor of_sequence(const Tensor& keys, std::int64_t i) const {
     const std::int64_t rows = keys.rows() / batch;
@@ -199,7 +189,7 @@ void backward_of_sequence(const Scope& scope, const KeyLayout& layout, const Att
   }
   const auto backward = [&](const Call& call, const Tensor& gseen) {
     const ArenaScope temporaries(scope.scratch);
-    const Tensor gq = Columns(shape).q_of(call.tokens(work.gqkv));
+    const Tensor gq = QkvColumns(shape).q_of(call.tokens(work.gqkv));
     const Tensor share = layout.ordered ? gq : allocate(scope.scratch, gq.dtype, gq.shape);
     attend_backward(scope, shape, saved, work.go, call, rows_of(kv, call.keys), share, gseen);
     if (!layout.ordered) kernels::add(scope.stream, {.x = share, .y = gq});
@@ -239,7 +229,7 @@ Tensor Attention::gather_keys(const Scope& scope, const AttentionSaved& saved) c
   if (scope.context.size() == 1) return {};
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   const Tensor keys = layout.allocate_keys(scope.scratch, scope.dtype, layout.chunk);
-  gather(scope, scope.stream, layout, Columns(layout.shape).kv_of(saved.qkv), keys);
+  gather(scope, scope.stream, layout, columns_.kv_of(saved.qkv), keys);
   return keys;
 }
 
@@ -249,7 +239,7 @@ void Attention::forward_attention(const Scope& scope, const Tensor& keys, Attent
     attend_on_codes(scope, saved);
   } else if (scope.context.size() == 1) {
     const Call all{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
-    attend(scope, of_all, saved, all, Columns(of_all).kv_of(saved.qkv));
+    attend(scope, of_all, saved, all, columns_.kv_of(saved.qkv));
   } else {
     const KeyLayout layout(scope, of_all, saved.qkv.rows());
     for (std::int64_t i = 0; i < layout.batch; ++i) {
@@ -266,46 +256,45 @@ void Attention::forward_attention(const Scope& scope, const Tensor& keys, Attent
 
 void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
-  const Tensor kv = Columns(layout.shape).kv_of(saved.qkv);
+  const Tensor kv = columns_.kv_of(saved.qkv);
   Stream& stream = scope.side.params ? *scope.side.params : scope.stream;
-  work.keys.tensor = layout.allocate_keys(scope.scratch, scope.dtype, 0);
+  work.keys = layout.allocate_keys(scope.scratch, scope.dtype, 0);
   stream.wait(*scope.stream.record());  // behind whoever used this memory before
   if (scope.context.reaches(kv)) {
-    fetch(scope, stream, layout, kv, work.keys.tensor);
+    fetch(scope, stream, layout, kv, work.keys);
   } else {
-    gather(scope, stream, layout, kv, work.keys.tensor);
+    gather(scope, stream, layout, kv, work.keys);
   }
-  work.keys.ready = stream.record();
+  work.keys_ready = stream.record();
 }
 
 void Attention::backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const kernels::AttentionShape of_all = shape(scope);
-  const Columns columns(of_all);
-  work.gqkv = allocate(scope.scratch, scope.dtype, {work.go.rows(), columns.q + 2 * columns.kv});
+  work.gqkv = allocate(scope.scratch, scope.dtype, {work.go.rows(), columns_.all()});
   if (is_fp8(scope)) return backward_from_codes(scope, saved, work);
   Call own{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
   if (scope.context.size() > 1) {
     if (KeyLayout(scope, of_all, saved.qkv.rows()).ordered) return;
     own.count *= 2;  // ranges
   }
-  attend_backward(scope, of_all, saved, work.go, own, columns.kv_of(saved.qkv), columns.q_of(work.gqkv),
-                  columns.kv_of(work.gqkv));
+  attend_backward(scope, of_all, saved, work.go, own, columns_.kv_of(saved.qkv), columns_.q_of(work.gqkv),
+                  columns_.kv_of(work.gqkv));
   if (casts_gradients()) calibrate_gradients(scope, saved, work);
 }
 
 void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
-  work.before_key_gradients = scope.scratch.used();
-  scope.stream.wait_for_ranks(*work.keys.ready);
+  work.key_gradients_mark = scope.scratch.used();
+  scope.stream.wait_for_ranks(*work.keys_ready);
   // The rows behind a sequence's gradients are where those of the next are written afterwards.
   const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
-  const Tensor memory = allocate(scope.scratch, scope.dtype, {rows + room, 2 * Columns(layout.shape).kv});
+  const Tensor memory = allocate(scope.scratch, scope.dtype, {rows + room, 2 * columns_.kv});
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     const TraceRange range(scope.stream, "gradients of keys");
     const Tensor gkv = memory.slice_rows(i * layout.seq_len, (i + 1) * layout.seq_len + room);
-    backward_of_sequence(scope, layout, saved, work, layout.calls(i), layout.of_sequence(work.keys.tensor, i), gkv);
+    backward_of_sequence(scope, layout, saved, work, layout.calls(i), layout.of_sequence(work.keys, i), gkv);
   }
-  work.key_gradients.tensor = memory.slice_rows(0, rows);
+  work.key_gradients = memory.slice_rows(0, rows);
 }
 
 void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
@@ -315,19 +304,19 @@ void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& save
   {
     const TraceRange range(stream, "sum gradients of keys");
     const comm::Batch batch(scope.context, stream);
-    layout.each_half(work.gqkv, work.key_gradients.tensor, [&](const Tensor&, const Tensor& half) {
+    layout.each_half(work.gqkv, work.key_gradients, [&](const Tensor&, const Tensor& half) {
       scope.context.reduce_scatter(stream, scope.scratch, {.x = half, .y = layout.own(half)});
     });
   }
-  work.key_gradients.ready = stream.record();
+  work.key_gradients_ready = stream.record();
 }
 
 // Waits for the sums, and takes those of this rank's own keys to gqkv.
 void Attention::take_key_gradients(const Scope& scope, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), work.gqkv.rows());
-  scope.stream.wait_for_ranks(*work.key_gradients.ready);
+  scope.stream.wait_for_ranks(*work.key_gradients_ready);
   const TraceRange range(scope.stream, "take summed gradients of keys");
-  layout.each_half(Columns(layout.shape).kv_of(work.gqkv), work.key_gradients.tensor, [&](const Tensor& to, const Tensor& half) {
+  layout.each_half(columns_.kv_of(work.gqkv), work.key_gradients, [&](const Tensor& to, const Tensor& half) {
     if (layout.ordered) {
       kernels::cast(scope.stream, {.x = layout.own(half), .y = to});
     } else {

@@ -6,14 +6,22 @@
 // An adapter (nn/adapter.h) computes beside these GEMMs.
 // In FP8 the GEMMs read codes (tensor/quantized.h). parallel/weight_cast.h makes the codes of W; x() and g() make those of X and
 // G (nn/quantizer.h).
+//
+// The same linear of all experts of a mixture is one Linear with a weight for each expert. Its operands have the rows of all
+// experts of this rank, scope.groups, and each GEMM is a grouped one (nn/product.h). The tensor axis cuts the weights of experts,
+// but every rank has the rows of all tokens, so ranks exchange none. Experts have no bias, and add no residual.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "octet/kernels/gemm/gemm.h"
 #include "octet/nn/adapter.h"
+#include "octet/nn/product.h"
 #include "octet/nn/quantizer.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
@@ -23,7 +31,8 @@ namespace octet::nn {
 // Returns "MODULE.PART" for each part.
 std::vector<std::string> within(const std::string& module, std::vector<std::string> parts);
 
-class Linear {
+// A weight of a linear, with the names that a model file and the recipe's skip list give it, its bias and its adapter.
+class LinearWeight {
  public:
   // Registers the weight [out, in] in `store` and the delayed scales in `scales`. `parts` are the Hugging Face module names of
   // the linears that are fused in this one, in the order of their rows.
@@ -31,48 +40,95 @@ class Linear {
     std::vector<std::string> parts;
     std::int64_t out = 0, in = 0;
     parallel::CutRule cut = {};    // of the weight on the tensor axis
-    parallel::Expert expert = {};  // the expert to which the linear belongs; a rank that does not hold it knows only the name
+    parallel::Expert expert = {};  // the expert to which the weight belongs; a rank that does not hold it knows only the name
     double init_std = 0.02;
     bool bias = false;                             // starts at zero
     parallel::Parameter* shared_weight = nullptr;  // a tied head reads the embedding's weight
   };
   // Computes as the recipe says, or in BF16 if the recipe's skip list names the layer.
-  Linear(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
+  LinearWeight(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   // Hugging Face module name of the first part, with ".fused" if there are several.
   const std::string& name() const { return name_; }
   const std::vector<std::string>& parts() const { return parts_; }
   parallel::Parameter& weight() const { return *weight_; }
-  std::int64_t out() const { return weight_->spec.shape[0]; }  // rows that this rank holds of the weight
-  parallel::Parameter* bias() const { return bias_; }          // or null
-  const Adapter* adapter() const { return adapter_.get(); }    // or null
+  parallel::Parameter* bias() const { return bias_; }        // or null
+  const Adapter* adapter() const { return adapter_.get(); }  // or null
   bool is_fp8() const { return compute_ == Compute::fp8; }
   Compute compute() const { return compute_; }
-  // Gives some of the parts, by their numbers, an adapter. The weight is frozen. Call it before anything is materialised.
+  // The number in `scales` of the delayed scale of X, W or G; -1 without one.
+  int slot(Role role) const { return slots_[static_cast<std::size_t>(role)]; }
+
+  // Gives some of the parts, by their numbers, an adapter. The weight is frozen. Call it before anything is materialised, and
+  // Linear::serve_adapters() after it.
   void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
              parallel::ParameterStore& store);
   // Gives the weight its scale. Call it when scales and parameters are materialised.
   void bind();
 
-  // How X and G are allocated, quantized and gathered.
+  // Shows scope.watch the weight, if there is a watch and this rank has all of the weight.
+  void watch(const Scope& scope) const;
+  // The weight as an operand of fprop, beside codes with scales of this tile, and of dgrad. What is made at use lies in the
+  // scratch.
+  kernels::GemmOperand fprop_operand(const Scope& scope, ScaleTile tile) const;
+  kernels::GemmOperand dgrad_operand(const Scope& scope) const;
+
+ private:
+  // Registers a delayed scale. Ranks that send the rows of an operand know its scale.
+  void add_slot(Role role, bool sent = false);
+  Quantized columnwise(const Scope& scope) const;
+
+  std::string name_;
+  std::vector<std::string> parts_;
+  Compute compute_;
+  parallel::Parameter* weight_;
+  parallel::Parameter* bias_;
+  recipes::ScaleState* scales_;
+  std::array<int, 3> slots_;  // by Role
+  std::unique_ptr<Adapter> adapter_;
+};
+
+class Linear {
+ public:
+  using Options = LinearWeight::Options;
+  Linear(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
+  // Of experts: `weights` are those of all experts, in their order. Throws Error{config} if the recipe's skip list names only
+  // some of them.
+  Linear(std::vector<LinearWeight> weights, const parallel::ExpertPlace& place, const Recipe& recipe,
+         const recipes::ScaleState& scales);
+
+  std::vector<LinearWeight>& weights() { return weights_; }
+  // Of the only weight, or of the first that this rank holds.
+  const std::string& name() const { return own().front().name(); }
+  parallel::Parameter& weight() const { return own().front().weight(); }
+  parallel::Parameter* bias() const { return own().front().bias(); }
+  std::int64_t out() const { return weight().spec.shape[0]; }  // rows that this rank holds of a weight
+  bool is_fp8() const { return own().front().is_fp8(); }
+  // The cut along which ranks of the tensor axis exchange tokens.
+  parallel::Cut cut() const { return of_experts() ? parallel::Cut::none : weight().spec.cut.along; }
+
+  // Give the only weight an adapter, and its scale (LinearWeight).
+  void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
+             parallel::ParameterStore& store);
+  void bind() { weights_.front().bind(); }
+  // Call it after weights have been given adapters. Throws Error{config} if only some of them have.
+  void serve_adapters();
+  bool is_adapted() const { return adapters_.has_value(); }
+
+  // How X and G are allocated, quantized and gathered: those of all experts of this rank together.
   const Quantizer& x() const { return x_; }
   const Quantizer& g() const { return g_; }
 
   // y = x Wᵀ + residual; overwrites y. `residual`, of y's shape and dtype, is optional.
   void fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const;
-  // gx = g W; overwrites gx. `w` is dgrad_weight().
+  // gx = g W; overwrites gx. `w` is dgrad_weights().
+  using Weights = std::vector<kernels::GemmOperand>;
   void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
-  void dgrad(const Scope& scope, const Operand& g, const kernels::GemmOperand& w, const Tensor& gx) const;
-  // Overwrites the weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
+  void dgrad(const Scope& scope, const Operand& g, const Weights& w, const Tensor& gx) const;
+  // The weights as operands of dgrad. What is made at use lies in the scratch.
+  Weights dgrad_weights(const Scope& scope) const;
+  // Overwrites the gradients of each weight, with gᵀ x, and of its adapter if scope.begins says so, otherwise adds to them.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
-
-  // Shows scope.watch the weight, if there is a watch and this rank has all of the weight.
-  void watch_weight(const Scope& scope) const;
-  // The weight as an operand of fprop, beside codes with scales of this tile, and of dgrad. What is made at use lies in the
-  // scratch.
-  kernels::GemmOperand fprop_weight(const Scope& scope, ScaleTile tile) const;
-  kernels::GemmOperand dgrad_weight(const Scope& scope) const;
-  const Recipe& recipe() const { return recipe_; }
 
   // y += b; nothing without a bias. Cut by rows, the bias is cut like the weight. Cut by columns, each rank adds all of it to its
   // share of the tokens.
@@ -84,24 +140,17 @@ class Linear {
   Operand start_gradient(const Scope& scope, const Operand& g) const;
 
  private:
-  // Ranks that send the rows of an operand know its scale.
-  int add_slot(Role role, bool sent = false);
-  WgradReads wgrad_reads() const;
-  Quantized weight_columnwise(const Scope& scope) const;
-  void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;
-  AdapterProducts adapter_products() const { return AdapterProducts({adapter_.get()}, name_); }
+  bool of_experts() const { return static_cast<bool>(weights_.front().weight().spec.expert); }
+  std::span<const LinearWeight> own() const { return {weights_.data() + first_, count_}; }
+  Quantizer::Options operand(Role role) const;
+  // Shows scope.watch, if there is one, the product of each weight in FP8.
+  void watch(const Scope& scope, const char* which, const std::function<kernels::Gemm(const GroupPart&)>& product) const;
 
-  std::string name_;
-  std::vector<std::string> parts_;
   Recipe recipe_;
-  Compute compute_;
-  parallel::Parameter* weight_;
-  parallel::Parameter* bias_ = nullptr;
-  recipes::ScaleState* scales_;
-  Quantizer x_;
-  int weight_slot_;  // in `scales`, with delayed scaling; else -1
-  Quantizer g_;
-  std::unique_ptr<Adapter> adapter_;
+  std::vector<LinearWeight> weights_;
+  std::size_t first_, count_;  // the weights that this rank holds: the only one, or those of its experts
+  Quantizer x_, g_;
+  std::optional<AdapterProducts> adapters_;
 };
 
 }  // namespace octet::nn

@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "octet/kernels/gelu/gelu.h"
@@ -20,11 +19,20 @@ struct MlpSaved {
   Operand down_in;
 };
 
-// What the layer computes, for linears of one weight (Linear) and of many experts (ExpertLinear).
-template <class L>
-class FeedForward {
+// One layer, or all experts of a mixture (nn/moe.h), whose h, y and gradients have the rows of scope.groups.
+class Mlp {
  public:
-  FeedForward(L up, L down, std::optional<kernels::Gelu> gelu) : up_(std::move(up)), down_(std::move(down)), gelu_(gelu) {}
+  struct Options {
+    std::string name;                                        // "model.layers.0.mlp"; its experts are "NAME.experts.0", ...
+    std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules; one if `gelu` is set
+    std::string down = "down_proj";
+    std::int64_t dim = 0, ffn = 0;           // of the whole layer, or of an expert
+    std::int64_t experts = 0;                // 0: one layer
+    std::optional<kernels::Gelu> gelu = {};  // absent: gated
+    bool bias = false;                       // of both linears
+    double init_std = 0.02, output_init_std = 0.02;
+  };
+  Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   // Allocates h for its producer.
   Operand input(const Scope& scope, std::int64_t tokens) const { return up_.x().allocate(scope, tokens, forward_reads(scope)); }
@@ -38,40 +46,27 @@ class FeedForward {
   // Overwrites gh [T, D], which may be the memory of gy's values.
   void backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const;
 
-  L& up() { return up_; }
-  const L& up() const { return up_; }
-  L& down() { return down_; }
+  Linear& up() { return up_; }
+  const Linear& up() const { return up_; }
+  Linear& down() { return down_; }
+  const Linear& down() const { return down_; }
+  // Returns the weights in the order of the forward pass: those of the first expert, of the second, ...
+  std::vector<LinearWeight*> linears();
 
  private:
+  struct Weights {
+    std::vector<LinearWeight> up, down;
+  };
+  static Weights make_weights(const Options& options, const Recipe& recipe, parallel::ParameterStore& store,
+                              recipes::ScaleState& scales);
+  Mlp(Weights weights, const parallel::ExpertPlace& place, std::optional<kernels::Gelu> gelu, const Recipe& recipe,
+      const recipes::ScaleState& scales);
   // Makes the input of `down` from saved.up.
   Operand activation(const Scope& scope, Reads reads, const MlpSaved& saved) const;
   void rebuild_down_input(const Scope& scope, MlpSaved& saved) const;
 
-  L up_, down_;
+  Linear up_, down_;
   std::optional<kernels::Gelu> gelu_;
-};
-
-struct MlpOptions {
-  std::string name;                                        // "model.layers.0.mlp"
-  std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules; one if `gelu` is set
-  std::string down = "down_proj";
-  std::int64_t dim = 0, ffn = 0;           // of the whole layer
-  std::optional<kernels::Gelu> gelu = {};  // absent: gated
-  bool bias = false;                       // of both linears
-  double init_std = 0.02, output_init_std = 0.02;
-  parallel::Expert expert = {};
-};
-Linear::Options up_options(const MlpOptions& options);
-Linear::Options down_options(const MlpOptions& options);
-
-class Mlp : public FeedForward<Linear> {
- public:
-  using Options = MlpOptions;
-  Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
-      : FeedForward{Linear(up_options(options), recipe, store, scales), Linear(down_options(options), recipe, store, scales),
-                    options.gelu} {}  // braces: parameters are added in this order
-
-  std::vector<Linear*> linears() { return {&up(), &down()}; }  // in the order of the forward pass
 };
 
 }  // namespace octet::nn

@@ -8,7 +8,7 @@
 #include "octet/kernels/experts/experts.h"
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/router/router.h"
-#include "octet/nn/expert_exchange.h"
+#include "octet/nn/expert_rounds.h"
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
@@ -61,46 +61,21 @@ Tensor for_router(const Scope& scope, const Tensor& x) {
 Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : options_(options),
       place_(store.expert_place()),
-      router_(&store.add(
-          {.name = options.name + ".gate.weight", .shape = {options.experts, options.dim}, .init_std = options.init_std})),
-      bias_(options.bias_rate ? &store.add({.name = options.name + ".gate." + kRouterBias,
-                                            .shape = {options.experts},
+      router_(&store.add({.name = options.mlp.name + ".gate.weight",
+                          .shape = {options.mlp.experts, options.mlp.dim},
+                          .init_std = options.mlp.init_std})),
+      bias_(options.bias_rate ? &store.add({.name = options.mlp.name + ".gate." + kRouterBias,
+                                            .shape = {options.mlp.experts},
                                             .init_std = 0.0,
                                             .decay = false,
                                             .tracked = true})
-                              : nullptr) {
-  std::vector<std::unique_ptr<Linear>> up, down;
-  for (std::int64_t e = 0; e < options.experts; ++e) {
-    const MlpOptions expert{.name = concat(options.name, ".experts.", e),
-                            .up = options.up,
-                            .down = options.down,
-                            .dim = options.dim,
-                            .ffn = options.ffn,
-                            .init_std = options.init_std,
-                            .output_init_std = options.output_init_std,
-                            .expert = {e, options.experts}};
-    up.push_back(std::make_unique<Linear>(up_options(expert), recipe, store, scales));
-    down.push_back(std::make_unique<Linear>(down_options(expert), recipe, store, scales));
-  }
-  const auto first = static_cast<std::size_t>(place_.begin(options.experts)), count = static_cast<std::size_t>(own_count());
-  experts_ =
-      std::make_unique<FeedForward<ExpertLinear>>(ExpertLinear(std::move(up), first, count, recipe, scales),
-                                                  ExpertLinear(std::move(down), first, count, recipe, scales), std::nullopt);
-}
-
-std::vector<Linear*> Moe::linears() {
-  std::vector<Linear*> result;
-  for (std::size_t e = 0; e < experts_->up().expert_count(); ++e) {
-    result.push_back(&experts_->up().expert(e));
-    result.push_back(&experts_->down().expert(e));
-  }
-  return result;
-}
+                              : nullptr),
+      experts_(options.mlp, recipe, store, scales) {}
 
 // If the tokens of several ranks are gathered, all of them are kept and not this share.
 Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
   const bool kept = scope.tensor.size() == 1 && scope.checkpointing != Checkpointing::selective;
-  return {.values = allocate(kept ? scope.stash.get() : scope.scratch, scope.dtype, {tokens, options_.dim})};
+  return {.values = allocate(kept ? scope.stash.get() : scope.scratch, scope.dtype, {tokens, options_.mlp.dim})};
 }
 
 // Computes logits, experts and weights, and what the losses need of whole sequences.
@@ -110,10 +85,10 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   saved.h = gather_tokens(scope, keep ? scope.stash.get() : scope.scratch, h.values);
   const std::int64_t tokens = saved.h.rows(), k = options_.top_k;
   const DType dtype = statistics_dtype(scope.dtype);
-  saved.logits = allocate(scope.stash, dtype, {tokens, options_.experts});
+  saved.logits = allocate(scope.stash, dtype, {tokens, options_.mlp.experts});
   saved.experts = allocate(scope.stash, DType::i32, {tokens, k});
   saved.weights = allocate(scope.stash, dtype, {tokens, k});
-  saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.experts + 1});
+  saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.mlp.experts + 1});
   saved.rows = allocate(scope.stash, DType::i32, {tokens, k});
   // All ranks of the tensor axis must choose the same experts for a token.
   kernels::gemm(
@@ -131,19 +106,19 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   kernels::router_losses(scope.stream, {.statistics = saved.statistics,
                                         .seq_len = tokens / scope.batch * scope.context.size(),
                                         .total = scope.router_total,
-                                        .loads = scope.router_total + 2 + options_.number * options_.experts});
+                                        .loads = scope.router_total + 2 + options_.number * options_.mlp.experts});
 }
 
 void Moe::update_bias(Stream& stream, const double* router_total, const float* found_inf) const {
   if (!bias_ || !bias_->held || !bias_->spec.saved) return;
   kernels::update_router_bias(stream, {.bias = bias_->value,
-                                       .loads = router_total + 2 + options_.number * options_.experts,
+                                       .loads = router_total + 2 + options_.number * options_.mlp.experts,
                                        .rate = *options_.bias_rate,
                                        .found_inf = found_inf});
 }
 
 // Returns the number of rows that a rank may have for another one in a round.
-std::int64_t Moe::quota(const Scope& scope, std::int64_t tokens) const {
+std::int64_t Moe::capacity(const Scope& scope, std::int64_t tokens) const {
   const std::int64_t all = tokens * options_.top_k;
   return std::min(all, ceil_div(2 * all, std::int64_t{scope.expert.size()}));
 }
@@ -163,7 +138,8 @@ void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
   const bool alone = scope.expert.size() == 1;
   const std::int64_t rows = saved.rows.elements();
   if (alone) saved.rounds.push_back({.plan = {.groups = make_groups(scope, rows, rows)}});
-  const Tensor counts = alone ? saved.rounds.front().plan.groups.counts : allocate(scope.scratch, DType::i32, {options_.experts});
+  const Tensor counts =
+      alone ? saved.rounds.front().plan.groups.counts : allocate(scope.scratch, DType::i32, {options_.mlp.experts});
   kernels::expert_order(scope.stream,
                         {.experts = saved.experts, .multiple = alone ? kGroupRows : 1, .counts = counts, .rows = saved.rows});
   if (!alone) return count_rounds(scope, counts, saved);
@@ -173,9 +149,9 @@ void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
 void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const {
   const ArenaScope temporaries(scope.scratch);
   const int ranks = scope.expert.size();
-  const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.experts});
+  const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.mlp.experts});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
-  const std::int64_t most = quota(scope, saved.h.rows());
+  const std::int64_t most = capacity(scope, saved.h.rows());
   std::vector<ExpertRound> rounds;
   if (scope.stream.kind() == DeviceKind::meta) {
     rounds.push_back(even_round(saved.rows.elements(), ranks, own_count()));
@@ -188,22 +164,24 @@ void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved
   }
   const Tensor places = allocate(scope.stash, DType::i32, {ranks * most, 1});
   const RowGroups groups = make_groups(scope, ranks * most, saved.rows.elements());
-  for (ExpertRound& round : rounds)
-    saved.rounds.push_back({.plan = {.round = std::move(round), .groups = groups, .places = places}});
+  for (ExpertRound& round : rounds) {
+    round.groups = groups;
+    round.device_places = places;
+    saved.rounds.push_back({.plan = std::move(round)});
+  }
   if (saved.rounds.size() == 1) announce(scope, saved.rounds.front().plan);
 }
 
-void Moe::announce(const Scope& scope, const ExchangePlan& plan) const {
-  const std::vector<std::int32_t>& places = plan.round.places;
-  scope.stream.copy_to_device(plan.places.data, places.data(), places.size() * sizeof places.front());
-  scope.stream.copy_to_device(plan.groups.counts.data, plan.round.counts.data(), plan.groups.counts.bytes());
+void Moe::announce(const Scope& scope, const ExpertRound& plan) const {
+  scope.stream.copy_to_device(plan.device_places.data, plan.places.data(), plan.places.size() * sizeof plan.places.front());
+  scope.stream.copy_to_device(plan.groups.counts.data, plan.counts.data(), plan.groups.counts.bytes());
   kernels::group_rows(scope.stream, {plan.groups});
 }
 
 Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                       const Tensor& x, const Tensor& weights, const Tensor& memory) const {
   const DType dtype = dtype_sent(scope, round, reader);
-  const Tensor result(memory.data, dtype, {round.plan.groups.rows(), options_.dim});
+  const Tensor result(memory.data, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   if (scope.expert.size() == 1) {
     kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
     kernels::clear_gaps(scope.stream, {round.plan.groups, result});
@@ -212,11 +190,11 @@ Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRou
   const bool codes = dtype != scope.dtype;
   Tensor scales;
   if (codes && reader.scales_rows_sent()) {
-    scales = allocate(scope.scratch, DType::f32, {options_.experts});
+    scales = allocate(scope.scratch, DType::f32, {options_.mlp.experts});
     scale_rows(scope, {.x = x, .experts = saved.experts, .weights = weights, .amax = scales}, reader.spec(scope));
   }
   const ArenaScope temporaries(scope.scratch);
-  const Tensor rows = allocate(scope.scratch, dtype, {saved.rows.elements(), options_.dim});
+  const Tensor rows = allocate(scope.scratch, dtype, {saved.rows.elements(), options_.mlp.dim});
   kernels::expert_scatter(scope.stream, {.x = x,
                                          .rows = saved.rows,
                                          .weights = weights,
@@ -227,12 +205,13 @@ Operand Moe::received(const Scope& scope, const MoeSaved& saved, const ExpertRou
   if (!codes) return {.values = result};
   Operand arrived;
   arrived.codes.rowwise = result;
-  if (scales) arrived.scales = scales.slice_rows(place_.begin(options_.experts), place_.begin(options_.experts) + own_count());
+  if (scales)
+    arrived.scales = scales.slice_rows(place_.begin(options_.mlp.experts), place_.begin(options_.mlp.experts) + own_count());
   return arrived;
 }
 
 void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  const bool adapted = experts_->up().is_adapted() || experts_->down().is_adapted();
+  const bool adapted = experts_.up().is_adapted() || experts_.down().is_adapted();
   if (!scope.token_numbers || !adapted) return;
   // A number travels as the bits of two BF16 values, which exchanges copy.
   const auto in_halves = [](const Tensor& numbers) { return Tensor(numbers.data, DType::bf16, {numbers.rows(), 2}); };
@@ -248,19 +227,19 @@ void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSave
 }
 
 void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  const Quantizer& x = experts_->up().x();
+  const Quantizer& x = experts_.up().x();
   round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, round, x)));
 }
 
 void Moe::receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const {
   round.out = allocate_rows(scope.scratch, round, scope.dtype);
-  round.gradient = received(scope, saved, round, experts_->down().g(), work.gy, saved.weights, round.out);
+  round.gradient = received(scope, saved, round, experts_.down().g(), work.gy, saved.weights, round.out);
 }
 
 void Moe::run_experts(const Scope& outer, ExpertRoundSaved& round) const {
   if (!round.out) round.out = allocate_rows(outer.scratch, round, outer.dtype);
   const ArenaScope temporaries(outer.scratch);
-  experts_->forward(in_groups(outer, round), round.in, {}, round.out, round.experts);
+  experts_.forward(in_groups(outer, round), round.in, {}, round.out, round.experts);
 }
 
 void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
@@ -279,9 +258,9 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
     const ArenaScope temporaries(scope.scratch);
     count_rows(scope, saved);
   }
-  work.before = scope.scratch.used();
+  work.mark = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().plan.groups.rows();
-  saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
+  saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.mlp.dim});
   if (needs_room_for_rounds(scope)) {
     measure_rounds(scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds(uncounted, saved, rounds); });
   }
@@ -313,7 +292,7 @@ void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) cons
   const Scope scope = exchange_scope(outer);
   const ExpertRoundSaved& round = saved.rounds.front();
   if (saved.rounds.size() == 1 && scope.expert.size() > 1) send_back(scope, round.plan, round.out, saved.returned);
-  outer.scratch.release_to(work.before);
+  outer.scratch.release_to(work.mark);
 }
 
 void Moe::combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const {
@@ -336,7 +315,7 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
 }
 
 void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_->backward(in_groups(scope, round), round.gradient, round.experts, round.out);
+  experts_.backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
 
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
@@ -351,7 +330,7 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
   }
 }
 
-// Two ranks need one round, because a quota is twice what balanced rows take.
+// Two ranks need one round, because a capacity is twice what balanced rows take.
 bool Moe::needs_room_for_rounds(const Scope& scope) { return scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 2; }
 
 // Calls run(), which does what a pass does if there are several rounds, so that the scratch is planned for it. Returns the bytes
@@ -363,7 +342,7 @@ std::size_t Moe::measure_rounds(const Scope& scope, const MoeSaved& saved,
   const std::unique_ptr<comm::Group> silent = comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size());
   Arena stash(scope.stream.device(), MemoryCategory::activations, 0);
   Rounds rounds = {saved.rounds.front()};
-  rounds.front().plan.round.whole = false;
+  rounds.front().plan.whole = false;
   run(scope_on(scope, *uncounted, stash, *silent), rounds);
   return stash.high_water();
 }
@@ -371,7 +350,7 @@ std::size_t Moe::measure_rounds(const Scope& scope, const MoeSaved& saved,
 void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
   if (scope.expert.size() > 1) work.rows = allocate(scope.scratch, scope.dtype, saved.returned.shape);
-  work.before = scope.scratch.used();
+  work.mark = scope.scratch.used();
   if (needs_room_for_rounds(scope)) {
     const std::size_t needed = measure_rounds(
         scope, saved, [&](const Scope& uncounted, Rounds& rounds) { run_rounds_backward(uncounted, saved, rounds, work); });
@@ -390,7 +369,7 @@ void Moe::experts_backward(const Scope& scope, MoeSaved& saved, const MoeWork& w
   if (saved.rounds.size() > 1) return run_rounds_backward(scope, saved, saved.rounds, work);
   ExpertRoundSaved& round = saved.rounds.front();
   if (scope.checkpointing == Checkpointing::selective) {
-    experts_->rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
+    experts_.rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
   }
   run_experts_backward(scope, round);
 }
@@ -402,7 +381,7 @@ void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) 
   }
   const ExpertRoundSaved& round = saved.rounds.front();
   if (saved.rounds.size() == 1) send_back(exchange_scope(outer), round.plan, round.out, work.rows);
-  outer.scratch.release_to(work.before);
+  outer.scratch.release_to(work.mark);
 }
 
 // Overwrites gh with what the router's logits give. Each rank of the tensor axis has a part of `gweights`, and so a part of what

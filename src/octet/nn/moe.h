@@ -17,19 +17,17 @@
 #include <string>
 #include <vector>
 
-#include "octet/nn/expert_exchange.h"
-#include "octet/nn/expert_linear.h"
+#include "octet/nn/expert_rounds.h"
 #include "octet/nn/mlp.h"
 
 namespace octet::nn {
 
 // A round, and what its experts keep for backward.
 struct ExpertRoundSaved {
-  ExchangePlan plan;  // on one rank only its groups
+  ExpertRound plan;  // on one rank only its groups
   MlpSaved experts = {};
-  // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is there if the experts
-  // make again what they have not kept, and `gradient`, that of the results, lies in the memory of `out`, which the gradient of
-  // `in` overwrites.
+  // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is set only if activations
+  // are recomputed. `gradient` is the gradient of the experts' output. It shares memory with `out`, which dgrad then overwrites.
   Operand in = {}, gradient = {};
   Tensor out = {};
   Tensor token_numbers = {};  // [R] I32, of a step in which inputs of adapters are dropped (Scope::token_numbers)
@@ -53,20 +51,17 @@ struct MoeSaved {
 
 // The temporaries that the parts of a pass hand on to each other. They lie in the scratch.
 struct MoeWork {
-  Tensor gy, gweights;     // backward: the gradients of y, of all T tokens, and of the weights
-  Tensor rows;             // backward: [S, D], the gradients of the rows that were sent
-  std::size_t before = 0;  // what the scratch held before the rows of the experts
+  Tensor gy, gweights;   // backward: the gradients of y, of all T tokens, and of the weights
+  Tensor rows;           // backward: [S, D], the gradients of the rows that were sent
+  std::size_t mark = 0;  // the scratch is released to it when the rows of the experts are no longer needed
 };
 
 class Moe {
  public:
   struct Options {
-    std::string name;                            // "model.layers.0.block_sparse_moe"
-    std::vector<std::string> up = {"w1", "w3"};  // modules of an expert
-    std::string down = "w2";
-    std::int64_t dim = 0, ffn = 0, experts = 0, top_k = 0;
-    bool normalise = true;  // the weights of a token's experts add up to 1
-    double init_std = 0.02, output_init_std = 0.02;
+    Mlp::Options mlp;  // the experts; its name is that of the layer: "model.layers.0.block_sparse_moe"
+    std::int64_t top_k = 0;
+    bool normalise = true;                 // the weights of a token's experts add up to 1
     double balance = 0, z = 0;             // coefficients of the router's losses
     std::optional<double> bias_rate = {};  // the choice of experts has a bias, which changes by this much after a step
     std::int64_t number = 0;               // of this mixture, among those of the model
@@ -100,14 +95,9 @@ class Moe {
   // Overwrites gh [T, D].
   void route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const;
 
-  // Returns the linears of all experts, those of other ranks included, in their order.
-  std::vector<Linear*> linears();
-  // Call it after linears have been given adapters.
-  void serve_adapters() {
-    experts_->up().serve_adapters();
-    experts_->down().serve_adapters();
-  }
-  const std::string& name() const { return options_.name; }
+  // The experts, those of other ranks included.
+  Mlp& mlp() { return experts_; }
+  const std::string& name() const { return options_.mlp.name; }
   parallel::Parameter& router() { return *router_; }
   // Changes the bias of this rank's copy by what the step counted in scope.router_total, all ranks added up. Does nothing without
   // a bias, if the model is frozen, or if *found_inf is set.
@@ -115,23 +105,23 @@ class Moe {
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
-  std::int64_t quota(const Scope& scope, std::int64_t tokens) const;
+  std::int64_t capacity(const Scope& scope, std::int64_t tokens) const;
   // Allocates the groups of R rows, whose counts the caller fills in before group_rows().
   RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const;
   void count_rows(const Scope& scope, MoeSaved& saved) const;
   void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
-  void announce(const Scope& scope, const ExchangePlan& plan) const;
+  void announce(const Scope& scope, const ExpertRound& plan) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
   // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent(). Scales of codes lie in the
   // scratch, where the caller leaves them until the experts have run.
   Operand received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                    const Tensor& x, const Tensor& weights, const Tensor& memory) const;
   DType dtype_sent(const Scope& scope, const ExpertRoundSaved& round, const Quantizer& reader) const {
-    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.round.whole);
+    return scope.expert.size() == 1 ? scope.dtype : reader.dtype_sent(scope, round.plan.whole);
   }
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
-    return allocate(arena, dtype, {round.plan.groups.rows(), options_.dim});
+    return allocate(arena, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   }
   // The steps of a round, and all of them.
   void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
@@ -151,15 +141,15 @@ class Moe {
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
 
   bool keeps_rows(const Scope& scope) const {
-    return scope.checkpointing != Checkpointing::selective && experts_->up().x().keeps_values();
+    return scope.checkpointing != Checkpointing::selective && experts_.up().x().keeps_values();
   }
-  std::int64_t own_count() const { return options_.experts / place_.size; }
+  std::int64_t own_count() const { return options_.mlp.experts / place_.size; }
 
   Options options_;
   parallel::ExpertPlace place_;
   parallel::Parameter* router_;
   parallel::Parameter* bias_;  // or null
-  std::unique_ptr<FeedForward<ExpertLinear>> experts_;
+  Mlp experts_;
 };
 
 }  // namespace octet::nn

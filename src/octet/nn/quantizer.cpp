@@ -16,7 +16,7 @@ kernels::QuantizeEpilogue with_scales(kernels::QuantizeEpilogue to, const Tensor
 }
 
 void await(const Scope& scope, const Operand& x) {
-  if (x.arrival) scope.stream.wait_for_ranks(*x.arrival->here.back());
+  if (x.arrival) scope.stream.wait_for_ranks(*x.arrival->received.back());
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ void Quantizer::finish(const Scope& scope, const Operand& x) const {
 }
 
 void Quantizer::release(const Scope& scope, Operand& x) {
-  if (x.arrival) scope.stream.wait_for_ranks(*x.arrival->there);
+  if (x.arrival) scope.stream.wait_for_ranks(*x.arrival->sent);
   x.arrival = nullptr;
 }
 

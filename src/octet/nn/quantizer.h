@@ -15,7 +15,7 @@
 // wgrad reads columnwise codes, unless the rowwise codes serve both directions (tensor/quantized.h).
 //
 // The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
-// that come from other ranks (nn/expert_exchange.h) travel as codes if each expert has one scale and the ranks that send them
+// that come from other ranks (nn/expert_rounds.h) travel as codes if each expert has one scale and the ranks that send them
 // know it, from a history or because they have compared their amaxes. The columnwise codes have the same scale, so complete()
 // transposes them.
 #pragma once
@@ -33,17 +33,18 @@ namespace octet::nn {
 
 // What ranks fetch from each other (nn/sequence.h).
 struct Arrival {
-  std::vector<std::unique_ptr<const Event>> here;  // here[d - 1]: the share of the rank d behind this one has arrived
-  std::unique_ptr<const Event> there;              // the other ranks have fetched this rank's share, which may change then
+  // received[d - 1]: the tokens of rank (r + d) mod t are in place, where r is this rank.
+  std::vector<std::unique_ptr<const Event>> received;
+  std::unique_ptr<const Event> sent;  // all ranks have read this rank's tokens, so their memory may be reused
 };
 
 // An operand of a GEMM: values if the linear computes in BF16 or FP32, codes if it computes in FP8.
 struct Operand {
-  Tensor values;                            // [T, C]; absent if its producer writes codes instead
-  Tensor low_rank = {};                     // [T, r]: its product with a matrix of an adapter (nn/adapter.h), if there is one
-  Quantized codes = {};                     // of all T tokens
+  Tensor values;         // [T, C]; absent if its producer writes codes instead
+  Tensor low_rank = {};  // [T, r]: s x Aᵀ of an adapter (nn/adapter.h), if there is one; of G: s g B
+  Quantized codes = {};  // of all T tokens
   Tensor scales = {};  // F32 [groups]: the scales of codes that other ranks have cast; absent if these scales come from histories
-  kernels::QuantizeEpilogue epilogue = {};  // for the producer; without parts if complete() quantizes the values
+  kernels::QuantizeEpilogue epilogue = {};      // for the producer; without parts if complete() quantizes the values
   std::shared_ptr<const Arrival> arrival = {};  // set while other ranks' tokens are on their way: see Quantizer::start()
 };
 
@@ -57,7 +58,7 @@ enum class Reads : std::uint8_t {
 // The form in which wgrad reads an operand.
 enum class WgradReads : std::uint8_t {
   codes,
-  values,   // not in FP8, or of an adapter instead of the weight
+  values,   // wgrad is not in FP8, or an adapter is trained instead of the weight
   nothing,  // the weight is frozen
 };
 

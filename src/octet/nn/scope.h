@@ -24,14 +24,14 @@ enum class Record : std::uint8_t { amax, nothing };
 // The purpose of a pass. It decides how activations and gradients are scaled (docs/numerics.md).
 enum class Pass : std::uint8_t {
   training,     // as the recipe says
-  calibration,  // operands of delayed scaling are cast by their own amax, which their history records
+  calibration,  // casts operands of delayed scaling with current scales, and records their amaxes in the histories
   evaluation,   // an activation whose recipe takes one scale from all tokens at hand has a scale for each token
                 // (Recipe::token_scales)
 };
 
 // What forward keeps for backward.
 enum class Checkpointing : std::uint8_t {
-  none,       // everything that backward reads, but codes of attention's output
+  none,       // everything that backward reads, except the codes of attention's output, which backward makes again
   selective,  // all but what is cheap to rebuild: norm outputs, SwiGLU outputs and their codes
   full,       // a block's input alone
 };

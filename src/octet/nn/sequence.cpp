@@ -43,7 +43,7 @@ void multiply_as_they_arrive(const Scope& scope, const Quantizer& quantizer, Ope
                              const Multiply& multiply) {
   const bool in_shares = x.arrival && can_slice(scope, x, tokens);
   for (int distance = 0; in_shares && distance < scope.tensor.size(); ++distance) {
-    if (distance > 0) scope.stream.wait_for_ranks(*x.arrival->here[static_cast<std::size_t>(distance) - 1]);
+    if (distance > 0) scope.stream.wait_for_ranks(*x.arrival->received[static_cast<std::size_t>(distance) - 1]);
     const Rows rows = share_at(scope, tokens, distance);
     multiply(slice(x, rows), rows);
   }
@@ -76,9 +76,9 @@ std::shared_ptr<const Arrival> fetch_shares(const Scope& scope, const Tensor& al
     const Tensor y = slice(all, share_at(scope, all.rows(), distance));
     const int rank = (scope.tensor.rank() + distance) % scope.tensor.size();
     scope.tensor.fetch(stream, {.x = x ? x : y, .y = y, .from = rank});
-    arrival->here.push_back(stream.record());
+    arrival->received.push_back(stream.record());
   }
-  arrival->there = end_exchange(scope);
+  arrival->sent = end_exchange(scope);
   return arrival;
 }
 
@@ -148,8 +148,8 @@ void PartialSum::start(const Scope& scope, int first, int last) {
     scope.tensor.fetch(stream, {.x = own, .y = y, .from = (scope.tensor.rank() + distance) % scope.tensor.size()});
   }
   if (last < scope.tensor.size() - 1) return;
-  arrival_.here.push_back(stream.record());
-  arrival_.there = end_exchange(scope);
+  arrival_.received.push_back(stream.record());
+  arrival_.sent = end_exchange(scope);
 }
 
 void PartialSum::finish(const Scope& scope) {
@@ -166,16 +166,16 @@ void PartialSum::finish(const Scope& scope) {
     sum.parts.push_back(distance == 0 ? own_share(scope, d)
                                       : arriving_.slice_rows((distance - 1) * y_.rows(), distance * y_.rows()));
   }
-  scope.stream.wait_for_ranks(*arrival_.here.back());
+  scope.stream.wait_for_ranks(*arrival_.received.back());
   kernels::sum_parts(scope.stream, sum);
-  scope.stream.wait_for_ranks(*arrival_.there);
+  scope.stream.wait_for_ranks(*arrival_.sent);
 }
 
 Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& input, Reads reads, const Tensor& residual,
                        const Tensor& y) {
   const ArenaScope temporaries(scope.scratch);
   Operand x = linear.start_input(scope, input, reads);
-  if (linear.weight().spec.cut.along == parallel::Cut::columns) {
+  if (linear.cut() == parallel::Cut::columns) {
     PartialSum sum(scope, residual, y);
     const std::int64_t tokens = sum.d.rows();
     if (sum.hides() && can_slice(scope, x, tokens)) {
@@ -201,7 +201,7 @@ Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& 
 Operand linear_dgrad(const Scope& scope, const Linear& linear, const Operand& produced, const Tensor& gx) {
   Operand g = linear.start_gradient(scope, produced);
   const ArenaScope temporaries(scope.scratch);
-  const kernels::GemmOperand w = linear.dgrad_weight(scope);
+  const Linear::Weights w = linear.dgrad_weights(scope);
   multiply_as_they_arrive(scope, linear.g(), g, gx.rows(),
                           [&](const Operand& part, Rows rows) { linear.dgrad(scope, part, w, slice(gx, rows)); });
   return g;
@@ -209,7 +209,7 @@ Operand linear_dgrad(const Scope& scope, const Linear& linear, const Operand& pr
 
 void linear_backward(const Scope& scope, const Linear& linear, const Operand& produced, const Operand& x, const Tensor& gx) {
   const ArenaScope temporaries(scope.scratch);
-  if (linear.weight().spec.cut.along != parallel::Cut::rows) {
+  if (linear.cut() != parallel::Cut::rows) {
     return linear.wgrad(scope, linear_dgrad(scope, linear, produced, gx), x);
   }
   const Operand g = linear.start_gradient(scope, produced);  // nothing is on its way: this rank has G of all tokens

@@ -4,10 +4,10 @@
 // (parallel/tensor_cut.h) gathers X before fprop (nn/quantizer.h), and gX is a partial sum, which is scattered. One whose weight
 // is cut by columns gathers G before dgrad, and Y is a partial sum. With one rank nothing here costs anything.
 //
-// If the group reaches scope.scratch (comm/group.h), copy engines fetch what ranks exchange on scope.side.tensor, rank by rank,
-// and products hide it. A rank multiplies its own tokens first and those of another rank when they have arrived. Where products
-// are sent, those of its own tokens come last. Otherwise collectives exchange it all on scope.stream. Products, and sums over
-// ranks on the CPU, have the same bits either way.
+// If ranks can read each other's scope.scratch directly (comm::Group::reaches), copy engines fetch what ranks exchange on
+// scope.side.tensor, rank by rank, and products hide it. A rank multiplies its own tokens first and those of another rank when
+// they have arrived. Where products are sent, those of its own tokens come last. Otherwise collectives exchange it all on
+// scope.stream. Products, and sums over ranks on the CPU, have the same bits either way.
 #pragma once
 
 #include "octet/nn/linear.h"
@@ -48,8 +48,8 @@ class PartialSum {
   bool hides() const { return hides_; }
   // Lets the ranks exchange their products, all of which have been written.
   void start(const Scope& scope);
-  // With hides(): lets the ranks exchange the products of the distances `first` to `last`, of which calls begin with 1 and end
-  // with t - 1. For each, this rank has written those of the rank that is so far before it.
+  // With hides(): copies this rank's share of the products of ranks r + first ... r + last (mod t), where r is this rank. Calls
+  // cover the distances 1 to t - 1 in order. Before distance d this rank has computed the product of the tokens of rank r - d.
   void start(const Scope& scope, int first, int last);
   // Overwrites y. Calls start() if nobody has.
   void finish(const Scope& scope);
@@ -60,7 +60,7 @@ class PartialSum {
   Arrival arrival_;
 };
 
-// A linear with its bias and with what the ranks exchange, as the cut of its weight asks. X and G are as their producers left
+// A linear with its bias and with what the ranks exchange, as Linear::cut() asks. X and G are as their producers left
 // them. Overwrites y with x Wᵀ + residual (optional) + b: [T, out], or this rank's share [T / t, out] if W is cut by columns.
 // Returns what wgrad will read of x, which lies in scope.stash.
 Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& x, Reads reads, const Tensor& residual,

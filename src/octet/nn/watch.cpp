@@ -18,6 +18,7 @@ Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm) {
 }
 
 std::vector<GroupPart> watched_groups(const Scope& scope) {
+  if (!scope.groups) return {GroupPart{}};
   const RowGroups& groups = *scope.groups;
   const std::int64_t each = groups.expected / groups.size() / kGroupRows * kGroupRows;
   std::vector<std::int32_t> counts(static_cast<std::size_t>(groups.size()), static_cast<std::int32_t>(each));
@@ -31,6 +32,7 @@ std::vector<GroupPart> watched_groups(const Scope& scope) {
 }
 
 Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupPart& part) {
+  if (!scope.groups) return q;
   Quantized result = group_of(q, part, part.padded());
   for (Tensor* scales : {&result.rowwise_scale_inv, &result.columnwise_scale_inv}) {
     if (!*scales || scales->contiguous()) continue;

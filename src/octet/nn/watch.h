@@ -38,9 +38,9 @@ void watch_product(const Scope& scope, std::string_view linear, std::string_view
 Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm);
 
 // The groups of scope.groups that have rows, for a watch, which sees the operands of one expert after another. The host waits for
-// the numbers of rows. The meta device takes all to be equal.
+// the numbers of rows. The meta device takes all to be equal. Without groups: one, which stands for all rows.
 std::vector<GroupPart> watched_groups(const Scope& scope);
-// The codes of a group, with scales that are contiguous, in scope.scratch if they must be copied.
+// The codes of a group, with scales that are contiguous, in scope.scratch if they must be copied. Without groups: all of them.
 Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupPart& part);
 
 }  // namespace octet::nn

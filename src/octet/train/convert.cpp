@@ -34,7 +34,7 @@ class Fp8Choice {
  public:
   Fp8Choice(models::Decoder& model, WeightType type) {
     if (type != WeightType::fp8) return;
-    const std::vector<nn::Linear*> linears = model.linears();
+    const std::vector<nn::LinearWeight*> linears = model.linears();
     for (std::size_t i = 0; i + 1 < linears.size(); ++i) chosen_.insert(&linears[i]->weight());  // the head is the last
   }
   bool operator()(const NameEntry& entry) const { return entry.shape.rank() == 2 && chosen_.contains(entry.parameter); }

@@ -34,43 +34,41 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                   .output_init_std = c.output_init_std()},
                  recipe, store, scales),
       norm2_(c.norm, concat(block_name(modules, layer), ".", modules.norm2), c.dim, c.norm_epsilon, store) {
-  const std::string name = concat(block_name(modules, layer), ".", modules.feed_forward);
+  nn::Mlp::Options feed{.name = concat(block_name(modules, layer), ".", modules.feed_forward),
+                        .up = modules.up,
+                        .down = modules.down,
+                        .dim = c.dim,
+                        .ffn = c.ffn,
+                        .init_std = c.init_std,
+                        .output_init_std = c.output_init_std()};
   if (c.is_mixture(layer)) {
+    feed.ffn = c.ffn_of_expert();
+    feed.experts = c.experts;
     const auto layers = static_cast<double>(c.mixtures());
-    moe_ = std::make_unique<nn::Moe>(nn::Moe::Options{.name = name,
-                                                      .up = modules.up,
-                                                      .down = modules.down,
-                                                      .dim = c.dim,
-                                                      .ffn = c.ffn_of_expert(),
-                                                      .experts = c.experts,
+    moe_ = std::make_unique<nn::Moe>(nn::Moe::Options{.mlp = feed,
                                                       .top_k = c.experts_per_token,
                                                       .normalise = c.router_normalise,
-                                                      .init_std = c.init_std,
-                                                      .output_init_std = c.output_init_std(),
                                                       .balance = c.router_balance / layers,
                                                       .z = c.router_z / layers,
                                                       .bias_rate = c.router_bias_rate,
                                                       .number = c.mixtures_before(layer)},
                                      recipe, store, scales);
   } else {
-    mlp_ = std::make_unique<nn::Mlp>(nn::Mlp::Options{.name = name,
-                                                      .up = modules.up,
-                                                      .down = modules.down,
-                                                      .dim = c.dim,
-                                                      .ffn = c.ffn,
-                                                      .gelu = c.gelu,
-                                                      .bias = c.mlp_bias,
-                                                      .init_std = c.init_std,
-                                                      .output_init_std = c.output_init_std()},
-                                     recipe, store, scales);
+    feed.gelu = c.gelu;
+    feed.bias = c.mlp_bias;
+    mlp_ = std::make_unique<nn::Mlp>(feed, recipe, store, scales);
   }
 }
 
-std::vector<nn::Linear*> Block::linears() {
-  std::vector<nn::Linear*> result = {&attention_.qkv(), &attention_.output()};
-  const std::vector<nn::Linear*> rest = moe_ ? moe_->linears() : mlp_->linears();
+std::vector<nn::LinearWeight*> Block::linears() {
+  std::vector<nn::LinearWeight*> result = {&attention_.qkv().weights()[0], &attention_.output().weights().front()};
+  const std::vector<nn::LinearWeight*> rest = feed().linears();
   result.insert(result.end(), rest.begin(), rest.end());
   return result;
+}
+
+void Block::serve_adapters() {
+  for (nn::Linear* linear : {&attention_.qkv(), &attention_.output(), &feed().up(), &feed().down()}) linear->serve_adapters();
 }
 
 nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
@@ -78,13 +76,13 @@ nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, cons
   return mlp_->down().g().gradient(scope, g, memory);
 }
 
-template <auto kPart, class Work>
-void Block::of_mixture(const nn::Scope& scope, BlockSaved& saved, Work& work) const {
+template <auto kPart>
+void Block::of_mixture(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   ((*moe_).*kPart)(scope, saved.moe, work.moe);
 }
 
 template <auto kPart>
-void Block::of_attention(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+void Block::of_attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   (attention_.*kPart)(scope, saved.attention, work.attention);
 }
 
@@ -96,9 +94,9 @@ parallel::StepShape::BlockParts Block::lay_out(bool context, bool exchanges) {
   forward_.push_back({{"attention", context ? Beside::gather : Beside::nothing}, &Block::attention});
   if (moe_) {
     forward_.insert(forward_.end(), {{{"route"}, &Block::route},
-                                     {{"dispatch", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::dispatch, BlockForward>},
+                                     {{"dispatch", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::dispatch>},
                                      {{"experts"}, &Block::experts},
-                                     {{"collect", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::collect, BlockForward>},
+                                     {{"collect", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::collect>},
                                      {{"combine"}, &Block::combine}});
   } else {
     forward_.push_back({{"feed"}, &Block::feed_forward});
@@ -107,12 +105,11 @@ parallel::StepShape::BlockParts Block::lay_out(bool context, bool exchanges) {
   backward_.clear();
   if (context) backward_.push_back({{"keys"}, &Block::of_attention<&nn::Attention::gather_keys_ahead>});
   if (moe_) {
-    backward_.insert(backward_.end(),
-                     {{{"combine"}, &Block::combine_backward},
-                      {{"dispatch", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::dispatch_gradients, BlockBackward>},
-                      {{"experts"}, &Block::of_mixture<&nn::Moe::experts_backward, BlockBackward>},
-                      {{"collect", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::collect_gradients, BlockBackward>},
-                      {{"route"}, &Block::route_backward}});
+    backward_.insert(backward_.end(), {{{"combine"}, &Block::combine_backward},
+                                       {{"dispatch", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::dispatch_gradients>},
+                                       {{"experts"}, &Block::of_mixture<&nn::Moe::experts_backward>},
+                                       {{"collect", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::collect_gradients>},
+                                       {{"route"}, &Block::route_backward}});
   } else {
     backward_.push_back({{"feed"}, &Block::feed_backward});
   }
@@ -132,7 +129,7 @@ parallel::StepShape::BlockParts Block::lay_out(bool context, bool exchanges) {
   return parts;
 }
 
-void Block::qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+void Block::qkv(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   const std::int64_t tokens = work.x.rows();
   const Shape wide{tokens, dim_};
   saved = {.x = work.x};
@@ -147,36 +144,36 @@ void Block::qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) c
   attention_.forward_qkv(scope, h, saved.attention);
 }
 
-void Block::keys(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
-  work.before_keys = scope.scratch.used();
+void Block::keys(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
+  work.keys_mark = scope.scratch.used();
   work.keys = attention_.gather_keys(scope, saved.attention);
 }
 
-void Block::attention(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+void Block::attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   attention_.forward_attention(scope, work.keys, saved.attention);
-  if (work.keys) scope.scratch.release_to(work.before_keys);
+  if (work.keys) scope.scratch.release_to(work.keys_mark);
   if (work.sum) attention_.forward_output(scope, work.x, work.sum, saved.attention);
 }
 
-void Block::feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+void Block::feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   const nn::Operand h = mlp_->input(scope, work.x.rows());
   norm2_.forward(scope, saved.x1, h, saved.statistics2);
   mlp_->forward(scope, h, work.sum ? work.sum : work.x, work.y, saved.mlp);
 }
 
-void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   const nn::Operand h = moe_->input(scope, work.x.rows());
   norm2_.forward(scope, saved.x1, h, saved.statistics2);
   moe_->route(scope, h, saved.moe);
 }
 
-void Block::experts(const nn::Scope& scope, BlockSaved& saved, BlockForward&) const { moe_->experts(scope, saved.moe); }
+void Block::experts(const nn::Scope& scope, BlockSaved& saved, BlockWork&) const { moe_->experts(scope, saved.moe); }
 
-void Block::combine(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+void Block::combine(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   moe_->combine(scope, work.sum ? work.sum : work.x, work.y, saved.moe);
 }
 
-void Block::begin_feed_backward(const nn::Scope& scope, BlockBackward& work) const {
+void Block::begin_feed_backward(const nn::Scope& scope, BlockWork& work) const {
   // norm2 writes the gradient of x + attention(h1). With a parallel residual it equals gy, and the linear must read it before a
   // norm adds to that memory.
   work.gsum = attention_.output().g().gradient(scope, work.gy.values);
@@ -185,7 +182,7 @@ void Block::begin_feed_backward(const nn::Scope& scope, BlockBackward& work) con
   work.gh2 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
 }
 
-void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   begin_feed_backward(scope, work);
   const ArenaScope temporaries(scope.scratch);
   const Tensor gh = parallel_ ? work.gh2 : allocate(scope.scratch, scope.dtype, work.gy.values.shape);
@@ -202,9 +199,9 @@ void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackwa
   if (!parallel_) norm2_.backward(scope, gh, saved.x1, saved.statistics2, work.gsum);
 }
 
-void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   begin_feed_backward(scope, work);
-  work.before_moe = scope.scratch.used();
+  work.moe_mark = scope.scratch.used();
   if (!parallel_) work.gh2 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
   if (scope.checkpointing == nn::Checkpointing::selective) {
     const nn::Scope again = nn::without_record(scope);
@@ -215,13 +212,13 @@ void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBac
   moe_->combine_backward(scope, work.gy, saved.moe, work.moe);
 }
 
-void Block::route_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+void Block::route_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   moe_->route_backward(scope, saved.moe, work.moe, work.gh2);
   if (!parallel_) norm2_.backward(scope, work.gh2, saved.x1, saved.statistics2, work.gsum);
-  scope.scratch.release_to(work.before_moe);
+  scope.scratch.release_to(work.moe_mark);
 }
 
-void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   const std::int64_t tokens = work.gy.values.rows();
   work.gh1 = allocate(scope.scratch, scope.dtype, {tokens, dim_});
   if (scope.checkpointing == nn::Checkpointing::selective && attention_.keeps_input()) {
@@ -230,13 +227,13 @@ void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBack
     norm1_.forward(again, saved.x, h, saved.statistics1);
     attention_.rebuild(again, h, saved.attention);
   }
-  work.before_attention = scope.scratch.used();
+  work.attention_mark = scope.scratch.used();
   attention_.backward_output(scope, work.gsum, work.attention);
 }
 
-void Block::qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+void Block::qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   attention_.backward_qkv(scope, saved.attention, work.attention, work.gh1);
-  scope.scratch.release_to(work.before_attention);
+  scope.scratch.release_to(work.attention_mark);
   if (parallel_) norm2_.backward(scope, work.gh2, saved.x, saved.statistics2, {.values = work.gx.values});
   norm1_.backward(scope, work.gh1, saved.x, saved.statistics1, work.gx);
 }

@@ -42,23 +42,24 @@ struct BlockSaved {
   nn::MoeSaved moe;    // that is used
 };
 
-// The temporaries that the parts of a block hand on to each other, in the scratch. The caller sets the first members of both.
-struct BlockForward {
-  Tensor x, y;                  // [T, D]; an absent y is not computed (a recompute for backward)
-  Tensor sum;                   // x + attention(h1); absent if nobody reads it
-  Tensor keys;                  // of a context axis
-  std::size_t before_keys = 0;  // what the scratch held before them
-  nn::MoeWork moe;
-};
-struct BlockBackward {
-  nn::Operand gy;  // gradient of y, from output_gradient() of this block
-  nn::Operand gx;  // gradient of x, from output_gradient() of the block before; its values are gy's own, overwritten
-  nn::Operand gsum;
-  Tensor gh1, gh2;
-  nn::MoeWork moe;
-  std::size_t before_moe = 0;  // what the scratch held before its temporaries
-  nn::AttentionBackward attention;
-  std::size_t before_attention = 0;  // what the scratch held before its temporaries
+// What the caller hands to the parts of a block, and the temporaries that these hand on to each other, in the scratch. A mark is
+// where the scratch is released to when the temporaries are no longer needed.
+struct BlockWork {
+  // Of the caller. A recompute has no y. Forward alone has no gradients.
+  Tensor x, y;          // [T, D]; an absent y is not computed
+  nn::Operand gy = {};  // gradient of y, from output_gradient() of this block
+  nn::Operand gx = {};  // gradient of x, from output_gradient() of the block before; its values are gy's own, overwritten
+  // Forward.
+  Tensor sum = {};   // x + attention(h1); absent if nobody reads it
+  Tensor keys = {};  // of a context axis
+  std::size_t keys_mark = 0;
+  // Backward.
+  nn::Operand gsum = {};
+  Tensor gh1 = {}, gh2 = {};
+  nn::AttentionBackward attention = {};
+  std::size_t attention_mark = 0, moe_mark = 0;
+
+  nn::MoeWork moe = {};  // of both
 };
 
 class Block {
@@ -69,11 +70,11 @@ class Block {
   // Makes the parts, and returns them in the order in which they run. `context`: several ranks share sequences. `exchanges`: rows
   // of experts have a stream of their own.
   parallel::StepShape::BlockParts lay_out(bool context, bool exchanges);
-  // Runs a part, by its number, of forward or backward.
-  void run(int part, const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  // Run a part, by its number.
+  void forward(int part, const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
     (this->*forward_[static_cast<std::size_t>(part)].run)(scope, saved, work);
   }
-  void run(int part, const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  void backward(int part, const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
     (this->*backward_[static_cast<std::size_t>(part)].run)(scope, saved, work);
   }
 
@@ -83,41 +84,38 @@ class Block {
   bool is_mixture() const { return moe_ != nullptr; }
   const nn::Moe& mixture() const { return *moe_; }
   // In the order of the forward pass.
-  std::vector<nn::Linear*> linears();
+  std::vector<nn::LinearWeight*> linears();
   // Call it after linears have been given adapters.
-  void serve_adapters() {
-    if (moe_) moe_->serve_adapters();
-  }
+  void serve_adapters();
 
  private:
-  template <class Work>
   struct Part {
     parallel::Part part;
-    void (Block::*run)(const nn::Scope&, BlockSaved&, Work&) const;
+    void (Block::*run)(const nn::Scope&, BlockSaved&, BlockWork&) const;
   };
   // Parts that the mixture or attention runs alone.
-  template <auto kPart, class Work>
-  void of_mixture(const nn::Scope& scope, BlockSaved& saved, Work& work) const;
   template <auto kPart>
-  void of_attention(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void of_mixture(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  template <auto kPart>
+  void of_attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   // Forward. What backward needs goes to `saved`, whose tensors lie in the stash.
-  void qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
-  void keys(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
-  void attention(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
-  void feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void qkv(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void keys(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   // The parts of a mixture instead (nn/moe.h).
-  void route(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
-  void experts(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
-  void combine(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void route(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void experts(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void combine(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   // Backward.
-  void feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void route_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
-  void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void route_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
+  void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
 
   // Allocates the gradients that the feed-forward layer and norm2 make.
-  void begin_feed_backward(const nn::Scope& scope, BlockBackward& work) const;
+  void begin_feed_backward(const nn::Scope& scope, BlockWork& work) const;
 
   std::int64_t dim_;
   bool parallel_;
@@ -125,10 +123,10 @@ class Block {
   nn::Norm norm1_;
   nn::Attention attention_;
   nn::Norm norm2_;
+  nn::Mlp& feed() { return moe_ ? moe_->mlp() : *mlp_; }
   std::unique_ptr<nn::Mlp> mlp_;
   std::unique_ptr<nn::Moe> moe_;  // instead of mlp_
-  std::vector<Part<BlockForward>> forward_;
-  std::vector<Part<BlockBackward>> backward_;
+  std::vector<Part> forward_, backward_;
 };
 
 }  // namespace octet::models

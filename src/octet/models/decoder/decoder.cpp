@@ -39,8 +39,7 @@ struct Decoder::Flight {
   nn::Operand gy = {};                                  // the gradient of a block's output
   std::size_t backward_before = 0, scratch_before = 0;  // what the arenas held before the backward pass
   // The block under way, and what the arenas held before it.
-  BlockForward forward = {};
-  BlockBackward backward = {};
+  BlockWork work = {};
   std::size_t stash = 0, scratch = 0;
 };
 
@@ -75,7 +74,7 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
                                                                .tied = config.tied_head ? &embedding_->weight() : nullptr},
                                          recipe_, parameters_, scales_);
   std::vector<std::string> names;
-  for (const nn::Linear* linear : linears()) {
+  for (const nn::LinearWeight* linear : linears()) {
     names.insert(names.end(), linear->parts().begin(), linear->parts().end());
     if (linear->parts().size() > 1) names.push_back(linear->name());
   }
@@ -93,7 +92,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
   std::vector<bool> found(adapters.targets.size());
   std::set<std::string> known;
   for (Block& block : blocks_) {
-    for (nn::Linear* linear : block.linears()) {
+    for (nn::LinearWeight* linear : block.linears()) {
       std::vector<std::size_t> parts;
       for (std::size_t i = 0; i < linear->parts().size(); ++i) {
         const std::string& module = linear->parts()[i];
@@ -140,12 +139,12 @@ std::vector<std::string> Decoder::mixtures() const {
   return names;
 }
 
-std::vector<nn::Linear*> Decoder::linears() {
-  std::vector<nn::Linear*> result;
+std::vector<nn::LinearWeight*> Decoder::linears() {
+  std::vector<nn::LinearWeight*> result;
   for (Block& block : blocks_) {
-    for (nn::Linear* linear : block.linears()) result.push_back(linear);
+    for (nn::LinearWeight* linear : block.linears()) result.push_back(linear);
   }
-  result.push_back(&head_->head());
+  result.push_back(&head_->head().weights()[0]);
   return result;
 }
 
@@ -157,7 +156,7 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   const bool exchanges = units_->side_streams().expert != nullptr;
   for (Block& block : blocks_) shape_.block_parts.push_back(block.lay_out(context, exchanges));
   scales_.materialise(stream);
-  for (nn::Linear* linear : linears()) {
+  for (nn::LinearWeight* linear : linears()) {
     if (linear->weight().held) linear->bind();
   }
   units_->prepare_casts();
@@ -378,16 +377,16 @@ void Decoder::forward(Flight& flight, const Task& task) {
   }
   if (task.first) {
     scope.stream.begin_range(concat("layer ", task.index, " forward"));
-    flight.forward = {.x = flight.x, .y = flight.of.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare};
+    flight.work = {.x = flight.x, .y = flight.of.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare};
     flight.stash = least.stash.get().used();
     flight.scratch = scope.scratch.used();
   }
   BlockSaved& saved = flight.saved[flight.of.trains ? static_cast<std::size_t>(task.index) : 0];
-  block(task.index).run(task.part, least, saved, flight.forward);
+  block(task.index).forward(task.part, least, saved, flight.work);
   if (!task.last) return;
   scope.scratch.release_to(flight.scratch);
   if (!stays) least.stash.get().release_to(flight.stash);
-  flight.spare = std::exchange(flight.x, flight.forward.y);
+  flight.spare = std::exchange(flight.x, flight.work.y);
   if (Fingerprint* const fingerprint = flight.of.batch.fingerprint) fingerprint->output(scope.stream, task.index, flight.x);
   scope.stream.end_range();
 }
@@ -395,20 +394,18 @@ void Decoder::forward(Flight& flight, const Task& task) {
 void Decoder::begin_block_backward(Flight& flight, int block) {
   const nn::Scope& scope = flight.scope;
   scope.stream.begin_range(concat("layer ", block, " backward"));
-  flight.backward = {.gy = flight.gy, .gx = gradient_of(flight, block - 1)};
+  flight.work = {.x = flight.saved[static_cast<std::size_t>(block)].x, .gy = flight.gy, .gx = gradient_of(flight, block - 1)};
   flight.stash = scope.stash.get().used();
 }
 
 void Decoder::recompute(Flight& flight, const Task& task) {
-  BlockSaved& saved = flight.saved[static_cast<std::size_t>(task.index)];
   if (task.first) {
     begin_block_backward(flight, task.index);
     flight.scratch = flight.scope.scratch.used();
-    flight.forward = {.x = saved.x};
   }
   nn::Scope scope = nn::without_record(flight.scope);
   scope.router_total = nullptr;
-  block(task.index).run(task.part, scope, saved, flight.forward);
+  block(task.index).forward(task.part, scope, flight.saved[static_cast<std::size_t>(task.index)], flight.work);
   if (task.last) scope.scratch.release_to(flight.scratch);
 }
 
@@ -418,11 +415,11 @@ void Decoder::backward(Flight& flight, const Task& task) {
     if (scope.checkpointing != nn::Checkpointing::full) begin_block_backward(flight, task.index);
     flight.scratch = scope.scratch.used();
   }
-  block(task.index).run(task.part, scope, flight.saved[static_cast<std::size_t>(task.index)], flight.backward);
+  block(task.index).backward(task.part, scope, flight.saved[static_cast<std::size_t>(task.index)], flight.work);
   if (!task.last) return;
   scope.scratch.release_to(flight.scratch);
   scope.stash.get().release_to(flight.stash);
-  flight.gy = flight.backward.gx;
+  flight.gy = flight.work.gx;
   scope.stream.end_range();
 }
 

@@ -24,8 +24,8 @@ struct Batch {
   Tensor targets;     // [T] I32, -100 is ignored
   Tensor first_keys;  // [T] I32: where the document of each token begins in its sequence; absent: documents see each other
   Tensor positions;   // [T] I32, with first_keys: the position of each token in its document
-  std::int64_t documents = 0;  // with first_keys: how many the sequences have together
-  Tensor token_numbers;        // [T] I32: nn::Scope::token_numbers; absent: no input of an adapter is dropped
+  std::int64_t documents = 0;          // with first_keys: how many the sequences have together
+  Tensor token_numbers;                // [T] I32: nn::Scope::token_numbers; absent: no input of an adapter is dropped
   Fingerprint* fingerprint = nullptr;  // sums what the only micro-batch of a step computes
 };
 
@@ -96,8 +96,8 @@ class Decoder {
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
   const parallel::StepShape& shape() const { return shape_; }
-  // Returns every linear in the order of the forward pass, the head last.
-  std::vector<nn::Linear*> linears();
+  // Returns the weights of all linears in the order of the forward pass, that of the head last.
+  std::vector<nn::LinearWeight*> linears();
   // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
   void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
   // Returns the names of the mixtures of experts, in their order.

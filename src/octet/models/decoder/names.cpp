@@ -8,12 +8,12 @@ namespace octet::models {
 
 parallel::NameTable parameter_names(Decoder& model) {
   struct Fused {
-    const nn::Linear* linear;
+    const nn::LinearWeight* linear;
     const char* what;
   };
   std::map<const parallel::Parameter*, Fused> fused;
   std::set<const parallel::Parameter*> of_adapters;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const nn::LinearWeight* linear : model.linears()) {
     if (linear->adapter()) of_adapters.insert({&linear->adapter()->a(), &linear->adapter()->b()});
     if (linear->parts().size() == 1) continue;
     fused[&linear->weight()] = {linear, ".weight"};
@@ -45,7 +45,7 @@ parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& nam
   std::map<std::string, const parallel::NameEntry*> weights;
   for (const parallel::NameEntry& entry : names) weights[entry.external] = &entry;
   parallel::NameTable table;
-  for (const nn::Linear* linear : model.linears()) {
+  for (const nn::LinearWeight* linear : model.linears()) {
     const nn::Adapter* const adapter = linear->adapter();
     if (!adapter) continue;
     const std::int64_t rank = adapter->options().rank, in = linear->weight().cut.global()[1];
