@@ -9,6 +9,7 @@
 #include "octet/base/visible.h"
 #include "octet/checkpoint/mismatch.h"
 #include "octet/checkpoint/model_weights.h"
+#include "octet/models/registry.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/convert.h"
 #include "octet/train/model_files.h"
@@ -90,8 +91,12 @@ std::string hash_of_base(const Config& config) {
   }
   const auto weights = checkpoint::ModelWeights::open(config.model.init_from);
   for (const std::string& name : weights.names()) {
-    const std::string fault = weights.fault_of(name);
-    demand(fault.empty(), ExitCode::data, config.model.init_from, ": ", fault);
+    if (const std::string fault = weights.fault_of(name); !fault.empty()) {
+      // Older versions of transformers store buffers, such as a mask of booleans. The model does not use them.
+      const bool unused = checkpoint::glob_match_any(models::ignorable_names(decoder_config(config)), name);
+      demand(unused, ExitCode::data, config.model.init_from, ": ", fault);
+      continue;
+    }
     const checkpoint::TensorInfo& info = *weights.find(name);
     sum.update(concat(name, info.dtype_name, info.shape_text()));
     checkpoint::WeightReader reader(weights, name);
