@@ -56,7 +56,7 @@ bool has_base_weights(const Config& config) {
 
 void check_init_from(const Config& config) { has_base_weights(config); }
 
-void begin_model(Engine& engine, const Config& config) {
+void begin_base(Engine& engine, const Config& config) {
   if (has_base_weights(config)) {
     load_model(engine, config.model.init_from);
     if (config.lora) engine.initialise_adapters(config.run.seed);
@@ -69,6 +69,10 @@ void begin_model(Engine& engine, const Config& config) {
           "model.init_from");
     engine.initialise(config.run.seed);
   }
+}
+
+void begin_model(Engine& engine, const Config& config) {
+  begin_base(engine, config);
   if (!config.lora || config.lora->init_from.empty()) return;
   const std::string base = load_adapter(engine, config.lora->init_from);
   // A name that is no folder here may well be that of the same model on a hub.

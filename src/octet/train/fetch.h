@@ -25,7 +25,7 @@ enum class Fetch : std::uint8_t {
 // the URLs. Throws the errors of storage::local_copy(), and Error{data} if there is nothing under a URL.
 void fetch_inputs(Config& config, Fetch what, const ShowCopy& show = {});
 
-// The same of the model beneath the adapters of [lora], and of adapters to start from.
+// The same of model.init_from.
 void fetch_base(Config& config, const ShowCopy& show = {});
 
 // The same of checkpoint.resume. Call it before fetch_inputs(): a run whose model directory is gone takes its architecture from

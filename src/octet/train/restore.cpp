@@ -53,7 +53,7 @@ std::int64_t restore_weights(Engine& engine, const Config& config, const checkpo
          ", but precision.recipe = ", engine.model().recipe().name);
   if (config.lora) {
     check_base(reader.meta(), hash_of_base(config), reader.path().string());
-    begin_model(engine, config);
+    begin_base(engine, config);
   }
   reader.load(engine.stream(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),
               {"*.moment1", "*.moment2", "*.moment1_scale", "*.moment2_scale", "optimizer.updates"});

@@ -159,10 +159,12 @@ void Trainer::start_engine() {
          config_.lora ? ", and a run with [lora] always does" : "");
   if (config_.lora) base_hash_ = hash_of_base(config_);
   if (config_.lora && resumed_) check_base(resumed_->meta(), base_hash_, resumed_->path().string());
-  if (resumed_ && !config_.lora) {
-    engine_->initialise(config_.run.seed);
-  } else {
+  if (!resumed_) {
     begin_model(*engine_, config_);
+  } else if (config_.lora) {
+    begin_base(*engine_, config_);
+  } else {
+    engine_->initialise(config_.run.seed);
   }
   engine_->tune(gemm_tuning());
 }
