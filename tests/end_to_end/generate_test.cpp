@@ -70,6 +70,23 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
 }
 
 // If the vocabulary is larger than the tokenizer's, only ids of texts and of their ends are sampled.
+// A copy of the run that was interrupted has a folder without a manifest.
+TEST_F(Model, TheNewestCheckpointThatIsCompleteSpeaks) {
+  const std::string options = "--prompt 'the ' --max-tokens 8 --temperature 0", text = generate(options, "out");
+  std::filesystem::create_directories(run_ / "out/checkpoints/step-00000099");
+  EXPECT_EQ(generate(options, "out"), text);
+}
+
+TEST_F(Model, SaysThatItsLogitsAreNotFinite) {
+  std::string bytes = read_file(run_ / "out/model/model.safetensors");
+  bytes.replace(bytes.size() - 64, 64, 64, '\xFF');  // NaN in BF16
+  write_text(run_ / "out/model/model.safetensors", bytes);
+  for (const char* chat : {"", " --chat zephyr"}) {
+    EXPECT_TRUE(refused(run_.run(concat("generate --model out/model --prompt x", chat)), 77, "out/model: the logit of token ",
+                        " is NaN: weights are NaN, infinite or too large"));
+  }
+}
+
 TEST(Generate, WritesNoIdsOfPadding) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=1 --model.vocab_size=512").code, 0);

@@ -356,6 +356,9 @@ TEST_F(Lora, SaysWhichAdapterFileDoesNotFit) {
   write_text(config, json.dump());
   const ProgramResult negative = run_.run(generate);
   EXPECT_EQ(negative.code, 0) << negative.err;
+  json["lora_alpha"] = 1e300;
+  write_text(config, json.dump());
+  EXPECT_TRUE(refused(run_.run(generate), 77, "out/adapter: the logit of token 0 is "));
   std::string bytes = read_file(weights);
   for (std::size_t at = 0; (at = bytes.find("layers.1.", at)) != std::string::npos; ++at) bytes.replace(at, 9, "layers.9.");
   write_text(weights, bytes);

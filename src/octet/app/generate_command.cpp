@@ -61,7 +61,8 @@ int run_generate(const GenerateArgs& args) {
     Chat chat(model, train::device_of(config),
               {.format = args.chat,
                .system = args.system,
-               .generate = {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed}});
+               .generate = {
+                   .model = model.string(), .max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed}});
     talk(chat, args.prompt);
     return 0;
   }
@@ -90,7 +91,8 @@ int run_generate(const GenerateArgs& args) {
   };
   std::string text = prompt;  // what is decoded goes on from there
   print_now(text);
-  train::generate(*engine, *tokenizer, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
+  train::generate(*engine, *tokenizer, ids,
+                  {.model = model.string(), .max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
                   [&](std::int32_t id) {
                     if (ends(id)) return false;
                     const std::size_t before = text.size();
