@@ -134,7 +134,7 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   if (damaged.empty()) return std::nullopt;
   std::string all;
   for (const auto& [path, reason] : damaged) all += (all.empty() ? "" : "; ") + reason;
-  fail(ExitCode::data, root.string(), ": no checkpoint of ", damaged.size(), " can be read: ", all);
+  throw Damaged(concat(root.string(), ": no checkpoint of ", damaged.size(), " can be read: ", all));
 }
 
 Reader Reader::of_part(std::filesystem::path folder, Manifest part) {

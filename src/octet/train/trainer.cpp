@@ -119,37 +119,6 @@ Trainer::Trainer(const TrainerOptions& options)
   common_loader_ = std::make_unique<data::Loader>(*dataset_, loads);
 }
 
-void Trainer::find_checkpoint() {
-  open_snapshots();
-  const double retry_s = config_.checkpoint.retry_s;
-  resumed_ = newest_snapshot();
-  from_memory_ = resumed_.has_value();
-  // A full disk may have kept the earlier attempt from recording that it has trained.
-  job_has_trained_ = job_has_trained_ || (from_memory_ && !from_local_dir_);
-  fetch_newer_checkpoint();
-  if (from_memory_) {
-    // It is of this job, so the run goes on whatever its first attempt began with.
-  } else if (options_.resume == "auto") {
-    resumed_ = checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
-  } else if (options_.resume != "none") {
-    // The run that saves there may go on, so hosts may have found different checkpoints.
-    world_.agree("the checkpoint that checkpoint.resume names", fs::path(options_.resume).filename().string());
-    resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
-  }
-  if (world_.is_first()) {
-    judge_history();
-    judge_remote();
-  }
-  world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
-  if (resumed_ && config_.anomaly.remedy == "demote") {
-    skip(resumed_->meta().value("demoted", std::vector<std::string>()));
-    if (!demoted_.empty())
-      log_info(
-          concat("computing in BF16, as anomaly.remedy has it since a rollback: ", fmt::format("{}", fmt::join(demoted_, ", "))));
-  }
-  if (resumed_) continuation_ = continue_from(*resumed_, config_, *dataset_);
-}
-
 void Trainer::start_engine() {
   if (engine_) engine_->close();
   engine_.reset();  // before its successor takes memory
