@@ -258,9 +258,6 @@ const std::vector<KeyDescription>& config_keys() {
   return keys;
 }
 
-namespace {
-
-// With the URLs of copies in their place.
 Config as_given(Config config) {
   const auto restore = [&](std::string& path) {
     if (const auto found = config.copies.find(path); found != config.copies.end()) path = found->second;
@@ -268,8 +265,6 @@ Config as_given(Config config) {
   for_each_fetched_path(config, restore);
   return config;
 }
-
-}  // namespace
 
 void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit) {
   visit(config.model.init_from);

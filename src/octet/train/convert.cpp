@@ -252,7 +252,7 @@ void export_adapter(const fs::path& path, const fs::path& to) {
   DescribedModel described(model.config(), model.adapters());
   model.check(described);
   NewDirectory output(to);
-  write_adapter(output.path(), *described.model, model.adapters(), model.base().string(),
+  write_adapter(output.path(), *described.model, model.adapters(), model.base_name(),
                 [&](const Parameter& p) { return model.whole_of_adapter(described, p); });
   output.finish();
 }
