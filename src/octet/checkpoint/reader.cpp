@@ -279,6 +279,8 @@ void Reader::load(Stream& stream, std::span<const Entry> entries, const std::vec
   stream.synchronize();
 }
 
+nlohmann::json meta_of(const std::filesystem::path& step_directory) { return read_manifest(step_directory, kRetryS).meta; }
+
 nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s) {
   for (const StepDirectory& found : retry(retry_s, [&] { return find_checkpoints(root); })) {
     nlohmann::json meta;

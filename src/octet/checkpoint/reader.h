@@ -101,6 +101,8 @@ class Reader {
   mutable std::unordered_map<std::string, std::unique_ptr<File>> files_;  // files opened so far, by name
 };
 
+// Returns the meta of a checkpoint, without checking its data. Throws Error{data} if the manifest cannot be read.
+nlohmann::json meta_of(const std::filesystem::path& step_directory);
 // Returns the meta of the newest checkpoint in `root` whose manifest is not damaged, without checking its data. Returns an empty
 // object if there is none. Throws Error{data} if `root` or a manifest cannot be read.
 nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s = kRetryS);

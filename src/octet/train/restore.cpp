@@ -127,8 +127,8 @@ fs::path exported_model_at(const fs::path& path) {
 
 models::DecoderConfig config_of_model(const fs::path& path) {
   if (!is_checkpoint(path)) return find_model(path).config;
-  const checkpoint::Reader reader = checkpoint::Reader::open(path);
-  return models::parse_config(reader.meta().value("model", nlohmann::json()), (path / checkpoint::kManifestName).string());
+  return models::parse_config(checkpoint::meta_of(path).value("model", nlohmann::json()),
+                              (path / checkpoint::kManifestName).string());
 }
 
 std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {
