@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 
 #include "octet/app/chat.h"
 #include "octet/app/commands.h"
@@ -78,7 +79,8 @@ int run_generate(const GenerateArgs& args) {
     demand(id < described.vocab, ExitCode::data, model.string(), ": token ", id,
            " of the prompt is outside the model's vocabulary of ", described.vocab);
   }
-  const std::int64_t text_tokens = std::ssize(ids) + args.max_tokens;
+  const std::int64_t text_tokens =
+      std::ssize(ids) + std::min(args.max_tokens, std::numeric_limits<std::int64_t>::max() - std::ssize(ids));
   const auto engine = train::open_model(model, train::device_of(config), text_tokens);
   const std::int64_t most = engine->options().seq_len;
   if (text_tokens > most) {

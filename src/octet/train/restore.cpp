@@ -37,7 +37,8 @@ bool divides_sources(const Config& config) {
 std::optional<fs::path> find_model_at(const fs::path& path) {
   const fs::path checkpoints = path / "checkpoints", model = path / "model", adapter = path / "adapter";
   if (is_checkpoint(path) || is_adapter(path) || path_exists(path / "config.json")) return path;
-  if (const auto found = checkpoint::find_checkpoints(checkpoints); !found.empty()) return found.front().path;
+  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(checkpoints))
+    if (is_checkpoint(found.path)) return found.path;
   if (path_exists(model / "config.json")) return model;
   if (is_adapter(adapter)) return adapter;
   demand(!path_exists(path / "run.json") && !path_exists(checkpoints), ExitCode::data, path.string(),
@@ -137,8 +138,9 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
   options.whole_logits = true;
   const auto make = [&] {
     const std::int64_t multiple = recipes::token_multiple(options.recipe);
+    const std::int64_t longest = options.model.max_position;
     options.seq_len =
-        std::max(multiple, std::min(round_up(max_tokens, multiple), options.model.max_position / multiple * multiple));
+        std::max(multiple, std::min(round_up(std::min(max_tokens, longest), multiple), longest / multiple * multiple));
     return std::make_unique<Engine>(options, device);
   };
   if (!is_checkpoint(path)) {
