@@ -53,6 +53,7 @@ TEST_F(Model, EndsWhereItsConfigSays) {
   config["eos_token_id"] = {static_cast<unsigned char>(last), 255};
   write_text(file, config.dump());
   EXPECT_EQ(generate(options), text.substr(0, text.find(last, prompt.size())) + "\n");
+  EXPECT_EQ(run_.run("generate --model out/model " + options + " --max-tokens 9223372036854775807").out, generate(options));
 }
 
 TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
@@ -69,7 +70,6 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   EXPECT_TRUE(refused(run_.run("generate --model out/model"), 2, "--prompt is missing"));
 }
 
-// If the vocabulary is larger than the tokenizer's, only ids of texts and of their ends are sampled.
 // A copy of the run that was interrupted has a folder without a manifest.
 TEST_F(Model, TheNewestCheckpointThatIsCompleteSpeaks) {
   const std::string options = "--prompt 'the ' --max-tokens 8 --temperature 0", text = generate(options, "out");
@@ -87,6 +87,7 @@ TEST_F(Model, SaysThatItsLogitsAreNotFinite) {
   }
 }
 
+// If the vocabulary is larger than the tokenizer's, only ids of texts and of their ends are sampled.
 TEST(Generate, WritesNoIdsOfPadding) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=1 --model.vocab_size=512").code, 0);
@@ -210,8 +211,17 @@ TEST(Tokenizers, GoAlongWithTheModel) {
   EXPECT_EQ(longer.code, 0);
   EXPECT_EQ(longer.err, "");
 
-  // The export says that a file is missing, and it does not use a file that has changed.
+  // A checkpoint uses the tokenizer that its run has kept, from everywhere.
   write_text(run / "hf/tokenizer.json", data::byte_level_json({"o f"}).dump());
+  const TemporaryFolder elsewhere;
+  const std::string absolute = (run / "out").string();
+  EXPECT_EQ(run_program("generate " + options + absolute, elsewhere.path()).out, run.run("generate " + options + "out").out);
+  ASSERT_EQ(run_program("convert export --output kept --checkpoint " + absolute, elsewhere.path()).code, 0);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    EXPECT_EQ(read_file(elsewhere / "kept" / name), read_file(run / "out/model" / name)) << name;
+
+  // Runs of earlier versions did not keep the tokenizer of their corpus. One that has changed is not used.
+  std::filesystem::remove_all(run / "out/checkpoints/tokenizer");
   const ProgramResult changed = run.run("convert export --checkpoint out/checkpoints/step-00000010 --output changed");
   EXPECT_EQ(changed.code, 0);
   EXPECT_NE(changed.err.find("has changed since"), std::string::npos) << changed.err;

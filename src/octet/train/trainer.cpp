@@ -226,6 +226,7 @@ bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
   set_old_history_aside();
+  if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
   if (!reader) return false;
   restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
@@ -449,7 +450,6 @@ ExitCode Trainer::train_to_end() {
                                    .total_steps = steps_,
                                    .worker = telemetry::worker_of(name_of(device_))});
   if (world_.is_first()) {
-    keep_tokenizer(config_, engine_options_.model);
     if (engine_options_.watch) warn_of_hidden_layers(world_.mesh());
     info_ = run_info();
     recorder_->write_run_info(info_);

@@ -9,6 +9,7 @@
 #include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
@@ -97,6 +98,7 @@ bool Trainer::consult_remote() {
   remote_ = std::make_unique<checkpoint::RemoteCopies>(
       checkpoint::RemoteOptions{
           .url = url,
+          .beside = root / kKeptTokenizer,
           .retry_s = retry_s,
           .alive = [this] { page_.mark(); },
           .copied =
