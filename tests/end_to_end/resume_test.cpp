@@ -279,7 +279,12 @@ TEST_F(ResumeFromWeights, ACheckpointGoesAlongWithTheTokenizerOfItsOwnRun) {
 // The checkpoint that is named tells the architecture, and not another one in run.output_dir.
 TEST_F(ResumeFromWeights, ItsCheckpointIsEvaluatedBesideAnotherRun) {
   ASSERT_EQ(train("--training.steps=2").code, 0);
-  ASSERT_EQ(run_.train("--training.steps=2 --run.output_dir=other --model.num_hidden_layers=1").code, 0);
+  fs::create_directories(run_ / "smaller");
+  fs::copy(run_ / "published/tokenizer.json", run_ / "smaller/tokenizer.json");
+  Json config = json_of(read_file(run_ / "published/config.json"));
+  config["num_hidden_layers"] = 1;
+  write_text(run_ / "smaller/config.json", config.dump());
+  ASSERT_EQ(train("--training.steps=2 --run.output_dir=other --model.init_from=smaller").code, 0);
   fs::remove_all(run_ / "published");
   const ProgramResult result = run_.run("eval from.toml --run.output_dir=other --checkpoint out");
   EXPECT_EQ(result.code, 0) << result.err;
