@@ -43,6 +43,19 @@ TEST(NewDirectory, AppearsWhenItIsComplete) {
   EXPECT_TRUE(fs::exists(folder / "empty/file"));
 }
 
+TEST(NewDirectory, RefusesAnEmptyFolderThatItCannotReplace) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "empty");
+  fs::create_directory_symlink(folder / "empty", folder / "link");
+  for (const char* name : {"empty/.", "link"}) {
+    const auto [code, text] = error_of(folder / name);
+    EXPECT_EQ(code, ExitCode::config);
+    EXPECT_NE(text.find(": exists already, and this empty folder cannot be replaced ("), std::string::npos) << text;
+  }
+  EXPECT_TRUE(fs::exists(folder / "empty"));
+  EXPECT_EQ(error_of(folder / "empty").first, ExitCode::done);
+}
+
 TEST(NewDirectory, LeavesNothingWhenItIsNotFinished) {
   const TemporaryFolder folder;
   {

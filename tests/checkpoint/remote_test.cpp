@@ -58,6 +58,19 @@ TEST_F(RemoteTest, AManifestMakesACheckpoint) {
   for (const std::string& request : server.requests()) EXPECT_TRUE(request.starts_with("HEAD")) << request;
 }
 
+TEST_F(RemoteTest, FilesThatBelongToACheckpointGoAlong) {
+  const S3Server server;
+  storage::ObjectStore store(2);
+  const fs::path checkpoint = make(8, "a"), beside = folder_ / "tokenizer";
+  make_folders(beside);
+  testing::write_text(beside / "tokenizer.json", "first");
+  send_checkpoint(store, url_, 8, checkpoint, {}, beside);
+  testing::write_text(beside / "tokenizer.json", "another one");
+  send_checkpoint(store, url_, 8, checkpoint, {}, beside);  // it is there, and stays
+  const std::string name = remote_checkpoints(store, url_).at(0).name;
+  EXPECT_EQ(store.get_all(url_.below(name).below("tokenizer.json")), "first");
+}
+
 TEST_F(RemoteTest, AbandonedCheckpointsStayAndAreMarked) {
   const S3Server server;
   RemoteCopies copies({.url = url_, .retry_s = 2}, std::nullopt);

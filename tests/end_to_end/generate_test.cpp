@@ -45,7 +45,8 @@ TEST_F(Model, WritesOnFromThePromptByItsSeed) {
 
 // The text ends before the first token that config.json names as its end.
 TEST_F(Model, EndsWhereItsConfigSays) {
-  const std::string prompt = "the model ", options = "--prompt '" + prompt + "' --max-tokens 20 --temperature 0";
+  const std::string prompt = "the model ", greedy = "--prompt '" + prompt + "' --temperature 0",
+                    options = greedy + " --max-tokens 20";
   const std::string text = generate(options);
   const char last = text[prompt.size() + 7];  // the ids are the values of the bytes
   const std::filesystem::path file = run_ / "out/model/config.json";
@@ -53,6 +54,7 @@ TEST_F(Model, EndsWhereItsConfigSays) {
   config["eos_token_id"] = {static_cast<unsigned char>(last), 255};
   write_text(file, config.dump());
   EXPECT_EQ(generate(options), text.substr(0, text.find(last, prompt.size())) + "\n");
+  EXPECT_EQ(run_.run("generate --model out/model " + greedy + " --max-tokens 9223372036854775807").out, generate(options));
 }
 
 TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
@@ -67,6 +69,23 @@ TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   EXPECT_TRUE(refused(run_.run("generate --model out/model --prompt ''"), 2, "--prompt is empty"));
   EXPECT_TRUE(refused(run_.run("generate --model out/model --chat chatml --prompt ''"), 2, "--prompt is empty"));
   EXPECT_TRUE(refused(run_.run("generate --model out/model"), 2, "--prompt is missing"));
+}
+
+// A copy of the run that was interrupted has a folder without a manifest.
+TEST_F(Model, TheNewestCheckpointThatIsCompleteSpeaks) {
+  const std::string options = "--prompt 'the ' --max-tokens 8 --temperature 0", text = generate(options, "out");
+  std::filesystem::create_directories(run_ / "out/checkpoints/step-00000099");
+  EXPECT_EQ(generate(options, "out"), text);
+}
+
+TEST_F(Model, SaysThatItsLogitsAreNotFinite) {
+  std::string bytes = read_file(run_ / "out/model/model.safetensors");
+  bytes.replace(bytes.size() - 64, 64, 64, '\xFF');  // NaN in BF16
+  write_text(run_ / "out/model/model.safetensors", bytes);
+  for (const char* chat : {"", " --chat zephyr"}) {
+    EXPECT_TRUE(refused(run_.run(concat("generate --model out/model --max-tokens 4 --prompt x", chat)), 77,
+                        "out/model: the logit of token ", " is NaN: weights are NaN, infinite or too large"));
+  }
 }
 
 // If the vocabulary is larger than the tokenizer's, only ids of texts and of their ends are sampled.
@@ -193,8 +212,17 @@ TEST(Tokenizers, GoAlongWithTheModel) {
   EXPECT_EQ(longer.code, 0);
   EXPECT_EQ(longer.err, "");
 
-  // The export says that a file is missing, and it does not use a file that has changed.
+  // A checkpoint uses the tokenizer that its run has kept, from everywhere.
   write_text(run / "hf/tokenizer.json", data::byte_level_json({"o f"}).dump());
+  const TemporaryFolder elsewhere;
+  const std::string absolute = (run / "out").string();
+  EXPECT_EQ(run_program("generate " + options + absolute, elsewhere.path()).out, run.run("generate " + options + "out").out);
+  ASSERT_EQ(run_program("convert export --output kept --checkpoint " + absolute, elsewhere.path()).code, 0);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    EXPECT_EQ(read_file(elsewhere / "kept" / name), read_file(run / "out/model" / name)) << name;
+
+  // Runs of earlier versions did not keep the tokenizer of their corpus. One that has changed is not used.
+  std::filesystem::remove_all(run / "out/checkpoints/tokenizer");
   const ProgramResult changed = run.run("convert export --checkpoint out/checkpoints/step-00000010 --output changed");
   EXPECT_EQ(changed.code, 0);
   EXPECT_NE(changed.err.find("has changed since"), std::string::npos) << changed.err;

@@ -1,6 +1,8 @@
 // A run of another family than Llama, with everything that it leaves and that is made from it.
 #include "octet/checkpoint/model_dir.h"
+#include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/tensor/host_tensor.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -58,6 +60,29 @@ TEST_F(GptNeoxRun, ExportsWhatItImports) {
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_TRUE(tensors_of(run_ / "again/model/model.safetensors") == tensors_of(run_ / "exported/model.safetensors"));
   EXPECT_EQ(read_file(run_ / "again/model/config.json"), read_file(run_ / "exported/config.json"));
+}
+
+// Published models hold the causal mask as a tensor, in a dtype that weights do not have.
+TEST_F(GptNeoxRun, TakesAdaptersBesideBuffersThatItDoesNotRead) {
+  fs::copy(run_ / "out/model", run_ / "published");
+  const checkpoint::SafetensorsFile file = checkpoint::SafetensorsFile::open(run_ / "out/model/model.safetensors");
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const checkpoint::TensorInfo& info : file.tensors()) tensors.push_back({info.name, file.get(info)});
+  const HostTensor mask(DType::u8, {64, 64});
+  const auto write = [&](const std::string& name) {
+    tensors.push_back({name, mask.view()});
+    checkpoint::write_safetensors(run_ / "published/model.safetensors", tensors);
+    tensors.pop_back();
+  };
+  write_text(run_ / "lora.toml", gpt_neox_toml("init_from = \"published\"\n[lora]\nrank = 2\n"));
+  write("gpt_neox.layers.1.attention.bias");
+  for (const char* steps : {"--training.steps=1", "--training.steps=2"}) {
+    const ProgramResult result = run_.run(concat("train lora.toml --run.output_dir=lora ", steps));
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  write("gpt_neox.layers.1.attention.other");
+  EXPECT_TRUE(refused(run_.run("train lora.toml --run.output_dir=new"), 76,
+                      "1 unexpected tensor: \"gpt_neox.layers.1.attention.other\""));
 }
 
 TEST_F(GptNeoxRun, EvaluatesSpeaksAndIsPlanned) {

@@ -299,6 +299,14 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   ASSERT_EQ(second.code, 0) << second.err;
   const double after = metrics_of(run_ / "out").at(15)["eval_loss"];
   EXPECT_NEAR(loss_before(second), after, 2e-6);
+  // Its checkpoints no longer need the adapter that it began with.
+  fs::rename(run_ / "out/adapter", run_ / "away");
+  const ProgramResult longer = train(options + " --training.steps=2");
+  EXPECT_EQ(longer.code, 0) << longer.err;
+  EXPECT_TRUE(says(longer.err, "resuming after step 1"));
+  EXPECT_EQ(run_.run("eval lora.toml --checkpoint second --lora.init_from=out/adapter --precision.recipe=fp32").code, 0);
+  EXPECT_EQ(run_.run("generate --prompt The --max-tokens 4 --model second").code, 0);
+  fs::rename(run_ / "away", run_ / "out/adapter");
   expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6");
   expect_refused("--run.output_dir=third --lora.init_from=base/model", 76, "base/model/adapter_config.json: No such file");
   const fs::path config = run_ / "out/adapter/adapter_config.json";
@@ -348,6 +356,9 @@ TEST_F(Lora, SaysWhichAdapterFileDoesNotFit) {
   write_text(config, json.dump());
   const ProgramResult negative = run_.run(generate);
   EXPECT_EQ(negative.code, 0) << negative.err;
+  json["lora_alpha"] = 1e300;
+  write_text(config, json.dump());
+  EXPECT_TRUE(refused(run_.run(generate), 77, "out/adapter: the logit of token 0 is "));
   std::string bytes = read_file(weights);
   for (std::size_t at = 0; (at = bytes.find("layers.1.", at)) != std::string::npos; ++at) bytes.replace(at, 9, "layers.9.");
   write_text(weights, bytes);

@@ -341,6 +341,68 @@ TEST_F(ObjectStorage, AKilledUploadLeavesNoCheckpointThatLooksComplete) {
   }
 }
 
+// What is damaged here is fetched, whether an older checkpoint is here or none.
+TEST_F(ObjectStorage, ACheckpointThatIsDamagedHereIsFetched) {
+  const S3Server server;
+  ASSERT_EQ(run_.train("--training.steps=12 --checkpoint.interval=4 --run.output_dir=untouched").code, 0);
+  for (const std::string step : {"4", "8"}) {
+    ASSERT_EQ(run_.train(remote_ + "--until " + step).code, 0);
+    const fs::path file = last_checkpoint(run_ / "out") / "rank-00000.safetensors";
+    std::string bytes = read_file(file);
+    bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+    write_text(file, bytes);
+  }
+  const ProgramResult result = run_.train(remote_);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "fetching the checkpoint of step 8 from s3://bucket/run/step-00000008-"));
+  EXPECT_TRUE(says(result.err, "resuming after step 8 from out/checkpoints/step-00000008"));
+  EXPECT_EQ(model_of("out"), model_of("untouched"));
+  EXPECT_EQ(names_in(run_ / "out/checkpoints/damaged"), (std::vector<std::string>{"step-00000004", "step-00000008"}));
+}
+
+// A new machine needs only the bucket.
+TEST_F(ObjectStorage, ACheckpointGoesAlongWithItsTokenizer) {
+  const S3Server server;
+  ASSERT_EQ(run_.train("--training.steps=2").code, 0);
+  Json config = parse_ordered_json(read_file(run_ / "out/model/config.json"), "config.json");
+  config.erase("tokenizer");
+  config["eos_token_id"] = 0;
+  upload(run_ / "out/model/model.safetensors", "s3://bucket/models/tiny/model.safetensors");
+  const std::map<std::string, std::string> files = {
+      {"config.json", config.dump()}, {"tokenizer.json", "{}"}, {"generation_config.json", "{\"temperature\": 0.5}"}};
+  for (const auto& [name, text] : files) {
+    write_text(run_ / name, text);
+    upload(run_ / name, "s3://bucket/models/tiny/" + name);
+  }
+  Json corpus = parse_ordered_json(read_file(run_ / "corpus.json"), "corpus.json");
+  corpus["tokenizer"] = "s3://bucket/models/tiny";
+  write_text(run_ / "corpus.json", corpus.dump());
+  const std::string toml = read_file(run_ / "run.toml");
+  write_text(run_ / "run.toml", toml.substr(0, toml.find("[model]")) + "[model]\ninit_from = \"s3://bucket/models/tiny\"\n" +
+                                    toml.substr(toml.find("[[data.source]]")));
+  ASSERT_EQ(run_.train(remote_ + "--until 4").code, 0);
+  ASSERT_EQ(run_.train("--training.steps=2 --lora.rank=2 --run.output_dir=lora").code, 0);
+  ASSERT_EQ(run_.run("convert export --adapter --checkpoint lora --output adapter").code, 0);
+  for (const char* adapter : {"lora/adapter", "adapter"}) {
+    const std::string about = read_file(run_ / adapter / "adapter_config.json");
+    EXPECT_TRUE(says(about, "\"base_model_name_or_path\": \"s3://bucket/models/tiny\"")) << adapter;
+  }
+  EXPECT_EQ(run_.run("convert export --checkpoint adapter --output merged").code, 0);  // the base is fetched
+  EXPECT_EQ(read_file(run_ / "merged/tokenizer.json"), "{}");
+
+  const TemporaryFolder elsewhere;
+  ::setenv("XDG_CACHE_HOME", (elsewhere / "cache").c_str(), 1);
+  const ProgramResult exported = run_program("convert export --checkpoint s3://bucket/run --output exported", elsewhere.path());
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_FALSE(path_exists(elsewhere / "cache/octet/s3/bucket/models"));
+  ASSERT_EQ(run_.train(remote_ + "--run.output_dir=second").code, 0);
+  for (const char* name : {"tokenizer.json", "generation_config.json"}) {
+    EXPECT_EQ(read_file(elsewhere / "exported" / name), files.at(name));
+    EXPECT_EQ(read_file(run_ / "second/model" / name), files.at(name));
+    EXPECT_EQ(read_file(run_ / "second/checkpoints/tokenizer" / name), files.at(name));
+  }
+}
+
 TEST_F(ObjectStorage, ADamagedCheckpointGivesWayToTheOneBefore) {
   const S3Server server;
   ASSERT_EQ(run_.train(remote_ + "--until 4").code, 0);

@@ -247,6 +247,7 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   // Also resumes from a checkpoint that is named. A damaged checkpoint is passed over.
   EXPECT_EQ(train("--resume out/checkpoints/step-00000020 --run.output_dir=branch").code, 0);
   EXPECT_EQ(read_file(run_ / "branch/model/model.safetensors"), read_file(run_ / "reference/model/model.safetensors"));
+  goes_along("branch/model");
   write_text(last_checkpoint(run_ / "out") / "manifest.json", "{}");
   const ProgramResult before = train();
   ASSERT_EQ(before.code, 0) << before.err;
@@ -258,6 +259,35 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   EXPECT_TRUE(says(finished.err, "-> \"others\"; its weights are not read, because the run goes on from the checkpoint's\n"));
   EXPECT_TRUE(says(finished.err, "nothing is left to train: the run is at step 24 of 24"));
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+}
+
+// Another run in the same folder, from a directory of the same name, changes nothing about the checkpoints of the first run.
+TEST_F(ResumeFromWeights, ACheckpointGoesAlongWithTheTokenizerOfItsOwnRun) {
+  ASSERT_EQ(train("--training.steps=2").code, 0);
+  for (const char* name : {"tokenizer.json", "generation_config.json"}) write_text(run_ / "published" / name, "{}");
+  ASSERT_EQ(train("--training.steps=2 --resume none --run.set_aside=true").code, 0);
+  fs::remove_all(run_ / "published");
+  const std::string earlier = (run_ / "out/history" / names_in(run_ / "out/history").at(0)).string();
+  const ProgramResult exported = run_.run("convert export --output converted --checkpoint " + earlier);
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_EQ(exported.err, "");
+  goes_along("converted");
+  ASSERT_EQ(run_.run("convert export --output newer --checkpoint out").code, 0);
+  EXPECT_EQ(read_file(run_ / "newer/tokenizer.json"), "{}");
+}
+
+// The checkpoint that is named tells the architecture, and not another one in run.output_dir.
+TEST_F(ResumeFromWeights, ItsCheckpointIsEvaluatedBesideAnotherRun) {
+  ASSERT_EQ(train("--training.steps=2").code, 0);
+  fs::create_directories(run_ / "smaller");
+  fs::copy(run_ / "published/tokenizer.json", run_ / "smaller/tokenizer.json");
+  Json config = json_of(read_file(run_ / "published/config.json"));
+  config["num_hidden_layers"] = 1;
+  write_text(run_ / "smaller/config.json", config.dump());
+  ASSERT_EQ(train("--training.steps=2 --run.output_dir=other --model.init_from=smaller").code, 0);
+  fs::remove_all(run_ / "published");
+  const ProgramResult result = run_.run("eval from.toml --run.output_dir=other --checkpoint out");
+  EXPECT_EQ(result.code, 0) << result.err;
 }
 
 TEST_F(ResumeFromWeights, ButStartsOnlyFromIt) {

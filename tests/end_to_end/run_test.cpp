@@ -364,7 +364,8 @@ TEST(Run, RefusesAnotherWordForAuto) {
       "checkpoint.resume = \"atuo\": atuo is not a checkpoint, for it has no manifest.json; give auto, none, the folder of a checkpoint, "
       "or that of a run for its newest one (did you mean auto?)";
   for (const char* options : {"--resume atuo", "--resume atuo --dry-run"}) EXPECT_TRUE(refused(run.train(options), 76, why));
-  EXPECT_TRUE(refused(run.train("--model.tokenizer=foo"), 2, "model.tokenizer = \"foo\": must be \"byte\""));
+  for (const std::string other : {"foo", "run.toml"})
+    EXPECT_TRUE(refused(run.train("--model.tokenizer=" + other), 2, "model.tokenizer = \"" + other + "\": must be \"byte\""));
   EXPECT_TRUE(refused(run.train("--run.output_dir="), 2, "run.output_dir is empty"));
   for (const char* folder : {"run.toml/x", "/proc/none/x"})
     EXPECT_TRUE(refused(run.train(concat("--run.output_dir=", folder)), 2, folder));

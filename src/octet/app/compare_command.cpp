@@ -139,7 +139,7 @@ int run_compare(const CompareArgs& args) {
   const std::string folder = args.output.string();
   demand(data::valid_utf8(folder) == folder.size(), ExitCode::config, "--output ", printable(folder), ": not UTF-8 text");
   outlive_stdout();
-  const train::Config config = load_run(args.run);
+  train::Config config = load_run(args.run);
   demand(config.checkpoint.remote.empty(), ExitCode::config, "checkpoint.remote: `octet compare` makes several runs, and one place holds the "
          "checkpoints of one run; give --checkpoint.remote=");
   demand(config.checkpoint.resume == "auto" || config.checkpoint.resume == "none", ExitCode::config, "checkpoint.resume = \"",
@@ -147,6 +147,7 @@ int run_compare(const CompareArgs& args) {
   if (!args.gpus.empty()) return compare_ranks(args, config, stops);
   std::optional<StdoutToStderr> progress_on_stderr;
   if (args.json) progress_on_stderr.emplace();
+  config.checkpoint.resume = "none";
   train::check_config(config);
   use_threads(config);
   std::vector<RecipeRun> plans = plan_runs(config, args.recipes, output_of(args, config));

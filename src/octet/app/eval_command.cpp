@@ -19,9 +19,11 @@
 namespace octet::app {
 
 int run_eval(const EvalArgs& args) {
-  train::Config config = load_run(args.run);
+  train::Config config = train::load_config(args.run.path, args.run.overrides);
   train::check_config(config);
   const std::filesystem::path checkpoint = train::checkpoint_at(fetched_checkpoint(args.checkpoint), "--checkpoint");
+  config.checkpoint.resume = checkpoint.string();  // has the architecture and the tokenizer if model.init_from is gone
+  train::fetch_inputs(config, train::Fetch::everything, show_copy);
   if (config.lora) train::check_init_from(config);
   use_threads(config);
   const checkpoint::Reader reader = checkpoint::Reader::open(checkpoint);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 
 #include "octet/app/chat.h"
 #include "octet/app/commands.h"
@@ -61,7 +62,8 @@ int run_generate(const GenerateArgs& args) {
     Chat chat(model, train::device_of(config),
               {.format = args.chat,
                .system = args.system,
-               .generate = {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed}});
+               .generate = {
+                   .model = model.string(), .max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed}});
     talk(chat, args.prompt);
     return 0;
   }
@@ -77,7 +79,8 @@ int run_generate(const GenerateArgs& args) {
     demand(id < described.vocab, ExitCode::data, model.string(), ": token ", id,
            " of the prompt is outside the model's vocabulary of ", described.vocab);
   }
-  const std::int64_t text_tokens = std::ssize(ids) + args.max_tokens;
+  const std::int64_t text_tokens =
+      std::ssize(ids) + std::min(args.max_tokens, std::numeric_limits<std::int64_t>::max() - std::ssize(ids));
   const auto engine = train::open_model(model, train::device_of(config), text_tokens);
   const std::int64_t most = engine->options().seq_len;
   if (text_tokens > most) {
@@ -90,7 +93,8 @@ int run_generate(const GenerateArgs& args) {
   };
   std::string text = prompt;  // what is decoded goes on from there
   print_now(text);
-  train::generate(*engine, *tokenizer, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
+  train::generate(*engine, *tokenizer, ids,
+                  {.model = model.string(), .max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
                   [&](std::int32_t id) {
                     if (ends(id)) return false;
                     const std::size_t before = text.size();

@@ -1,8 +1,11 @@
 #include "octet/base/new_directory.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <system_error>
 
@@ -56,8 +59,14 @@ void NewDirectory::begin() {
   const fs::file_type type = fs::symlink_status(path_, error).type();  // a dangling link is in the way, too
   if (type == fs::file_type::none)
     throw SystemError(ExitCode::data, concat(path_.string(), ": ", error.message()), error.value());
-  const bool free = type == fs::file_type::not_found || (is_folder(path_) && entries_of(path_).empty());
-  demand(free, ExitCode::config, path_.string(), kExists);
+  if (type != fs::file_type::not_found) {
+    demand(is_folder(path_) && entries_of(path_).empty(), ExitCode::config, path_.string(), kExists);
+    // finish() could not replace a working directory, a mount point or a link.
+    if (::rmdir(path_.c_str()) != 0) {
+      fail(ExitCode::config, path_.string(), ": exists already, and this empty folder cannot be replaced (", std::strerror(errno),
+           "); give the name of a new one, such as ", (path_ / "model").string());
+    }
+  }
   const ProcessIdentity me = ProcessIdentity::mine();
   const std::string begin = concat(path_.string(), ".tmp-", here(me), "-");
   remove_interrupted(begin, me);
@@ -73,7 +82,7 @@ NewDirectory::~NewDirectory() {
 
 void NewDirectory::finish() {
   sync_directory(temporary_);
-  // rename() replaces an empty folder but fails if the folder has files.
+  // rename() replaces an empty folder that was made meanwhile, but fails if the folder has files.
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const bool taken = errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR;
     if (taken) fail(ExitCode::config, path_.string(), kExists);

@@ -9,10 +9,11 @@ namespace octet {
 // path. If finish() was not called, the destructor deletes the temporary folder.
 class NewDirectory {
  public:
-  // Creates the temporary folder and missing parent folders. Removes the temporary folders for `path` that processes of this
-  // machine have left, if they were killed. Throws Error{config} "PATH: ..." if `path` is empty, if it exists and is not an empty
-  // folder, or if nothing can be created under this path (create_output), SystemError with ExitCode::data if the system cannot
-  // say what `path` is, and Error{internal} if the temporary folder cannot be created for another reason.
+  // Creates the temporary folder and missing parent folders. Removes `path` if it is an empty folder. Removes the temporary
+  // folders for `path` that processes of this machine have left, if they were killed. Throws Error{config} "PATH: ..." if `path`
+  // is empty, if it exists and is not an empty folder that can be removed, or if nothing can be created under this path
+  // (create_output), SystemError with ExitCode::data if the system cannot say what `path` is, and Error{internal} if the
+  // temporary folder cannot be created for another reason.
   explicit NewDirectory(const std::filesystem::path& path);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;

@@ -134,7 +134,7 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   if (damaged.empty()) return std::nullopt;
   std::string all;
   for (const auto& [path, reason] : damaged) all += (all.empty() ? "" : "; ") + reason;
-  fail(ExitCode::data, root.string(), ": no checkpoint of ", damaged.size(), " can be read: ", all);
+  throw Damaged(concat(root.string(), ": no checkpoint of ", damaged.size(), " can be read: ", all));
 }
 
 Reader Reader::of_part(std::filesystem::path folder, Manifest part) {
@@ -278,6 +278,8 @@ void Reader::load(Stream& stream, std::span<const Entry> entries, const std::vec
   }
   stream.synchronize();
 }
+
+nlohmann::json meta_of(const std::filesystem::path& step_directory) { return read_manifest(step_directory, kRetryS).meta; }
 
 nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s) {
   for (const StepDirectory& found : retry(retry_s, [&] { return find_checkpoints(root); })) {

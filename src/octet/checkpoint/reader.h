@@ -52,8 +52,8 @@ class Reader {
 
   // Opens the newest checkpoint of a step before `before` that passes all checks, the same on every rank. Rank 0 moves each newer
   // checkpoint, which is damaged, to root/damaged/; on_warning gets a line that names the file, the reason and the checkpoint
-  // used instead. Returns nothing if there are no checkpoints. Throws Error{data} if all are damaged, or if one cannot be read:
-  // then nothing is moved. Collective. Nobody else may write or delete checkpoints during the call; rank 0 lists them.
+  // used instead. Returns nothing if there are no checkpoints. Throws Damaged if all are damaged, and Error{data} if one cannot
+  // be read: then nothing is moved. Collective. Nobody else may write or delete checkpoints during the call; rank 0 lists them.
   static std::optional<Reader> open_latest(const std::filesystem::path& root,
                                            const std::function<void(std::string_view)>& on_warning, const Ranks& ranks = {},
                                            double retry_s = kRetryS,
@@ -101,6 +101,8 @@ class Reader {
   mutable std::unordered_map<std::string, std::unique_ptr<File>> files_;  // files opened so far, by name
 };
 
+// Returns the meta of a checkpoint, without checking its data. Throws Error{data} if the manifest cannot be read.
+nlohmann::json meta_of(const std::filesystem::path& step_directory);
 // Returns the meta of the newest checkpoint in `root` whose manifest is not damaged, without checking its data. Returns an empty
 // object if there is none. Throws Error{data} if `root` or a manifest cannot be read.
 nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s = kRetryS);

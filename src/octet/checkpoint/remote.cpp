@@ -99,7 +99,7 @@ std::vector<RemoteCheckpoint> remote_checkpoints(storage::ObjectStore& store, co
 }
 
 void send_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url, std::int64_t step, const fs::path& folder,
-                     const std::function<void()>& sent) {
+                     const std::function<void()>& sent, const fs::path& beside) {
   const storage::ObjectUrl to = folder_for(store, url, step, read_file(folder / kManifestName));
   std::vector<fs::path> files;
   for (const fs::path& path : entries_of(folder)) {
@@ -116,6 +116,13 @@ void send_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url,
   }
   for (std::future<void>& upload : uploads) upload.wait();  // all use what is on this stack
   for (std::future<void>& upload : uploads) upload.get();
+  if (path_exists(beside)) {
+    for (const fs::path& path : entries_of(beside)) {
+      store.put_file(to.below(path.filename().string()), path, [&](std::int64_t) {
+        if (sent) sent();
+      });
+    }
+  }
   send_file(store, to.below(kManifestName), folder / kManifestName, sent);
 }
 
@@ -212,7 +219,7 @@ void RemoteCopies::attempt(std::optional<std::int64_t> abandoned, const std::opt
   };
   go_on();
   if (abandoned) abandon_checkpoints(store_, options_.url, *abandoned);
-  if (sent) send_checkpoint(store_, options_.url, sent->step, sent->folder, go_on);
+  if (sent) send_checkpoint(store_, options_.url, sent->step, sent->folder, go_on, options_.beside);
 }
 
 void RemoteCopies::run() {

@@ -37,10 +37,12 @@ struct RemoteCheckpoint {
 // The complete checkpoints below `url`, the highest step first; of one step the one that was written last. Throws StoreError.
 std::vector<RemoteCheckpoint> remote_checkpoints(storage::ObjectStore& store, const storage::ObjectUrl& url);
 
-// Copies the files of a checkpoint that are not there yet, its manifest last. `sent` is told now and then that bytes were sent;
+// Copies the files of a checkpoint that are not there yet, its manifest last. The files of the folder `beside`, if it exists, go
+// into the same folder of the bucket, unless files of these names are there. `sent` is told now and then that bytes were sent;
 // what it throws ends the call. Throws StoreError and the errors of files.
 void send_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url, std::int64_t step,
-                     const std::filesystem::path& folder, const std::function<void()>& sent = {});
+                     const std::filesystem::path& folder, const std::function<void()>& sent = {},
+                     const std::filesystem::path& beside = {});
 
 // Copies the checkpoint to root/step-00001000, which must not exist, checks the sums of all its tensors, and then gives it that
 // name. A copy that was interrupted is continued. Throws Damaged, StoreError and the errors of files.
@@ -52,6 +54,7 @@ void abandon_checkpoints(storage::ObjectStore& store, const storage::ObjectUrl& 
 
 struct RemoteOptions {
   storage::ObjectUrl url;
+  std::filesystem::path beside = {};                   // as for send_checkpoint()
   double retry_s = kRetryS;                            // how long a request is tried again
   double again_s = 60;                                 // after which an upload that failed begins again
   std::function<void()> alive = {};                    // called while bytes are sent, by any thread

@@ -9,6 +9,7 @@
 #include "octet/base/visible.h"
 #include "octet/checkpoint/mismatch.h"
 #include "octet/checkpoint/model_weights.h"
+#include "octet/models/registry.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/convert.h"
 #include "octet/train/model_files.h"
@@ -55,7 +56,7 @@ bool has_base_weights(const Config& config) {
 
 void check_init_from(const Config& config) { has_base_weights(config); }
 
-void begin_model(Engine& engine, const Config& config) {
+void begin_base(Engine& engine, const Config& config) {
   if (has_base_weights(config)) {
     load_model(engine, config.model.init_from);
     if (config.lora) engine.initialise_adapters(config.run.seed);
@@ -68,6 +69,10 @@ void begin_model(Engine& engine, const Config& config) {
           "model.init_from");
     engine.initialise(config.run.seed);
   }
+}
+
+void begin_model(Engine& engine, const Config& config) {
+  begin_base(engine, config);
   if (!config.lora || config.lora->init_from.empty()) return;
   const std::string base = load_adapter(engine, config.lora->init_from);
   // A name that is no folder here may well be that of the same model on a hub.
@@ -90,8 +95,12 @@ std::string hash_of_base(const Config& config) {
   }
   const auto weights = checkpoint::ModelWeights::open(config.model.init_from);
   for (const std::string& name : weights.names()) {
-    const std::string fault = weights.fault_of(name);
-    demand(fault.empty(), ExitCode::data, config.model.init_from, ": ", fault);
+    if (const std::string fault = weights.fault_of(name); !fault.empty()) {
+      // Older versions of transformers store buffers, such as a mask of booleans. The model does not use them.
+      const bool unused = checkpoint::glob_match_any(models::ignorable_names(decoder_config(config)), name);
+      demand(unused, ExitCode::data, config.model.init_from, ": ", fault);
+      continue;
+    }
     const checkpoint::TensorInfo& info = *weights.find(name);
     sum.update(concat(name, info.dtype_name, info.shape_text()));
     checkpoint::WeightReader reader(weights, name);

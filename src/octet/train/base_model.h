@@ -14,8 +14,10 @@ namespace octet::train {
 // random. Then the directory must hold no weights in another form, and there must be no [lora].
 void check_init_from(const Config& config);
 
-// Overwrites all parameters with the weights of model.init_from, or random ones if there are none, and adapters with those of
-// lora.init_from, or new ones. Throws as check_init_from() does.
+// Overwrites all parameters with the weights of model.init_from, or random ones if there are none, and adapters with new ones.
+// Throws as check_init_from() does.
+void begin_base(Engine& engine, const Config& config);
+// The same, and then overwrites the adapters with those of lora.init_from, if it is given.
 void begin_model(Engine& engine, const Config& config);
 
 // The hash of the model beneath the adapters of [lora], as 16 hexadecimal digits: of the name, dtype, shape, and first and last

@@ -8,7 +8,6 @@
 #include "octet/base/require.h"
 #include "octet/base/system_call.h"
 #include "octet/base/visible.h"
-#include "octet/data/tokenizer/files.h"
 #include "octet/recipes/registry.h"
 #include "octet/storage/object_store.h"
 #include "octet/telemetry/format.h"
@@ -163,7 +162,8 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(model.config.empty() || model.init_from.empty(), "model.config = \"", model.config, "\" and model.init_from = \"",
         model.init_from, "\": give one of them");
   const std::string tokenizer = model.tokenizer.value_or("");
-  check(tokenizer.empty() || tokenizer == "byte" || data::tokenizer_file(tokenizer), "model.tokenizer = ", in_quotes(tokenizer), ": must be \"byte\"; without it the tokenizer files of model.init_from count");
+  check(tokenizer.empty() || tokenizer == "byte", "model.tokenizer = ", in_quotes(tokenizer),
+        ": must be \"byte\"; without it the tokenizer files of model.init_from count");
   check(!config.run.output_dir.empty(), "run.output_dir is empty; give a folder for the run");
   check(!config.data.source.empty(), "no data: add [[data.source]] with path = \"PREFIX\" of a corpus that `octet data prepare` made");
   for (const SourceConfig& source : config.data.source) check(!source.path.empty(), "a [[data.source]] has no path");
@@ -258,9 +258,6 @@ const std::vector<KeyDescription>& config_keys() {
   return keys;
 }
 
-namespace {
-
-// With the URLs of copies in their place.
 Config as_given(Config config) {
   const auto restore = [&](std::string& path) {
     if (const auto found = config.copies.find(path); found != config.copies.end()) path = found->second;
@@ -268,8 +265,6 @@ Config as_given(Config config) {
   for_each_fetched_path(config, restore);
   return config;
 }
-
-}  // namespace
 
 void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit) {
   visit(config.model.init_from);

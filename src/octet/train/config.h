@@ -523,6 +523,8 @@ void apply_override(Config& config, const std::string& assignment);
 
 // Visits the values of all keys that may be an s3:// URL of a model directory, an adapter, a checkpoint or a corpus.
 void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit);
+// Returns the configuration with the URLs in place of their copies.
+Config as_given(Config config);
 
 // What no single key can say: a model and data are given, batch sizes divide, the axes of [parallel] are `ranks` ranks.
 void check_config(const Config& config, std::int64_t ranks = 1);

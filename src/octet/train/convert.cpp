@@ -197,6 +197,13 @@ Json config_of(const Source& source, const DescribedModel& model, const Fp8Choic
   return json;
 }
 
+// Copies the tokenizer of a model directory. Other programs may use it even if config.json names `byte`, and Octet may not be
+// able to read it.
+void copy_all_of_tokenizer(const fs::path& model, const fs::path& to) {
+  if (const auto file = data::tokenizer_file(model.string())) return data::copy_tokenizer_files(*file, to);
+  data::copy_files_beside_tokenizer(model, to);
+}
+
 }  // namespace
 
 DescribedModel::DescribedModel(const models::DecoderConfig& config, const models::Adapters& adapters)
@@ -220,11 +227,10 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   source->write_weights(output.path(), model, form, is_fp8);
   write_file_atomically(output.path() / "config.json", config_of(*source, model, is_fp8, options.type).dump(2) + "\n");
   copy_generation_config(generation_config_of_model(path), output.path());
-  const std::string tokenizer = tokenizer_of_model(path, source->config());
-  if (tokenizer == path.string() && !data::tokenizer_file(tokenizer)) {
-    data::copy_files_beside_tokenizer(path, output.path());  // a model directory may have no tokenizer that Octet reads
+  if (path_exists(path / "manifest.json")) {
+    copy_tokenizer(tokenizer_of_model(path, source->config()), output.path(), options.output);
   } else {
-    copy_tokenizer(tokenizer, output.path());  // warns if the tokenizer of a run has been deleted
+    copy_all_of_tokenizer(find_model(path).model, output.path());
   }
   output.finish();
   warn_of_router_bias(source->config(), options.output);
@@ -252,7 +258,7 @@ void export_adapter(const fs::path& path, const fs::path& to) {
   DescribedModel described(model.config(), model.adapters());
   model.check(described);
   NewDirectory output(to);
-  write_adapter(output.path(), *described.model, model.adapters(), model.base().string(),
+  write_adapter(output.path(), *described.model, model.adapters(), model.base_name(),
                 [&](const Parameter& p) { return model.whole_of_adapter(described, p); });
   output.finish();
 }

@@ -157,7 +157,6 @@ fs::path fetch_corpus(const fs::path& prefix, const ShowCopy& show) {
 
 void fetch_base(Config& config, const ShowCopy& show) {
   use_copy(config, config.model.init_from, fetch_folder(config.model.init_from, Fetch::everything, show));
-  if (config.lora) use_copy(config, config.lora->init_from, fetch_folder(config.lora->init_from, Fetch::everything, show));
 }
 
 void fetch_resumed(Config& config, Fetch what, const ShowCopy& show) {
@@ -168,6 +167,9 @@ void fetch_inputs(Config& config, Fetch what, const ShowCopy& show) {
   if (what == Fetch::architecture)
     return use_copy(config, config.model.init_from, fetch_folder(config.model.init_from, what, show));
   fetch_base(config, show);
+  const bool may_begin = config.checkpoint.resume == "auto" || config.checkpoint.resume == "none";
+  if (config.lora && may_begin)
+    use_copy(config, config.lora->init_from, fetch_folder(config.lora->init_from, Fetch::everything, show));
   for (SourceConfig& source : config.data.source) use_copy(config, source.path, fetch_corpus(source.path, show));
   for (EvaluationSourceConfig& source : config.evaluation.source) use_copy(config, source.path, fetch_corpus(source.path, show));
 }

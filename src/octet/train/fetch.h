@@ -21,11 +21,12 @@ enum class Fetch : std::uint8_t {
   architecture,  // of model directories and checkpoints all but the weights; no corpora
 };
 
-// Puts the paths of copies into the keys of `config` that hold s3:// URLs, except checkpoint.resume. `config.copies` remembers
-// the URLs. Throws the errors of storage::local_copy(), and Error{data} if there is nothing under a URL.
+// Puts the paths of copies into the keys of `config` that hold s3:// URLs, except checkpoint.resume, and except lora.init_from if
+// checkpoint.resume names a checkpoint, which has the adapters. `config.copies` remembers the URLs. Throws the errors of
+// storage::local_copy(), and Error{data} if there is nothing under a URL.
 void fetch_inputs(Config& config, Fetch what, const ShowCopy& show = {});
 
-// The same of the model beneath the adapters of [lora], and of adapters to start from.
+// The same of model.init_from.
 void fetch_base(Config& config, const ShowCopy& show = {});
 
 // The same of checkpoint.resume. Call it before fetch_inputs(): a run whose model directory is gone takes its architecture from

@@ -46,6 +46,10 @@ void generate(Engine& engine, const data::Tokenizer& tokenizer, std::vector<std:
       const T* row = last.view().as<T>();
       for (std::size_t i = 0; i < known.size(); ++i) values[i] = static_cast<double>(static_cast<Real<T>>(row[known[i]]));
     });
+    for (std::size_t k = 0; k < known.size(); ++k) {
+      demand(std::isfinite(values[k]), ExitCode::not_finite, options.model, ": the logit of token ", known[k], " is ",
+             std::isnan(values[k]) ? "NaN" : "infinite", ": weights are NaN, infinite or too large, so the model cannot be used");
+    }
     const std::size_t chosen = sample(values, options.temperature, rng.uniform(static_cast<std::uint64_t>(i)));
     const std::int32_t id = known[chosen];
     ids.push_back(id);

@@ -13,6 +13,7 @@
 #include "octet/checkpoint/steps.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/train/tokenizer.h"
 
 namespace octet::train {
 namespace {
@@ -105,6 +106,7 @@ fs::path set_aside(const fs::path& folder, const History& history, std::optional
     for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints)) {
       if (found.step > *kept_step) move_to(to / kCheckpoints, found.path);
     }
+    copy_to(to / kCheckpoints, folder / kCheckpoints / kKeptTokenizer);
     sync_directory(to / kCheckpoints);
     sync_directory(folder / kCheckpoints);
     copy_to(to, folder / kRunInfo);

@@ -48,13 +48,16 @@ MergedModel::MergedModel(const fs::path& adapter) : device_(make_device(DeviceKi
   adapters_ = from.adapters;
   base_ = from.model;
   base_weights_ = checkpoint::ModelWeights::open(base_);
-  adapter_weights_ = open_adapter(adapter).weights;
+  AdapterDirectory named = open_adapter(adapter);
+  base_name_ = named.base;
+  adapter_weights_ = std::move(named.weights);
 }
 
 MergedModel::MergedModel(checkpoint::Reader reader, const Config& config)
     : config_(models::parse_config(reader.meta().value("model", nlohmann::json()), reader.path().string())),
       adapters_(adapters_of(config)),
       base_(config.model.init_from),
+      base_name_(as_given(config).model.init_from),
       seed_(config.run.seed),
       dtype_(reader.meta().value("recipe", "") == "fp32" ? DType::f32 : DType::bf16),
       device_(make_device(DeviceKind::cpu)),

@@ -24,6 +24,8 @@ class MergedModel {
   const models::DecoderConfig& config() const { return config_; }
   // The Hugging Face directory of the model; empty for a model of random weights.
   const std::filesystem::path& base() const { return base_; }
+  // What the run or the adapter calls it: an s3:// URL if base() is a copy.
+  const std::string& base_name() const { return base_name_; }
   const models::Adapters& adapters() const { return adapters_; }
 
   // Throws one error that lists all missing, unexpected and misshapen tensors.
@@ -40,6 +42,7 @@ class MergedModel {
   models::DecoderConfig config_;
   models::Adapters adapters_;
   std::filesystem::path base_;
+  std::string base_name_;
   std::optional<checkpoint::ModelWeights> base_weights_;  // absent: random, by `seed_`
   std::uint64_t seed_ = 0;
   DType dtype_ = DType::f32;                                 // to which the model's weights were rounded in training

@@ -9,6 +9,7 @@
 #include "octet/checkpoint/model_dir.h"
 #include "octet/models/registry.h"
 #include "octet/train/adapter_files.h"
+#include "octet/train/fetch.h"
 
 namespace octet::train {
 namespace {
@@ -50,7 +51,8 @@ void load_model(Engine& engine, const std::filesystem::path& directory) {
 
 ModelDirectory find_model(const std::filesystem::path& path) {
   if (!is_adapter(path)) return {.model = path, .adapter = {}, .config = models::read_config(path), .adapters = {}};
-  const AdapterDirectory adapter = open_adapter(path);
+  AdapterDirectory adapter = open_adapter(path);
+  adapter.base = fetch_folder(adapter.base).string();
   demand(!adapter.base.empty() && path_exists(std::filesystem::path(adapter.base) / "config.json"), ExitCode::data,
          (path / "adapter_config.json").string(), ": base_model_name_or_path = ", in_quotes(adapter.base),
          ": not a model directory here. Write the path of one there");

@@ -37,7 +37,8 @@ bool divides_sources(const Config& config) {
 std::optional<fs::path> find_model_at(const fs::path& path) {
   const fs::path checkpoints = path / "checkpoints", model = path / "model", adapter = path / "adapter";
   if (is_checkpoint(path) || is_adapter(path) || path_exists(path / "config.json")) return path;
-  if (const auto found = checkpoint::find_checkpoints(checkpoints); !found.empty()) return found.front().path;
+  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(checkpoints))
+    if (is_checkpoint(found.path)) return found.path;
   if (path_exists(model / "config.json")) return model;
   if (is_adapter(adapter)) return adapter;
   demand(!path_exists(path / "run.json") && !path_exists(checkpoints), ExitCode::data, path.string(),
@@ -53,7 +54,7 @@ std::int64_t restore_weights(Engine& engine, const Config& config, const checkpo
          ", but precision.recipe = ", engine.model().recipe().name);
   if (config.lora) {
     check_base(reader.meta(), hash_of_base(config), reader.path().string());
-    begin_model(engine, config);
+    begin_base(engine, config);
   }
   reader.load(engine.stream(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),
               {"*.moment1", "*.moment2", "*.moment1_scale", "*.moment2_scale", "optimizer.updates"});
@@ -127,8 +128,8 @@ fs::path exported_model_at(const fs::path& path) {
 
 models::DecoderConfig config_of_model(const fs::path& path) {
   if (!is_checkpoint(path)) return find_model(path).config;
-  const checkpoint::Reader reader = checkpoint::Reader::open(path);
-  return models::parse_config(reader.meta().value("model", nlohmann::json()), (path / checkpoint::kManifestName).string());
+  return models::parse_config(checkpoint::meta_of(path).value("model", nlohmann::json()),
+                              (path / checkpoint::kManifestName).string());
 }
 
 std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {
@@ -137,8 +138,9 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
   options.whole_logits = true;
   const auto make = [&] {
     const std::int64_t multiple = recipes::token_multiple(options.recipe);
+    const std::int64_t longest = options.model.max_position;
     options.seq_len =
-        std::max(multiple, std::min(round_up(max_tokens, multiple), options.model.max_position / multiple * multiple));
+        std::max(multiple, std::min(round_up(std::min(max_tokens, longest), multiple), longest / multiple * multiple));
     return std::make_unique<Engine>(options, device);
   };
   if (!is_checkpoint(path)) {

@@ -7,12 +7,15 @@
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/steps.h"
 #include "octet/data/corpus.h"
 #include "octet/data/tokenizer/files.h"
 #include "octet/data/tokenizer/tokenizer.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/fetch.h"
 #include "octet/train/model_files.h"
 
 namespace octet::train {
@@ -74,16 +77,55 @@ const data::Corpus* corpus_of_known_tokenizer(const data::Dataset& dataset) {
 
 constexpr const char* kGenerationConfig = "generation_config.json";
 
-fs::path kept_tokenizer(const Config& config) { return fs::path(config.run.output_dir) / "checkpoints" / "tokenizer"; }
+fs::path checkpoints_of(const Config& config) { return fs::path(config.run.output_dir) / "checkpoints"; }
+fs::path kept_tokenizer(const Config& config) { return (checkpoints_of(config) / kKeptTokenizer).lexically_normal(); }
+
+// The folder with the tokenizer and the generation_config.json of a checkpoint. A checkpoint from checkpoint.remote holds them
+// itself. Those of a run share the folder beside them.
+fs::path kept_for(const fs::path& checkpoint) {
+  const bool holds = data::tokenizer_file(checkpoint.string()) || is_file(checkpoint / kGenerationConfig);
+  return holds ? checkpoint : (checkpoint / ".." / kKeptTokenizer).lexically_normal();
+}
+
+// The same of the checkpoint that a run continues from, or "" if the run begins.
+fs::path kept_for_resumed(const Config& config) {
+  const std::string& resume = config.checkpoint.resume;
+  if (resume == "none") return {};
+  if (resume != "auto") return kept_for(resume);
+  const auto found =
+      retry(config.checkpoint.retry_s, [&] { return checkpoint::find_checkpoints(checkpoints_of(config)); });
+  if (!found.empty()) return kept_for(found.front().path);
+  return init_from_is_gone(config) ? kept_tokenizer(config) : fs::path();  // the run may continue from a snapshot in memory
+}
+
+// The generation_config.json that a run copies. The path is empty if there is none, and the file need not exist.
+fs::path generation_config_of_run(const Config& config) {
+  const bool begins_there = !config.model.init_from.empty() && !init_from_is_gone(config);
+  const fs::path from = begins_there ? fs::path(config.model.init_from) : kept_for_resumed(config);
+  return from.empty() ? from : from / kGenerationConfig;
+}
+
+// The configuration of the run that wrote a checkpoint.
+Config config_of_checkpoint(const fs::path& checkpoint) {
+  Config config =
+      parse_config(checkpoint::meta_of(checkpoint).value("toml", ""), (checkpoint / checkpoint::kManifestName).string());
+  config.checkpoint.resume = checkpoint.string();
+  try {
+    config.model.init_from = fetch_folder(config.model.init_from, Fetch::architecture).string();
+  } catch (const Error& error) {
+    log_warning(error.what());  // the checkpoint can be used without
+  }
+  return config;
+}
+
+bool is_checkpoint(const fs::path& path) { return path_exists(path / checkpoint::kManifestName); }
 
 }  // namespace
 
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model) {
   if (!model.tokenizer.empty()) return model.tokenizer;
-  if (!config.model.init_from.empty()) {
-    for (const std::string& directory : {config.model.init_from, kept_tokenizer(config).string()})
-      if (data::tokenizer_file(directory)) return directory;
-  }
+  for (const std::string& directory : {config.model.init_from, kept_for_resumed(config).string()})
+    if (data::tokenizer_file(directory)) return directory;
   const std::string known = config.data.source.empty() ? "" : tokenizer_of_corpus(config.data.source.front().path);
   return known.empty() && init_from_is_gone(config) ? config.model.init_from : known;  // the deleted directory, for a message
 }
@@ -139,45 +181,43 @@ void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab) {
 }
 
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
-  if (init_from_is_gone(config)) return;
   const fs::path kept = kept_tokenizer(config), part = kept.string() + ".part";
+  const auto file = data::tokenizer_file(tokenizer_of_run(config, model));
+  const fs::path generation = generation_config_of_run(config);
+  if (path_exists(kept) && (file ? file->parent_path() : generation.parent_path()) == kept) return;
   remove_tree(part);
-  const auto file = data::tokenizer_file(config.model.init_from);
-  if (!config.model.init_from.empty()) {
-    make_folders(part);
-    if (model.tokenizer.empty() && file) data::copy_tokenizer_files(*file, part);
-    copy_generation_config(fs::path(config.model.init_from) / kGenerationConfig, part);
-  }
-  remove_tree(kept);  // may belong to another run
-  if (!config.model.init_from.empty() && std::rename(part.c_str(), kept.c_str()) != 0) {
-    fail_errno(ExitCode::internal, kept, "cannot rename");
-  }
+  if (!file && !is_file(generation)) return remove_tree(kept);  // it belongs to another run
+  make_folders(part);
+  if (file) data::copy_tokenizer_files(*file, part);
+  copy_generation_config(generation, part);
+  remove_tree(kept);
+  if (std::rename(part.c_str(), kept.c_str()) != 0) fail_errno(ExitCode::internal, kept, "cannot rename");
+}
+
+void export_tokenizer(const Config& config, const models::DecoderConfig& model, const fs::path& directory) {
+  const fs::path kept = kept_tokenizer(config);  // all else may have been deleted since the run began
+  copy_tokenizer(data::tokenizer_file(kept.string()) ? kept.string() : tokenizer_of_run(config, model), directory, directory);
+  copy_generation_config(kept / kGenerationConfig, directory);
 }
 
 std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {
   if (!model.tokenizer.empty()) return model.tokenizer;
-  if (!path_exists(path / "manifest.json")) return find_model(path).model.string();
-  const auto reader = checkpoint::Reader::open(path);
-  return tokenizer_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()), model);
+  if (!is_checkpoint(path)) return find_model(path).model.string();
+  const std::string kept = kept_for(path).string();
+  return data::tokenizer_file(kept) ? kept : tokenizer_of_run(config_of_checkpoint(path), model);
 }
 
-void copy_tokenizer(const std::string& tokenizer, const fs::path& directory) {
+void copy_tokenizer(const std::string& tokenizer, const fs::path& directory, const fs::path& name) {
   if (const auto file = data::tokenizer_file(tokenizer)) return data::copy_tokenizer_files(*file, directory);
   if (tokenizer.find('/') != std::string::npos) {
-    log_warning(concat(directory.string(), ": written without a tokenizer, because there are no tokenizer files in ", tokenizer));
+    log_warning(concat(name.string(), ": written without a tokenizer, because there are no tokenizer files in ", tokenizer));
   }
 }
 
-fs::path generation_config_of_run(const Config& config) {
-  if (config.model.init_from.empty()) return {};
-  const fs::path file = fs::path(config.model.init_from) / kGenerationConfig;
-  return init_from_is_gone(config) ? kept_tokenizer(config) / kGenerationConfig : file;
-}
-
 fs::path generation_config_of_model(const fs::path& path) {
-  if (!path_exists(path / "manifest.json")) return find_model(path).model / kGenerationConfig;
-  const auto reader = checkpoint::Reader::open(path);
-  return generation_config_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()));
+  if (!is_checkpoint(path)) return find_model(path).model / kGenerationConfig;
+  const fs::path kept = kept_for(path);
+  return path_exists(kept) ? kept / kGenerationConfig : generation_config_of_run(config_of_checkpoint(path));
 }
 
 void copy_generation_config(const fs::path& file, const fs::path& directory) {

@@ -12,8 +12,12 @@ namespace octet::train {
 
 // A tokenizer is given as the `spec` of data::make_tokenizer(); "" means that it is unknown.
 
-// Returns the tokenizer of a run. It is, in this order: the tokenizer named in the model's config.json; the model directory that the run
-// began with, or the copy of its tokenizer that the run keeps; the tokenizer that the first corpus was prepared with.
+// The folder beside a run's checkpoints that holds their tokenizer and their generation_config.json.
+constexpr const char* kKeptTokenizer = "tokenizer";
+
+// Returns the tokenizer of a run. It is, in this order: the tokenizer named in the model's config.json; that of the model
+// directory that the run began with; that kept with the checkpoint that the run continues from; that which the first corpus was
+// prepared with.
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model);
 // Compares the run's tokenizer with the tokenizer that the corpora were prepared with. Throws Error{data} if they certainly differ: only
 // one of them is `byte`, or more than half of the common ids stand for different texts. If the corpora's tokenizer can no longer be read,
@@ -22,19 +26,22 @@ void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer)
 // Warns if the corpora have fewer token ids than half of a model's vocabulary, as bytes do: most embeddings are then never
 // trained. Does nothing if the number of a corpus is unknown.
 void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab);
-// Copies the tokenizer's files and generation_config.json of model.init_from to checkpoints/tokenizer/ in run.output_dir, because the
-// model directory may be deleted before the run ends. If it has been deleted, an earlier copy stays.
+// Copies the files of the run's tokenizer, and the generation_config.json of its model directory, to checkpoints/tokenizer/ in
+// run.output_dir: the originals may be deleted or changed before a checkpoint is read. Call it when the run folder holds no
+// checkpoints of other runs any more.
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model);
-// Returns the tokenizer of a Hugging Face directory or a checkpoint.
+// Copies what keep_tokenizer() has kept to the model directory that the run writes. Warns if a tokenizer's files are missing.
+void export_tokenizer(const Config& config, const models::DecoderConfig& model, const std::filesystem::path& directory);
+
+// Returns the tokenizer of a Hugging Face directory or a checkpoint. That of a checkpoint is what its run has kept with it. Only
+// for a checkpoint of an earlier version, which has kept nothing, it is looked for where its run had found it.
 std::string tokenizer_of_model(const std::filesystem::path& path, const models::DecoderConfig& model);
-
-// Copies the files of a tokenizer, if it has any, to a model directory. Warns if they have been deleted.
-void copy_tokenizer(const std::string& tokenizer, const std::filesystem::path& directory);
-
-// Return the generation_config.json of the model directory that a run began with, or the copy that the run keeps; or of a Hugging Face
-// directory or a checkpoint. The path is empty if there is no such directory, and the file need not exist.
-std::filesystem::path generation_config_of_run(const Config& config);
+// Returns the generation_config.json, in the same way. The path is empty if there is none, and the file need not exist.
 std::filesystem::path generation_config_of_model(const std::filesystem::path& path);
+
+// Copies the files of a tokenizer, if it has any, to a model directory. Warns if they have been deleted. `name` is the
+// directory's name in the warning.
+void copy_tokenizer(const std::string& tokenizer, const std::filesystem::path& directory, const std::filesystem::path& name);
 // Copies the file if it exists.
 void copy_generation_config(const std::filesystem::path& file, const std::filesystem::path& directory);
 

@@ -119,37 +119,6 @@ Trainer::Trainer(const TrainerOptions& options)
   common_loader_ = std::make_unique<data::Loader>(*dataset_, loads);
 }
 
-void Trainer::find_checkpoint() {
-  open_snapshots();
-  const double retry_s = config_.checkpoint.retry_s;
-  resumed_ = newest_snapshot();
-  from_memory_ = resumed_.has_value();
-  // A full disk may have kept the earlier attempt from recording that it has trained.
-  job_has_trained_ = job_has_trained_ || (from_memory_ && !from_local_dir_);
-  fetch_newer_checkpoint();
-  if (from_memory_) {
-    // It is of this job, so the run goes on whatever its first attempt began with.
-  } else if (options_.resume == "auto") {
-    resumed_ = checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
-  } else if (options_.resume != "none") {
-    // The run that saves there may go on, so hosts may have found different checkpoints.
-    world_.agree("the checkpoint that checkpoint.resume names", fs::path(options_.resume).filename().string());
-    resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
-  }
-  if (world_.is_first()) {
-    judge_history();
-    judge_remote();
-  }
-  world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
-  if (resumed_ && config_.anomaly.remedy == "demote") {
-    skip(resumed_->meta().value("demoted", std::vector<std::string>()));
-    if (!demoted_.empty())
-      log_info(
-          concat("computing in BF16, as anomaly.remedy has it since a rollback: ", fmt::format("{}", fmt::join(demoted_, ", "))));
-  }
-  if (resumed_) continuation_ = continue_from(*resumed_, config_, *dataset_);
-}
-
 void Trainer::start_engine() {
   if (engine_) engine_->close();
   engine_.reset();  // before its successor takes memory
@@ -159,10 +128,12 @@ void Trainer::start_engine() {
          config_.lora ? ", and a run with [lora] always does" : "");
   if (config_.lora) base_hash_ = hash_of_base(config_);
   if (config_.lora && resumed_) check_base(resumed_->meta(), base_hash_, resumed_->path().string());
-  if (resumed_ && !config_.lora) {
-    engine_->initialise(config_.run.seed);
-  } else {
+  if (!resumed_) {
     begin_model(*engine_, config_);
+  } else if (config_.lora) {
+    begin_base(*engine_, config_);
+  } else {
+    engine_->initialise(config_.run.seed);
   }
   engine_->tune(gemm_tuning());
 }
@@ -255,6 +226,7 @@ bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
   set_old_history_aside();
+  if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
   if (!reader) return false;
   restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
@@ -478,7 +450,6 @@ ExitCode Trainer::train_to_end() {
                                    .total_steps = steps_,
                                    .worker = telemetry::worker_of(name_of(device_))});
   if (world_.is_first()) {
-    keep_tokenizer(config_, engine_options_.model);
     if (engine_options_.watch) warn_of_hidden_layers(world_.mesh());
     info_ = run_info();
     recorder_->write_run_info(info_);

@@ -1,4 +1,7 @@
-// checkpoint.remote: fetches a checkpoint before the run goes on, and copies checkpoints there behind training.
+// Finds the checkpoint from which a run goes on. With checkpoint.remote, fetches it if need be and copies checkpoints there
+// behind training.
+#include <fmt/format.h>
+
 #include <sstream>
 
 #include "octet/base/file.h"
@@ -6,11 +9,53 @@
 #include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
 
 namespace fs = std::filesystem;
+
+void Trainer::find_checkpoint() {
+  open_snapshots();
+  const double retry_s = config_.checkpoint.retry_s;
+  resumed_ = newest_snapshot();
+  from_memory_ = resumed_.has_value();
+  // A full disk may have kept the earlier attempt from recording that it has trained.
+  job_has_trained_ = job_has_trained_ || (from_memory_ && !from_local_dir_);
+  const auto open_latest = [&] {
+    return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
+  };
+  // A checkpoint that is damaged here may be intact in checkpoint.remote.
+  if (options_.resume == "auto" && !from_memory_ && !config_.checkpoint.remote.empty()) {
+    try {
+      resumed_ = open_latest();
+    } catch (const checkpoint::Damaged&) {  // all are
+    }
+  }
+  fetch_newer_checkpoint();
+  if (from_memory_) {
+    // It is of this job, so the run goes on whatever its first attempt began with.
+  } else if (options_.resume == "auto") {
+    if (!resumed_) resumed_ = open_latest();
+  } else if (options_.resume != "none") {
+    // The run that saves there may go on, so hosts may have found different checkpoints.
+    world_.agree("the checkpoint that checkpoint.resume names", fs::path(options_.resume).filename().string());
+    resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
+  }
+  if (world_.is_first()) {
+    judge_history();
+    judge_remote();
+  }
+  world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
+  if (resumed_ && config_.anomaly.remedy == "demote") {
+    skip(resumed_->meta().value("demoted", std::vector<std::string>()));
+    if (!demoted_.empty())
+      log_info(
+          concat("computing in BF16, as anomaly.remedy has it since a rollback: ", fmt::format("{}", fmt::join(demoted_, ", "))));
+  }
+  if (resumed_) continuation_ = continue_from(*resumed_, config_, *dataset_);
+}
 
 // The other ranks wait, because they read what the first one fetches.
 void Trainer::fetch_newer_checkpoint() {
@@ -33,7 +78,7 @@ void Trainer::fetch_newer_checkpoint() {
     std::getline(told >> std::ws, reason, '\0');
     fail(static_cast<ExitCode>(code), reason);
   }
-  if (!from_memory_ || !world_.first_says("whether a newer checkpoint was fetched", fetched)) return;
+  if (options_.resume != "auto" || !world_.first_says("whether a newer checkpoint was fetched", fetched)) return;
   resumed_.reset();
   from_memory_ = from_local_dir_ = false;
 }
@@ -44,7 +89,7 @@ bool Trainer::consult_remote() {
   const fs::path folder = config_.run.output_dir, root = checkpoints();
   const auto here = retry(retry_s, [&] { return checkpoint::find_checkpoints(root); });
   // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service.
-  const bool knows = job_has_trained_ && (from_memory_ || !here.empty());
+  const bool knows = job_has_trained_ && (resumed_ || (options_.resume != "auto" && !here.empty()));
   storage::ObjectStore store(retry_s);
   if (!knows) in_remote_ = checkpoint::remote_checkpoints(store, url);
   std::erase_if(in_remote_, [](const checkpoint::RemoteCheckpoint& found) { return found.abandoned; });
@@ -53,6 +98,7 @@ bool Trainer::consult_remote() {
   remote_ = std::make_unique<checkpoint::RemoteCopies>(
       checkpoint::RemoteOptions{
           .url = url,
+          .beside = root / kKeptTokenizer,
           .retry_s = retry_s,
           .alive = [this] { page_.mark(); },
           .copied =
@@ -67,9 +113,13 @@ bool Trainer::consult_remote() {
       newest);
   if (options_.resume != "auto") return false;
 
-  const std::int64_t newest_here = resumed_ ? resumed_->step() : here.empty() ? -1 : here.front().step;
+  const std::int64_t newest_here = resumed_ ? resumed_->step() : -1;
   for (const checkpoint::RemoteCheckpoint& found : in_remote_) {
     if (found.step <= newest_here) return false;
+    if (const fs::path damaged = checkpoint_folder(found.step); path_exists(damaged)) {
+      const fs::path moved = checkpoint::move_to_damaged(damaged);
+      log_warning(concat(damaged.string(), ": this checkpoint is damaged, and is now ", moved.string()));
+    }
     log_info(concat("fetching the checkpoint of step ", found.step, " from ", url.below(found.name).text()));
     try {
       checkpoint::fetch_checkpoint(store, url, found, root, [this](std::int64_t, std::int64_t) { page_.mark(); });

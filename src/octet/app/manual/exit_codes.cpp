@@ -19,8 +19,8 @@ std::string_view meaning(ExitCode code) {
       return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read. `octet launch --supervise` "
              "starts the ranks again only after an I/O error.";
     case ExitCode::not_finite:
-      return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, or more than half of the steps were "
-             "skipped.";
+      return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, more than half of the steps were "
+             "skipped, or logits of a model are not finite.";
     case ExitCode::peer: return "Another rank or the interconnect failed.";
     case ExitCode::unfit:
       return "`octet doctor --gate` found a fault of this host; `octet launch --supervise` goes on without the host, or ends with this "
