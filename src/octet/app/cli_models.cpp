@@ -12,7 +12,10 @@ namespace {
 std::string why_not_replaced(const std::string& path) {
   try {
     if (!path_exists(path)) return "";
-    parse_json(read_file(file_to_replace(path)), path);
+    const nlohmann::json json = parse_json(read_file(file_to_replace(path)), path);
+    const nlohmann::json& first = json.is_array() && !json.empty() ? json.front() : json;
+    if (!first.contains("seconds") && !first.contains("step_seconds"))
+      return concat(path, ": this JSON is not from `octet bench`. Give another name, or remove it first");
   } catch (const Error& error) {
     return concat(error.what(), ". Give another name, or remove it first");
   }
