@@ -187,7 +187,7 @@ void Octet::add_training() {
   CLI::App& train = add(root_,
                         {.name = "train",
                          .summary = "Trains a model as a TOML file says.",
-                         .example = "octet train configs/quickstart.toml --optimizer.lr=3e-4",
+                         .example = "octet train configs/quickstart.toml --optimizer.lr=3e-4 --run.output_dir=out/lower-lr",
                          .notes = "A run that was stopped continues from its newest checkpoint by the same command, unless "
                                   "checkpoint.resume is none or names one."},
                         [this] { return only_reads_ ? 0 : run_train(train_); });
@@ -256,7 +256,8 @@ void Octet::add_training() {
       add(root_,
           {.name = "launch",
            .summary = "Runs a command as several ranks on this machine, or on several.",
-           .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8",
+           .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8 "
+                      "--run.output_dir=out/two-ranks",
            .notes =
                "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
                "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "

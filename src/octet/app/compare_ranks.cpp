@@ -144,6 +144,7 @@ int compare_ranks(const CompareArgs& args, const train::Config& config, const tr
   if (args.json) progress_on_stderr.emplace();
   const checkpoint::RunLock lock(output_of(args, config));
   std::vector<report::Run> runs;
+  demand_no_run(output_of(args, config));
   int result = 0;  // of the whole: a run that found no finite step is a row like the others
   std::size_t width = 12;
   for (const RanksRun& plan : plans) width = std::max(width, plan.label.size());
