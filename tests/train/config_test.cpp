@@ -261,6 +261,16 @@ TEST(Config, UnknownKeysSuggestOurs) {
   EXPECT_EQ(parse_error("[trainning]\nsteps = 1\n"), "run.toml:1: trainning: unknown key (did you mean training?)");
   EXPECT_EQ(parse_error("[precision]\nrecepie = 1\n"), "run.toml:2: precision.recepie: unknown key (did you mean precision.recipe?)");
   EXPECT_EQ(parse_error("[training]\nlr = 1\n"), "run.toml:2: training.lr: unknown key (did you mean optimizer.lr?)");
+  for (const auto& [wrong, ours] : {std::pair("data.sources", "data.source"),
+                                    {"data.sorce", "data.source"},
+                                    {"evaluation.sources", "evaluation.source"},
+                                    {"model.rope_scalng", "model.rope_scaling"},
+                                    {"train", "training"},
+                                    {"eval", "evaluation"},
+                                    {"run.output", "run.output_dir"},
+                                    {"lora.r", "lora.rank"},
+                                    {"model.layers", "model.num_hidden_layers"}})
+    EXPECT_EQ(advise_key(wrong), std::string(" (did you mean ") + ours + "?)");
   EXPECT_EQ(parse_error("[run]\nqqqqqqqqqq = 1\n"), "run.toml:2: run.qqqqqqqqqq: unknown key");
 }
 
