@@ -299,7 +299,7 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   ASSERT_EQ(second.code, 0) << second.err;
   const double after = metrics_of(run_ / "out").at(15)["eval_loss"];
   EXPECT_NEAR(loss_before(second), after, 2e-6);
-  expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6");
+  expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6, or with lora.rslora = true 3");
   expect_refused("--run.output_dir=third --lora.init_from=base/model", 76, "base/model/adapter_config.json: No such file");
   const fs::path config = run_ / "out/adapter/adapter_config.json";
   Json json = json_of(read_file(config));

@@ -120,7 +120,8 @@ std::string load_adapter(Engine& engine, const fs::path& directory) {
          ", but lora.rank is ", wanted.rank, ": give --lora.rank=", from.adapters.rank);
   demand(std::abs(from.adapters.scale - scale) <= 1e-6 * std::abs(scale), ExitCode::config, (directory / kConfig).string(),
          ": multiplies by ", from.adapters.scale, ", but lora.alpha and lora.rank say ", scale,
-         ": give --lora.alpha=", from.adapters.scale * static_cast<double>(from.adapters.rank));
+         ": give --lora.alpha=", from.adapters.scale / scale_of(1, wanted.rank, false), ", or with lora.rslora = true ",
+         from.adapters.scale / scale_of(1, wanted.rank, true));
   checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names_of(engine.model()));
   engine.refresh();
   return from.base;
