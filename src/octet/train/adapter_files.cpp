@@ -87,7 +87,16 @@ checkpoint::OutputForm form_of_adapter() {
 
 bool is_adapter(const fs::path& directory) { return path_exists(directory / kConfig); }
 
+void demand_no_run_folder(const fs::path& path) {
+  if (path_exists(path / "config.json") || is_adapter(path)) return;
+  for (const char* name : {"model", "adapter"}) {
+    demand(!path_exists(path / name), ExitCode::data, path.string(), ": the folder of a run, not of a model; did you mean ",
+           (path / name).string(), "?");
+  }
+}
+
 AdapterDirectory open_adapter(const fs::path& directory) {
+  demand_no_run_folder(directory);
   const std::string source = (directory / kConfig).string();
   const nlohmann::json config = read_json(directory / kConfig);
   demand(config.is_object(), ExitCode::data, source, ": not a JSON object");
