@@ -77,7 +77,10 @@ void Octet::add_convert() {
                   .summary = "Converts between checkpoints and Hugging Face directories.",
                   .example = "octet convert export --checkpoint out/quickstart/fp8_delayed --output out/exported"});
   const auto add_output = [this](CLI::App& command, std::filesystem::path& output, std::int64_t& max_shard_size) {
-    option(command, {.name = "--output", .help = "Directory to write. It must not exist, and appears once it is complete.", .value = "DIR"},
+    option(command,
+           {.name = "--output",
+            .help = "Directory to write. It must not exist or must be empty, and appears once it is complete.",
+            .value = "DIR"},
            output)
         ->required();
     size_option(command, {.name = "--max-shard-size", .help = "Largest file of weights: 500MB, 5GB, 4GiB. Default: 5GB."}, max_shard_size);
