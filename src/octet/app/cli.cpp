@@ -287,12 +287,18 @@ void Octet::add_training() {
       {.name = "--supervise", .help = "Start `octet train` again after a crash, a kill or a lost rank, from the newest checkpoint."},
       launch_.supervise);
   option(launch,
-         {.name = "--restarts", .help = "Restarts in a row that bring no newer checkpoint.", .value = "N", .range = kNotNegative},
+         {.name = "--restarts",
+          .help = "Give up after N restarts in a row without a newer checkpoint.",
+          .value = "N",
+          .range = kNotNegative},
          launch_.restarts)
       ->capture_default_str()
       ->needs(supervise);
   option(launch,
-         {.name = "--restarts-per-hour", .help = "Restarts in an hour; 0: no limit.", .value = "N", .range = kNotNegative},
+         {.name = "--restarts-per-hour",
+          .help = "Give up after N restarts within an hour; 0 sets no limit.",
+          .value = "N",
+          .range = kNotNegative},
          launch_.restarts_per_hour)
       ->capture_default_str()
       ->needs(supervise);
@@ -305,7 +311,10 @@ void Octet::add_training() {
              launch_.hosts)
           ->needs(supervise);
   option(launch,
-         {.name = "--spares", .help = "Hosts that run no ranks until another host is lost.", .value = "N", .range = kNotNegative},
+         {.name = "--spares",
+          .help = "Keep N hosts idle; one takes over when another host is lost.",
+          .value = "N",
+          .range = kNotNegative},
          launch_.spares)
       ->capture_default_str()
       ->needs(hosts);
@@ -316,12 +325,14 @@ void Octet::add_training() {
           .range = kNotNegative},
          launch_.min_hosts)
       ->needs(hosts);
-  option(launch,
-         {.name = "--on-exclude",
-          .help = "Run this command when a host is found unfit, or when the run goes on without one that failed in two of "
-                  "three attempts, or without a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Nobody waits for it.",
-          .value = "COMMAND"},
-         launch_.on_exclude)
+  option(
+      launch,
+      {.name = "--on-exclude",
+       .help = "Run this command when a host is found unfit, or when the run goes on without one that failed in two of "
+               "three attempts, or without a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Octet does not wait for "
+               "it to end.",
+       .value = "COMMAND"},
+      launch_.on_exclude)
       ->needs(hosts);
   option(launch,
          {.name = "--exclude-stragglers",

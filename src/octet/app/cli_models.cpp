@@ -7,8 +7,8 @@
 namespace octet::app {
 namespace {
 
-// Why a measurement may not write its numbers to this path, or "". A file that is not JSON is not one of earlier numbers. The
-// parser asks before the measurement, which may take minutes.
+// Why a measurement may not write its numbers to this path, or "". It replaces only numbers of an earlier one: rows with seconds,
+// or the object of a whole step. The parser asks before the measurement, which may take minutes.
 std::string why_not_replaced(const std::string& path) {
   try {
     if (!path_exists(path)) return "";

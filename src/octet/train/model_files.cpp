@@ -54,7 +54,7 @@ ModelDirectory find_model(const std::filesystem::path& path) {
   const AdapterDirectory adapter = open_adapter(path);
   demand(!adapter.base.empty() && path_exists(std::filesystem::path(adapter.base) / "config.json"), ExitCode::data,
          (path / "adapter_config.json").string(), ": base_model_name_or_path = ", in_quotes(adapter.base),
-         ": not a model directory here. Write the path of one there");
+         ": there is no model directory at this path; write the model's path into adapter_config.json");
   return {.model = adapter.base, .adapter = path, .config = models::read_config(adapter.base), .adapters = adapter.adapters};
 }
 
