@@ -49,7 +49,6 @@ void load_model(Engine& engine, const std::filesystem::path& directory) {
 }
 
 ModelDirectory find_model(const std::filesystem::path& path) {
-  demand_no_run_folder(path);
   if (!is_adapter(path)) return {.model = path, .adapter = {}, .config = models::read_config(path), .adapters = {}};
   const AdapterDirectory adapter = open_adapter(path);
   demand(!adapter.base.empty() && path_exists(std::filesystem::path(adapter.base) / "config.json"), ExitCode::data,
