@@ -42,11 +42,12 @@ std::size_t distance_below(std::size_t bound, std::string_view a, std::string_vi
 // The smallest edit distance at which a candidate is no longer suggested.
 std::size_t far_distance(std::string_view name) { return std::max<std::size_t>(2, name.size() / 3) + 1; }
 
-// Short names that differ in their first letter are rarely typing errors: gpu and cpu, B200 and H200.
+// Whether a candidate lacks the first letter of a short name. That is rarely a typing error: gpu and cpu, B200 and H200.
 bool is_another_thing(std::string_view name, std::string_view candidate) {
   constexpr std::size_t kShort = 4;
-  const auto letter = [](std::string_view text) { return text.empty() ? 0 : std::tolower(static_cast<unsigned char>(text[0])); };
-  return name.size() <= kShort && letter(name) != letter(candidate);
+  const auto lower = [](char letter) { return std::tolower(static_cast<unsigned char>(letter)); };
+  return !name.empty() && name.size() <= kShort &&
+         std::none_of(candidate.begin(), candidate.end(), [&](char letter) { return lower(letter) == lower(name.front()); });
 }
 
 }  // namespace
