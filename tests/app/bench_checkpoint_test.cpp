@@ -41,6 +41,7 @@ TEST(BenchCheckpoint, MeasuresTheFirstOfSeveralRanks) {
   const ProgramResult two = run.run("launch -n 2 -- bench checkpoint run.toml --saves 1 --json two.json");
   ASSERT_EQ(two.code, 0) << two.err;
   const auto bytes = [&](const char* file) { return json_of(read_file(run / file))["bytes"].get<double>(); };
+  EXPECT_EQ(run.run("bench checkpoint run.toml --saves 1 --json one.json").code, 0) << "replaces its own numbers";
   EXPECT_LT(bytes("two.json"), bytes("one.json")) << "each of two ranks writes about half";
   EXPECT_EQ(names_in(run / "out"), std::vector<std::string>{});
 }
@@ -53,6 +54,11 @@ TEST(BenchJson, ReplacesNoOtherFile) {
   const std::string toml = read_file(run / "run.toml");
   EXPECT_TRUE(refused(run.run("bench gemm --json run.toml"), 2, "run.toml", "not valid JSON", "Give another name, or remove it first"));
   EXPECT_EQ(read_file(run / "run.toml"), toml);
+  for (const char* other : {"{\"a\": 1}", "[]", "[1]", "3"}) {
+    write_text(run / "other.json", other);
+    EXPECT_TRUE(refused(run.run("bench gemm --json other.json"), 2, "other.json: this JSON is not from `octet bench`"));
+    EXPECT_EQ(read_file(run / "other.json"), other);
+  }
   std::filesystem::create_directory(run / "folder");
   const ProgramResult folder = run.run("bench gemm --json folder");
   EXPECT_TRUE(refused(folder, 2, "folder", "not a regular file but a folder"));

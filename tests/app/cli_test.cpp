@@ -120,6 +120,8 @@ TEST(CommandLine, MissingAndWrongArguments) {
                ": --recipes: bf16 is given twice; each recipe is trained once, with --gpus on each number of ranks");
   expect_error("compare a.toml --recipes bf16 --gpus 1,x", 2,
                " compare: --gpus: `x` must be a whole number. See `octet compare --help`.");
+  expect_error("train a.toml --until 3 --until 4", 2,
+               " train: `--until` is given more than once; give it once. See `octet train --help`.");
   expect_error("data prepare --input x --output y --format josnl", 2,
                " data prepare: --format: `josnl` must be one of auto | text | jsonl | llmc | nanogpt (did you mean jsonl?). See `octet data "
                "prepare --help`.");

@@ -22,6 +22,22 @@ TEST(OutputFile, IsNoInputOfQuantize) {
   EXPECT_FALSE(fs::exists(run / "y.safetensors"));
 }
 
+// A name that was mistyped costs no other file. Numbers of an earlier command are replaced.
+TEST(OutputFile, ReplacesOnlySafetensors) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2").code, 0);
+  fs::copy(run / "out/model/model.safetensors", run / "x.safetensors");
+  const std::string toml = read_file(run / "run.toml");
+  const std::string quantize = "quantize --input x.safetensors --recipe fp8_delayed --role weight ";
+  const char* const why = "=run.toml: there is a file that is not safetensors";
+  EXPECT_TRUE(refused(run.run(quantize + "--output run.toml"), 2, concat("--output", why)));
+  EXPECT_TRUE(refused(run.run(quantize + "--output y.safetensors --state-out run.toml"), 2, concat("--state-out", why)));
+  EXPECT_TRUE(refused(run.run("probe --model out --recipe bf16 --device cpu --tokens x.safetensors --output run.toml"), 2,
+                      concat("--output", why)));
+  EXPECT_EQ(read_file(run / "run.toml"), toml);
+  for (int time = 0; time < 2; ++time) EXPECT_EQ(run.run(quantize + "--output y.safetensors").code, 0);
+}
+
 TEST(OutputFile, IsNoInputOfProbe) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=2").code, 0);

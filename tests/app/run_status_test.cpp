@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -15,14 +16,16 @@ namespace {
 
 class RunStatusCode : public ::testing::Test {
  protected:
-  void attempt(std::int64_t number, const std::string& ended, int code) const {
+  void attempt(std::int64_t number, const std::string& ended, int code, const std::string& job = "job") const {
+    std::filesystem::create_directories(folder_ / "attempts");
     telemetry::Attempts(folder_.path())
-        .write({.number = number, .job = "job", .started = "2026-01-01T00:00:00Z", .ended = ended, .code = code});
+        .write({.number = number, .job = job, .started = "2026-01-01T00:00:00Z", .ended = ended, .code = code});
   }
   void run_ended(const std::string& when, int code) const {
     write_file_atomically(folder_ / "run.json",
                           R"({"name": "a", "steps": 10, "ended": ")" + when + R"(", "code": )" + std::to_string(code) + "}");
   }
+  RunState state() const { return status_of(folder_.path()).state; }
   std::optional<int> code() const { return status_of(folder_.path()).code; }
 
   const testing::TemporaryFolder folder_;
@@ -31,7 +34,6 @@ class RunStatusCode : public ::testing::Test {
 TEST_F(RunStatusCode, IsThatOfTheNewestEndThatIsRecorded) {
   run_ended("2026-01-01T00:01:00Z", 79);
   EXPECT_EQ(code(), 79) << "no supervisor";
-  std::filesystem::create_directories(folder_ / "attempts");
   attempt(1, "2026-01-01T00:01:05Z", 134);
   EXPECT_EQ(code(), 134) << "the supervisor knows of the rank that failed first";
   attempt(2, "", 0);
@@ -49,13 +51,46 @@ TEST_F(RunStatusCode, DependsOnNoClockWithinAJob) {
                           R"({"name": "a", "steps": 10, "job": "job", "ended": "2026-01-01T00:02:00Z", "attempt": )" +
                               std::to_string(number) + R"(, "code": )" + std::to_string(code) + "}");
   };
-  std::filesystem::create_directories(folder_ / "attempts");
   attempt(1, "2026-01-01T00:01:05Z", 137);
   ran_in(1, 78);
   EXPECT_EQ(code(), 137) << "the supervisor knows of the rank that failed first";
   attempt(2, "", 0);
   ran_in(2, 77);
   EXPECT_EQ(code(), 77) << "its supervisor was killed before it recorded this end";
+}
+
+TEST_F(RunStatusCode, LeavesOutAStartThatWasRefused) {
+  attempt(1, "2026-01-01T00:01:00Z", 2, "a");
+  EXPECT_EQ(code(), 2) << "nothing else is known";
+  EXPECT_EQ(state(), RunState::ended);
+  std::filesystem::create_directories(folder_ / "checkpoints/step-00000010");
+  write_file_atomically(folder_ / "checkpoints/step-00000010/manifest.json", "{}");
+  std::filesystem::create_directories(folder_ / "model");
+  write_file_atomically(folder_ / "model/config.json", "{}");
+  run_ended("2026-01-01T00:01:00Z", 0);
+  EXPECT_EQ(code(), 0) << "in the same second";
+  EXPECT_EQ(state(), RunState::done);
+  attempt(2, "2026-01-01T00:02:00Z", 0, "b");
+  attempt(3, "2026-01-01T00:02:00Z", 2, "c");
+  EXPECT_EQ(code(), 0);
+  EXPECT_EQ(state(), RunState::done);
+  attempt(4, "2026-01-01T00:03:00Z", 137, "d");
+  attempt(5, "2026-01-01T00:04:00Z", 2, "d");
+  EXPECT_EQ(code(), 2) << "a restart";
+  EXPECT_EQ(state(), RunState::ended);
+}
+
+TEST_F(RunStatusCode, IsDoneWhenItWasExportedBeforeItsLastStep) {
+  const std::filesystem::path saved = folder_ / "checkpoints/step-00000006";
+  std::filesystem::create_directories(saved);
+  write_file_atomically(saved / "manifest.json", "{}");
+  run_ended("2026-01-01T00:01:00Z", 0);
+  EXPECT_EQ(state(), RunState::ended) << "--until";
+  std::filesystem::create_directories(folder_ / "adapter");
+  write_file_atomically(folder_ / "adapter/adapter_config.json", "{}");
+  EXPECT_EQ(state(), RunState::done) << "evaluation.patience";
+  std::filesystem::last_write_time(saved, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5));
+  EXPECT_EQ(state(), RunState::ended) << "it went on, and --until stopped it";
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ SRUN = """#!/bin/bash
 printf '%s\\n' "$OCTET_TOKEN" "$@" >srun.txt
 if [ "$BEGINS" ]; then
   mkdir -p "$BEGINS/attempts"
-  touch "$BEGINS/attempts/$(printf %08d $(($(ls "$BEGINS/attempts" | wc -l) + 1))).json"
+  printf '{\n  "code": %s,\n}\n' "${ATTEMPT_CODE:-0}" >"$BEGINS/attempts/$(printf %08d $(($(ls "$BEGINS/attempts" | wc -l) + 1))).json"
 fi
 if [ "$SAVES" ]; then mkdir -p "$BEGINS/checkpoints/step-00000010"; fi
 exit "$SRUN_CODE"
@@ -95,6 +95,12 @@ def check_supervisors_that_started_nothing(job: Job) -> None:
     assert job.run(begins="", srun=78, status=2) == 78 and job.requeued()
 
 
+def check_a_refused_start(job: Job) -> None:
+    """The run before it was asked to stop, and its status still says so."""
+    for status in (0, 75):
+        assert job.run(srun=2, status=status, ATTEMPT_CODE="2") == 2 and not job.requeued(), status
+
+
 def check_command(job: Job) -> None:
     job.run("--training.steps=7", "--run.output_dir=out/kept run", SLURM_CPUS_PER_TASK="5", SPARES="2", RANKS="4")
     token, *words = job.text("srun.txt").splitlines()
@@ -138,6 +144,7 @@ def main() -> None:
         check_a_fault_that_comes_again(job)
         check_supervisors_that_vanished(job)
         check_supervisors_that_started_nothing(job)
+        check_a_refused_start(job)
         check_mistakes(job)
 
 

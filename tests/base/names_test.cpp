@@ -56,6 +56,12 @@ TEST(NearestName, FindsTyposAndLeavesStrangersAlone) {
   EXPECT_EQ(nearest_name("fp8_blok", names), "fp8_block");
   EXPECT_EQ(nearest_name("bf61", names), "bf16");
   EXPECT_EQ(nearest_name("transformer", names), "");
+  const std::vector<std::string> things = {"auto", "cpu", "cuda", "H100", "H200"};
+  EXPECT_EQ(nearest_name("gpu", things), "");
+  EXPECT_EQ(nearest_name("B200", things), "");
+  EXPECT_EQ(nearest_name("cpy", things), "cpu");
+  EXPECT_EQ(nearest_name("h20", things), "H200");
+  EXPECT_EQ(nearest_name("fp16", names), "bf16");
   EXPECT_EQ(nearest_name("x", {}), "");
   EXPECT_EQ(did_you_mean("fp8_blok", names), " (did you mean fp8_block?)");
   EXPECT_EQ(did_you_mean("transformer", names), "");

@@ -347,6 +347,9 @@ def check_long(octet, folder, name, path):
     command = [octet, "generate", "--model", model, "--chat", name]
     done = subprocess.run(list(map(str, command)), input="a b c d " * 2000, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "tokens, and the model's context has 512" in done.stderr, done
+    command += ["--system", "a b c d " * 2000]
+    done = subprocess.run(list(map(str, command)), input="a", capture_output=True, text=True)
+    assert done.returncode == 2 and "the system message and the message alone make" in done.stderr, done
 
 
 def main():

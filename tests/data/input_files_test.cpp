@@ -65,6 +65,8 @@ TEST(InputFiles, PatternsMatchInByteOrder) {
   EXPECT_EQ(files_of(folder, {folder / "b[1].txt"}), (std::vector<std::string>{"b[1].txt"}));  // a file has exactly this name
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "*.jsonl"}); }),
                        "*.jsonl: no file or folder matches this"));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "nowhere/*.txt"}); }),
+                       "nowhere/*.txt: no file or folder matches this"));
 }
 
 TEST(InputFiles, StandardInputHasNoSize) {

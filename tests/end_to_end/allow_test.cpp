@@ -122,7 +122,9 @@ TEST_F(Allow, ADryRunWarnsOfARefusal) {
     EXPECT_NE(result.out.find("memory plan"), std::string::npos) << result.out;
     EXPECT_TRUE(says(result, "warning: without --dry-run this run would be refused: out/checkpoints: "));
     EXPECT_TRUE(says(result, why));
-    EXPECT_EQ(dry(options + " --resume=none").err, "");
+    EXPECT_TRUE(says(dry(options + " --resume=none"), "run would be refused: out: there is a run up to step "));
+    EXPECT_EQ(dry(options + " --resume=none --run.set_aside=true").err, "");
+    EXPECT_EQ(dry(options + " --resume=none --run.output_dir=new").err, "");
   }
   EXPECT_EQ(dry("--optimizer.lr=1e-3").err, "");
   EXPECT_EQ(dry("--precision.recipe=bf16 --checkpoint.allow=recipe").err, "");

@@ -43,6 +43,15 @@ double median_speed(const fs::path& run, std::int64_t after) {
   return 0.5 * (speeds[(speeds.size() - 1) / 2] + speeds[speeds.size() / 2]);
 }
 
+TEST_F(CompareRanks, OnlyDelayedScalingHasAttentionInFp8) {
+  const ProgramResult result = compare("--recipes bf16,fp8_delayed --gpus 1 --training.steps=1 --precision.attention=fp8");
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const std::string recipe : {"bf16", "fp8_delayed"}) {
+    EXPECT_EQ(json_of(read_file(run_ / concat("out/", recipe, "-x1/run.json")))["config"]["precision"]["attention"],
+              recipe == "bf16" ? "bf16" : "fp8");
+  }
+}
+
 TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
   const ProgramResult result = compare("--recipes bf16,fp8_delayed --gpus 2,1 --training.steps=20");
   ASSERT_EQ(result.code, 0) << result.err;

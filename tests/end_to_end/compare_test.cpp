@@ -43,7 +43,8 @@ TEST(CompareSignals, ASignalWhileTheReportIsWrittenEndsItWithALine) {
     process.send(signal);
     const ProgramResult result = process.wait();
     EXPECT_EQ(result.code, 75) << options << result.err;
-    EXPECT_TRUE(result.err.ends_with(concat(name, ": training has ended and is saved; what comes after it is not done\n")))
+    EXPECT_TRUE(result.err.ends_with(
+        concat(name, ": training is finished and saved; the rest of the command, such as its report, is not done\n")))
         << options << result.err;
   }
 }
@@ -95,6 +96,15 @@ TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
   // Each run of the comparison equals the run that `octet train` makes.
   ASSERT_EQ(run_.train("--training.steps=20 --checkpoint.interval=0 --run.output_dir=alone").code, 0);
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "side/fp8_delayed"), outcome_of(run_ / "alone")));
+  // A report shows a run alone, so a comparison in its folder would be hidden.
+  for (const char* gpus : {"", " --gpus 1"})
+    EXPECT_TRUE(
+        refused(compare(concat("--recipes bf16 --output alone", gpus)), 2, "alone: this is the folder of a run", "--output"));
+  EXPECT_FALSE(fs::exists(run_ / "alone/bf16"));
+  fs::copy(run_ / "side/bf16", run_ / "alone/bf16", fs::copy_options::recursive);
+  EXPECT_NE(
+      run_.run("report alone").err.find("alone: the folder of a run; runs below it are left out; for them give alone/bf16\n"),
+      std::string::npos);
   // The repeat adds the same numbers in another order, so its loss is close but not equal.
   const double once = last_tenth(run_ / "side/bf16"), again = last_tenth(run_ / "side/bf16-repeat");
   EXPECT_NE(once, again);

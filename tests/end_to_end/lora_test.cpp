@@ -307,7 +307,14 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   EXPECT_EQ(run_.run("eval lora.toml --checkpoint second --lora.init_from=out/adapter --precision.recipe=fp32").code, 0);
   EXPECT_EQ(run_.run("generate --prompt The --max-tokens 4 --model second").code, 0);
   fs::rename(run_ / "away", run_ / "out/adapter");
-  expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6");
+  expect_refused(options + " --run.output_dir=third --lora.alpha=5", 2, "give --lora.alpha=6, or with lora.rslora = true 3");
+  expect_refused("--run.output_dir=third --lora.init_from=out", 76,
+                 "out: the folder of a run, not of a model; did you mean out/adapter?");
+  expect_refused("--run.output_dir=third --model.init_from=base", 76,
+                 "base: the folder of a run, not of a model; did you mean base/model?");
+  for (const char* command :
+       {"convert verify base base/model", "convert verify base/model base", "convert import --input base --output new"})
+    EXPECT_TRUE(refused(run_.run(command), 76, "did you mean base/model?")) << command;
   expect_refused("--run.output_dir=third --lora.init_from=base/model", 76, "base/model/adapter_config.json: No such file");
   const fs::path config = run_ / "out/adapter/adapter_config.json";
   Json json = json_of(read_file(config));
@@ -334,7 +341,7 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   with("base_model_name_or_path", "somebody/model");
   const ProgramResult talks = run_.run("generate --prompt The --max-tokens 4 --model out/adapter");
   EXPECT_EQ(talks.code, 76);
-  EXPECT_TRUE(says(talks.err, "base_model_name_or_path = \"somebody/model\": not a model directory here"));
+  EXPECT_TRUE(says(talks.err, "base_model_name_or_path = \"somebody/model\": there is no model directory at this path"));
   with("r", 4);
   expect_refused(options + " --run.output_dir=third --lora.alpha=4.5 --lora.rank=3", 2,
                  "has rank 4, but lora.rank is 3: give --lora.rank=4");

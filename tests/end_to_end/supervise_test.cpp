@@ -172,7 +172,9 @@ TEST_F(Supervise, DamagedSnapshotsAreNotLoaded) {
 }
 
 TEST_F(Supervise, StopsWhereStartingAgainCannotHelp) {
-  const ProgramResult wrong = run_.run(command("--optimizer.lr=0.1 --training.micro_batch_size=3"));
+  EXPECT_EQ(run_.run(command("--training.micro_batch_size=3")).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out")) << "refused before the first attempt";
+  const ProgramResult wrong = run_.run(command("--precision.recipe=fp8_current --precision.skip='[\"nothing\"]'"));
   EXPECT_EQ(wrong.code, 2) << wrong.err;
   EXPECT_EQ(status()["attempts"].size(), 1u);
   EXPECT_EQ(status()["attempts"][0]["next"], "stops");
@@ -461,7 +463,7 @@ TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {
   EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --trainin.steps=3"), 2,
                       "--trainin.steps=3: trainin: unknown key (did you mean training?)"));
   EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --parallel.replicate=65536 --parallel.tensor=65536"), 2,
-                      "parallel.replicate = 65536: there are only 2 ranks"));
+                      "parallel.replicate = 65536: must divide the number of ranks, 2"));
   EXPECT_TRUE(refused(run_.run("status nowhere"), 76, "nowhere: no such folder; give the folder of a run"));
   EXPECT_TRUE(refused(run_.run("status run.toml"), 76, "run.toml: not a folder; give the folder of a run"));
   EXPECT_TRUE(refused(run_.run("status ."), 76, ".: no attempts/ and no run.json here; give the folder of a run"));

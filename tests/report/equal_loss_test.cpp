@@ -152,7 +152,8 @@ TEST(EqualLoss, SaysWhyThereIsNone) {
   const report::Run high = run_of(100, 1, [](double step) { return 50 - 0.01 * step; });
   const report::Run rises = run_of(100, 1, [](double step) { return 4 + std::abs(step - 20) / 50; });
   EXPECT_EQ(reason(lost, good), "its last loss is not finite");
-  EXPECT_EQ(reason(good, lost), "the baseline cannot be compared: its last loss is not finite");
+  EXPECT_EQ(reason(good, lost), "the baseline's last loss is not finite");
+  EXPECT_EQ(reason(good, few), "the baseline has logged fewer than 5 losses");
   EXPECT_EQ(reason(few, good), "it has logged fewer than 5 losses");
   EXPECT_EQ(reason(timeless, good), "its step times are unknown");
   EXPECT_EQ(reason(high, good), "the baseline begins below the last loss of the other one");

@@ -261,6 +261,16 @@ TEST(Config, UnknownKeysSuggestOurs) {
   EXPECT_EQ(parse_error("[trainning]\nsteps = 1\n"), "run.toml:1: trainning: unknown key (did you mean training?)");
   EXPECT_EQ(parse_error("[precision]\nrecepie = 1\n"), "run.toml:2: precision.recepie: unknown key (did you mean precision.recipe?)");
   EXPECT_EQ(parse_error("[training]\nlr = 1\n"), "run.toml:2: training.lr: unknown key (did you mean optimizer.lr?)");
+  for (const auto& [wrong, ours] : {std::pair("data.sources", "data.source"),
+                                    {"data.sorce", "data.source"},
+                                    {"evaluation.sources", "evaluation.source"},
+                                    {"model.rope_scalng", "model.rope_scaling"},
+                                    {"train", "training"},
+                                    {"eval", "evaluation"},
+                                    {"run.output", "run.output_dir"},
+                                    {"lora.r", "lora.rank"},
+                                    {"model.layers", "model.num_hidden_layers"}})
+    EXPECT_EQ(advise_key(wrong), std::string(" (did you mean ") + ours + "?)");
   EXPECT_EQ(parse_error("[run]\nqqqqqqqqqq = 1\n"), "run.toml:2: run.qqqqqqqqqq: unknown key");
 }
 
@@ -382,7 +392,7 @@ TEST(Config, WrongOverridesNameThemselves) {
   EXPECT_EQ(override_error("data.source.2.path=x"),
             "--data.source.2.path=x: there is no data.source.2; data.source.0 adds one");
   EXPECT_EQ(override_error("data.source.path=x"),
-            "--data.source.path=x: there is no data.source.path; data.source.0 adds one");
+            "--data.source.path=x: data.source is a list; give the number of an element: --data.source.0.path");
   EXPECT_EQ(override_error("run.name=\xff"), "--run.name=\\xff: not UTF-8 text");
   EXPECT_NE(override_error("training.steps=1\nseed=3"), "");
 }

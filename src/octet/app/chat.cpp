@@ -63,7 +63,8 @@ std::vector<std::int32_t> Chat::ids_that_fit() {
     ids.clear();
     data::encode_question(shorter, format_, *tokenizer_, ids);
     const bool alone = std::ssize(shorter) == first + 1;
-    demand(!alone || std::ssize(ids) < context(), ExitCode::config, "the message alone makes ", ids.size(),
+    demand(!alone || std::ssize(ids) < context(), ExitCode::config,
+           first == 0 ? "the message alone makes " : "the system message and the message alone make ", ids.size(),
            " tokens, and the model's context has ", context());
     if (alone || std::ssize(ids) + answer <= context()) break;
     shorter.erase(shorter.begin() + first, shorter.begin() + first + 2);

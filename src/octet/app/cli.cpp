@@ -187,7 +187,7 @@ void Octet::add_training() {
   CLI::App& train = add(root_,
                         {.name = "train",
                          .summary = "Trains a model as a TOML file says.",
-                         .example = "octet train configs/quickstart.toml --optimizer.lr=3e-4",
+                         .example = "octet train configs/quickstart.toml --optimizer.lr=3e-4 --run.output_dir=out/lower-lr",
                          .notes = "A run that was stopped continues from its newest checkpoint by the same command, unless "
                                   "checkpoint.resume is none or names one."},
                         [this] { return only_reads_ ? 0 : run_train(train_); });
@@ -256,7 +256,8 @@ void Octet::add_training() {
       add(root_,
           {.name = "launch",
            .summary = "Runs a command as several ranks on this machine, or on several.",
-           .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8",
+           .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8 "
+                      "--run.output_dir=out/two-ranks",
            .notes =
                "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
                "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
@@ -286,12 +287,18 @@ void Octet::add_training() {
       {.name = "--supervise", .help = "Start `octet train` again after a crash, a kill or a lost rank, from the newest checkpoint."},
       launch_.supervise);
   option(launch,
-         {.name = "--restarts", .help = "Restarts in a row that bring no newer checkpoint.", .value = "N", .range = kNotNegative},
+         {.name = "--restarts",
+          .help = "Give up after N restarts in a row without a newer checkpoint.",
+          .value = "N",
+          .range = kNotNegative},
          launch_.restarts)
       ->capture_default_str()
       ->needs(supervise);
   option(launch,
-         {.name = "--restarts-per-hour", .help = "Restarts in an hour; 0: no limit.", .value = "N", .range = kNotNegative},
+         {.name = "--restarts-per-hour",
+          .help = "Give up after N restarts within an hour; 0 sets no limit.",
+          .value = "N",
+          .range = kNotNegative},
          launch_.restarts_per_hour)
       ->capture_default_str()
       ->needs(supervise);
@@ -304,7 +311,10 @@ void Octet::add_training() {
              launch_.hosts)
           ->needs(supervise);
   option(launch,
-         {.name = "--spares", .help = "Hosts that run no ranks until another host is lost.", .value = "N", .range = kNotNegative},
+         {.name = "--spares",
+          .help = "Keep N hosts idle; one takes over when another host is lost.",
+          .value = "N",
+          .range = kNotNegative},
          launch_.spares)
       ->capture_default_str()
       ->needs(hosts);
@@ -315,12 +325,14 @@ void Octet::add_training() {
           .range = kNotNegative},
          launch_.min_hosts)
       ->needs(hosts);
-  option(launch,
-         {.name = "--on-exclude",
-          .help = "Run this command when a host is found unfit, or when the run goes on without one that failed in two of "
-                  "three attempts, or without a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Nobody waits for it.",
-          .value = "COMMAND"},
-         launch_.on_exclude)
+  option(
+      launch,
+      {.name = "--on-exclude",
+       .help = "Run this command when a host is found unfit, or when the run goes on without one that failed in two of "
+               "three attempts, or without a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Octet does not wait for "
+               "it to end.",
+       .value = "COMMAND"},
+      launch_.on_exclude)
       ->needs(hosts);
   option(launch,
          {.name = "--exclude-stragglers",

@@ -7,12 +7,15 @@
 namespace octet::app {
 namespace {
 
-// Why a measurement may not write its numbers to this path, or "". A file that is not JSON is not one of earlier numbers. The
-// parser asks before the measurement, which may take minutes.
+// Why a measurement may not write its numbers to this path, or "". It replaces only numbers of an earlier one: rows with seconds,
+// or the object of a whole step. The parser asks before the measurement, which may take minutes.
 std::string why_not_replaced(const std::string& path) {
   try {
     if (!path_exists(path)) return "";
-    parse_json(read_file(file_to_replace(path)), path);
+    const nlohmann::json json = parse_json(read_file(file_to_replace(path)), path);
+    const nlohmann::json& first = json.is_array() && !json.empty() ? json.front() : json;
+    if (!first.contains("seconds") && !first.contains("step_seconds"))
+      return concat(path, ": this JSON is not from `octet bench`. Give another name, or remove it first");
   } catch (const Error& error) {
     return concat(error.what(), ". Give another name, or remove it first");
   }
@@ -74,7 +77,10 @@ void Octet::add_convert() {
                   .summary = "Converts between checkpoints and Hugging Face directories.",
                   .example = "octet convert export --checkpoint out/quickstart/fp8_delayed --output out/exported"});
   const auto add_output = [this](CLI::App& command, std::filesystem::path& output, std::int64_t& max_shard_size) {
-    option(command, {.name = "--output", .help = "Directory to write. It must not exist, and appears once it is complete.", .value = "DIR"},
+    option(command,
+           {.name = "--output",
+            .help = "Directory to write. It must not exist or must be empty, and appears once it is complete.",
+            .value = "DIR"},
            output)
         ->required();
     size_option(command, {.name = "--max-shard-size", .help = "Largest file of weights: 500MB, 5GB, 4GiB. Default: 5GB."}, max_shard_size);

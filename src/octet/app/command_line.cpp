@@ -161,6 +161,8 @@ int CommandLine::run(int argc, const char* const* argv) {
     refuse_missing_values(command, arguments);
     refuse_extras(root_);  // a mistyped option explains a missing one
     const std::string message = error.what();
+    if (const std::size_t end = message.find(": At Most 1 required but received"); end != std::string::npos)
+      refuse(command, "`", message.substr(0, end), "` is given more than once; give it once. ", advice(command));
     refuse(command, message.substr(0, message.find('\n')), ". ", advice(command));
   }
   const CLI::App& command = chosen();

@@ -17,6 +17,9 @@ namespace octet::app {
 // Folder of the runs and the report.
 std::filesystem::path output_of(const CompareArgs& args, const train::Config& config);
 
+// Throws Error{config} if the folder is that of a run: `octet report` would show this run alone.
+void demand_no_run(const std::filesystem::path& output);
+
 // training.steps, or the steps that training.epochs take with this batch.
 std::int64_t steps_of_comparison(const train::Config& config);
 

@@ -13,6 +13,7 @@
 #include "octet/app/standard_streams.h"
 #include "octet/app/threads.h"
 #include "octet/base/clock.h"
+#include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/checkpoint/run_lock.h"
 #include "octet/comm/environment.h"
@@ -101,6 +102,11 @@ fs::path output_of(const CompareArgs& args, const train::Config& config) {
   return args.output.empty() ? fs::path(config.run.output_dir) : args.output;
 }
 
+void demand_no_run(const fs::path& output) {
+  demand(!path_exists(output / "run.json"), ExitCode::config, output.string(),
+         ": this is the folder of a run, which has a run.json; give the comparison another folder with --output");
+}
+
 std::int64_t steps_of_comparison(const train::Config& config) {
   if (config.training.epochs == 0) return config.training.steps;
   return train::steps_of(config, data::Dataset(train::dataset_options(config, train::decoder_config(config).vocab)), {});
@@ -158,6 +164,7 @@ int run_compare(const CompareArgs& args) {
   if (args.time_budget_s > 0) fit_budget(plans, args.time_budget_s, train::device_of(config));
 
   const checkpoint::RunLock lock(output_of(args, config));
+  demand_no_run(output_of(args, config));
   const std::unique_ptr<RunMetrics> metrics = own_metrics(config);
   std::vector<report::Run> runs;
   ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others

@@ -59,6 +59,7 @@ RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std:
                                  std::string("metrics.log_freq=1")}) {  // the mean over the last tenth is over every step
     plan.overrides.push_back(own);
   }
+  if (recipe != "fp8_delayed") plan.overrides.push_back("precision.attention=bf16");  // no other recipe has attention in FP8
   plan.config = load_run({args.run.path, plan.overrides}, train::Fetch::architecture);
   return plan;
 }
@@ -143,6 +144,7 @@ int compare_ranks(const CompareArgs& args, const train::Config& config, const tr
   std::optional<StdoutToStderr> progress_on_stderr;
   if (args.json) progress_on_stderr.emplace();
   const checkpoint::RunLock lock(output_of(args, config));
+  demand_no_run(output_of(args, config));
   std::vector<report::Run> runs;
   int result = 0;  // of the whole: a run that found no finite step is a row like the others
   std::size_t width = 12;

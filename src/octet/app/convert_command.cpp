@@ -6,6 +6,7 @@
 #include "octet/app/work_progress.h"
 #include "octet/base/log.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/adapter_files.h"
 #include "octet/train/convert.h"
 #include "octet/train/restore.h"
 
@@ -48,6 +49,7 @@ int convert(const std::filesystem::path& source, const std::filesystem::path& ou
 int run_convert_import(const ConvertImportArgs& args) {
   const std::filesystem::path input = fetched_folder(args.input);
   train::demand_one(input, "a model directory");
+  train::demand_no_run_folder(input);
   return convert(input, args.output, args.dtype, args.max_shard_size);
 }
 

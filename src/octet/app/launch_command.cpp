@@ -62,17 +62,9 @@ class Console {
   int stdout_error_ = 0;  // errno
 };
 
-// The mesh of all ranks, with the shards that remain if parallel.shard = -1.
+// The mesh of all ranks, with the shards that remain if parallel.shard = -1. The configuration has been checked.
 DataMesh mesh_of(const train::Config& config, int ranks) {
   const train::ParallelConfig& parallel = config.parallel;
-  std::int64_t others = 1;
-  for (const auto& [axis, size] : {std::pair("pipeline", parallel.pipeline), std::pair("replicate", parallel.replicate),
-                                   std::pair("context", parallel.context), std::pair("tensor", parallel.tensor)}) {
-    demand(size <= ranks / others, ExitCode::config, "parallel.", axis, " = ", size, ": there are only ", ranks, " ranks");
-    others *= size;
-  }
-  demand(parallel.shard <= ranks / others, ExitCode::config, "parallel.shard = ", parallel.shard, ": there are only ", ranks,
-         " ranks");
   const auto number = [](std::int64_t value) { return static_cast<int>(value); };
   DataMesh mesh{.replicate = number(parallel.replicate),
                 .shard = number(parallel.shard),
@@ -80,7 +72,7 @@ DataMesh mesh_of(const train::Config& config, int ranks) {
                 .expert = number(parallel.expert),
                 .global_batch = number(config.training.global_batch_size),
                 .micro_batch = number(config.training.micro_batch_size)};
-  if (mesh.shard < 1) mesh.shard = std::max(1, ranks / (mesh.replicate * mesh.rest));
+  if (mesh.shard < 1) mesh.shard = ranks / (mesh.replicate * mesh.rest);
   return mesh;
 }
 
@@ -110,6 +102,7 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
   options.min_hosts = args.min_hosts > 0 ? args.min_hosts : hosts - args.spares;
   demand(options.min_hosts <= hosts - args.spares, ExitCode::config, "--min-hosts ", args.min_hosts, ": only ",
          hosts - args.spares, " of ", hosts, " hosts run ranks");
+  train::check_config(config, std::int64_t{args.ranks} * (hosts - args.spares));  // before there is an attempt to record
   const bool on_gpus = kCudaBackend && train::device_of(config) == DeviceKind::cuda;
   options.gpus = on_gpus ? args.ranks : 0;
   options.gate = args.gate == "on" || (args.gate == "auto" && on_gpus);
@@ -129,7 +122,7 @@ int run_launch(const LaunchArgs& args) {
          "`octet launch --supervise` keeps `octet train` going, not `octet ", args.command.front(), "`");
   if (args.command.front() == "train") {
     if (args.train.run.path.empty()) return 0;  // `train --help`
-    // Each rank would say the same. A supervisor starts them even so, because it records how an attempt ended.
+    // Each rank would say the same. supervisor_options() checks the configuration for the ranks of all hosts.
     if (!args.supervise) train::check_config(train::load_config(args.train.run.path, args.train.run.overrides), args.ranks);
   }
   std::signal(SIGPIPE, SIG_IGN);

@@ -2,6 +2,7 @@
 
 #include "octet/base/directory.h"
 #include "octet/base/require.h"
+#include "octet/checkpoint/safetensors.h"
 
 namespace octet::app {
 
@@ -13,6 +14,13 @@ void demand_own_file(std::string_view option, const std::filesystem::path& outpu
     const std::filesystem::path used = true_path(other);
     demand(file != used && (file.parent_path() != used || !path_exists(file)), ExitCode::config, option, "=", output.string(),
            ": the command would overwrite this file of ", other.string(), "; give another name");
+  }
+  if (!path_exists(output)) return;
+  try {
+    checkpoint::SafetensorsFile::open(output);
+  } catch (const Error& error) {
+    fail(ExitCode::config, option, "=", output.string(), ": there is a file that is not safetensors (", error.what(),
+         "); give another name, or remove it first");
   }
 }
 

@@ -17,6 +17,14 @@
 namespace octet::app {
 namespace {
 
+std::vector<std::filesystem::path> runs_below(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> found;
+  for (const std::filesystem::path& entry : entries_of(directory)) {
+    if (path_exists(entry / "metrics.jsonl")) found.push_back(entry);
+  }
+  return found;
+}
+
 // A run's own folder, or the folders of runs that it holds, in the order of their names.
 void collect_runs(const std::filesystem::path& directory, std::vector<std::filesystem::path>& runs) {
   demand(is_folder(directory), ExitCode::data, directory.string(), path_exists(directory) ? ": not a folder" : ": no such folder",
@@ -25,10 +33,7 @@ void collect_runs(const std::filesystem::path& directory, std::vector<std::files
     runs.push_back(directory);
     return;
   }
-  std::vector<std::filesystem::path> found;
-  for (const std::filesystem::path& entry : entries_of(directory)) {
-    if (path_exists(entry / "metrics.jsonl")) found.push_back(entry);
-  }
+  const std::vector<std::filesystem::path> found = runs_below(directory);
   demand(!found.empty(), ExitCode::data, directory.string(),
          ": no metrics.jsonl here or in a folder below; give the folder of a run");
   runs.insert(runs.end(), found.begin(), found.end());
@@ -129,6 +134,11 @@ int run_report(const ReportArgs& args) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].broken_lines > 0)
       log_warning(concat(folders[i].string(), ": ", runs[i].broken_lines, " broken lines passed over"));
+  }
+  for (const std::filesystem::path& folder : folders) {
+    if (const auto below = runs_below(folder); !below.empty())
+      log_warning(concat(folder.string(), ": the folder of a run; runs below it are left out; for them give ",
+                         below.front().string(), below.size() > 1 ? " and so on" : ""));
   }
   if (args.baseline) check_baseline(*args.baseline, runs);
   arrange(runs, baseline_of(args));

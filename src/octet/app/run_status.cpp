@@ -86,6 +86,20 @@ void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, 
   status.step_time_s = report::recent_step_time_s(metrics);
 }
 
+// Leaves out starts that were refused before they changed the run, unless they are all that is known of it. A restart that is
+// refused ends its job, so it counts.
+std::vector<telemetry::Attempt> attempts_that_count(const std::vector<telemetry::Attempt>& attempts, const fs::path& folder) {
+  std::vector<telemetry::Attempt> result;
+  for (const telemetry::Attempt& attempt : attempts) {
+    const bool restarts = !result.empty() && result.back().job == attempt.job;
+    const bool began = attempt.seconds.contains("training") || attempt.from_step > 0 || attempt.last_step > 0;
+    const bool refused = !attempt.ended.empty() && attempt.code == static_cast<int>(ExitCode::config);
+    if (!refused || began || restarts) result.push_back(attempt);
+  }
+  const bool has_run = !result.empty() || path_exists(folder / "run.json");
+  return has_run ? result : attempts;
+}
+
 // The attempt whose ranks a supervisor of this machine has started, and that has not ended; or null.
 const telemetry::Attempt* current_of(const RunStatus& status) {
   for (auto attempt = status.attempts.rbegin(); attempt != status.attempts.rend(); ++attempt) {
@@ -100,18 +114,30 @@ bool is_left_over(const checkpoint::LockHolder& lock, const telemetry::Attempt& 
   return over && !last.job.empty() && lock.attempt.job == last.job && lock.attempt.number == last.number;
 }
 
-RunState state_of(const RunStatus& status, const fs::path& folder, const std::optional<checkpoint::LockHolder>& lock) {
-  const telemetry::Attempt* const last = status.attempts.empty() ? nullptr : &status.attempts.back();
+// Whether the run has exported its last weights: after its last step, or when evaluation.patience ended it earlier. If the run
+// went on from there and was stopped, its newest checkpoint is newer than the export.
+bool has_exported(const RunStatus& status, const fs::path& folder) {
+  const std::vector<checkpoint::StepDirectory> saved = checkpoint::find_checkpoints(folder / "checkpoints");
+  for (const fs::path& file : {folder / "model/config.json", folder / "adapter/adapter_config.json"}) {
+    if (saved.empty() || !path_exists(file)) continue;
+    if (status.checkpoint_step >= status.steps) return true;
+    std::error_code unknown;
+    if (fs::last_write_time(file, unknown) >= fs::last_write_time(saved.front().path, unknown) && !unknown) return true;
+  }
+  return false;
+}
+
+// `last` is the newest attempt that counts, or null.
+RunState state_of(const RunStatus& status, const telemetry::Attempt* last, const fs::path& folder,
+                  const std::optional<checkpoint::LockHolder>& lock) {
   const Fate supervisor = last ? fate_of(last->supervisor) : Fate::ended;
   const Fate holder = lock && !(last && is_left_over(*lock, *last)) ? fate_of(lock->process) : Fate::ended;
   if (holder == Fate::runs || current_of(status)) return RunState::running;
   if (supervisor == Fate::runs && last->next.starts_with("restarts")) return RunState::waiting;
   const bool unfinished = last && (last->ended.empty() || last->next.starts_with("restarts"));
   if (holder == Fate::unknown || (supervisor == Fate::unknown && unfinished)) return RunState::elsewhere;
-  const bool exported = path_exists(folder / "model") || path_exists(folder / "adapter");
   // A run that failed later may have exported a model before.
-  if (exported && status.code.value_or(0) == 0 && status.steps > 0 && status.checkpoint_step >= status.steps)
-    return RunState::done;
+  if (status.code.value_or(0) == 0 && status.steps > 0 && has_exported(status, folder)) return RunState::done;
   // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended.
   if (!last) return lock ? RunState::vanished : RunState::ended;
   if (unfinished || (lock && !is_left_over(*lock, *last) && lock->since > last->ended)) return RunState::vanished;
@@ -161,8 +187,9 @@ RunStatus status_of(const fs::path& folder) {
   RunStatus status{.attempts = telemetry::Attempts(folder).read()};
   read_checkpoints(folder, status);
   read_remote(folder, status);
+  const std::vector<telemetry::Attempt> counted = attempts_that_count(status.attempts, folder);
   telemetry::Attempt last_ended;
-  for (const telemetry::Attempt& attempt : status.attempts) {
+  for (const telemetry::Attempt& attempt : counted) {
     if (attempt.ended.empty()) continue;
     last_ended = attempt;
     status.code = telemetry::code_of_run(attempt);
@@ -172,7 +199,7 @@ RunStatus status_of(const fs::path& folder) {
          ": no attempts/ and no run.json here; give ", kWanted);
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
-  status.state = state_of(status, folder, lock);
+  status.state = state_of(status, counted.empty() ? nullptr : &counted.back(), folder, lock);
   if (const telemetry::Attempt* const current = current_of(status)) read_ranks(*current, status);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);
   return status;

@@ -46,8 +46,8 @@ std::optional<NewestSnapshot> newest_snapshot(const Pages& pages);
 
 struct RunStatus {
   RunState state = RunState::ended;
-  // The exit code of the last attempt that has ended, or 75 if somebody asked the run to end after that attempt. Without a supervisor
-  // the exit code of the last process that trained. Empty if neither is recorded.
+  // The exit code of the last attempt that has ended and was not a refused start, or 75 if somebody asked the run to end after
+  // that attempt. Without a supervisor the exit code of the last process that trained. Empty if neither is recorded.
   std::optional<int> code;
   std::string holder;                // "process 123 on node1, since ..."; "": nobody
   std::int64_t step = 0, steps = 0;  // finished, as far as is known; of all

@@ -11,6 +11,7 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/adapter_files.h"
 #include "octet/train/restore.h"
 #include "octet/train/verify.h"
 
@@ -60,7 +61,10 @@ void print_table(const char* title, std::vector<TensorDifference> differences) {
 int run_convert_verify(const ConvertVerifyArgs& args) {
   use_threads({});
   const std::filesystem::path a = fetched_folder(args.a), b = fetched_folder(args.b);
-  for (const std::filesystem::path& path : {a, b}) train::demand_one(path, "a model directory");
+  for (const std::filesystem::path& path : {a, b}) {
+    train::demand_one(path, "a model directory");
+    train::demand_no_run_folder(path);
+  }
   Verification result;
   {
     WorkProgress progress("comparing");

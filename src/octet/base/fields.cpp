@@ -98,8 +98,10 @@ void fail_unknown_key(const FieldSource& source, const std::string& path, const 
 }
 
 void fail_unknown_element(const FieldSource& source, const std::string& path, std::string_view key, std::size_t size) {
-  fail(ExitCode::config, source.name, ": there is no ", printable(path), ".", printable(key), "; ",
-       path, ".", size, " adds one");
+  const bool number = !key.empty() && key.find_first_not_of("0123456789") == key.npos;
+  if (!number)
+    fail(ExitCode::config, source.name, ": ", path, " is a list; give the number of an element: --", path, ".0.", printable(key));
+  fail(ExitCode::config, source.name, ": there is no ", path, ".", key, "; ", path, ".", size, " adds one");
 }
 
 void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted) {

@@ -1,6 +1,7 @@
 #include "octet/base/names.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 namespace octet {
@@ -41,6 +42,14 @@ std::size_t distance_below(std::size_t bound, std::string_view a, std::string_vi
 // The smallest edit distance at which a candidate is no longer suggested.
 std::size_t far_distance(std::string_view name) { return std::max<std::size_t>(2, name.size() / 3) + 1; }
 
+// Whether a candidate lacks the first letter of a short name. That is rarely a typing error: gpu and cpu, B200 and H200.
+bool is_another_thing(std::string_view name, std::string_view candidate) {
+  constexpr std::size_t kShort = 4;
+  const auto lower = [](char letter) { return std::tolower(static_cast<unsigned char>(letter)); };
+  return !name.empty() && name.size() <= kShort &&
+         std::none_of(candidate.begin(), candidate.end(), [&](char letter) { return lower(letter) == lower(name.front()); });
+}
+
 }  // namespace
 
 bool glob_match(std::string_view pattern, std::string_view name) {
@@ -67,6 +76,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   std::string best;
   std::size_t best_distance = far_distance(name), left = kMostWork;
   for (const std::string& candidate : candidates) {
+    if (is_another_thing(name, candidate)) continue;
     const std::size_t distance = distance_below(best_distance, name, candidate, left);
     if (distance < best_distance) {
       best_distance = distance;

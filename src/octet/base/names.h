@@ -13,7 +13,8 @@ namespace octet {
 bool glob_match(std::string_view pattern, std::string_view name);
 
 // Returns the candidate with the smallest edit distance to `name`, or "" if none is close. A candidate is close if its distance
-// is at most max(2, length of `name` / 3). A pair of very long names is never close.
+// is at most max(2, length of `name` / 3). A candidate without the first letter of a `name` of at most four letters is never
+// close, and neither is a pair of very long names.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 // Finds the nearest candidate for each of several names, or "". The closest pairs are matched first, and each candidate is used

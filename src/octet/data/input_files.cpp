@@ -3,6 +3,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 
 #include "octet/base/directory.h"
@@ -33,7 +34,8 @@ bool before(const fs::path& a, const fs::path& b) { return a.native() < b.native
 // The files and folders that a shell pattern matches, in byte order.
 std::vector<fs::path> matches_of(const fs::path& pattern) {
   glob_t found{};
-  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  const auto stops_at = [](const char*, int error) { return error == ENOENT || error == ENOTDIR ? 0 : 1; };
+  const int result = ::glob(pattern.c_str(), 0, stops_at, &found);
   std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);
   demand(result == 0, ExitCode::data, pattern.string(), ": ",

@@ -135,7 +135,9 @@ double LossCurve::scatter(std::size_t i) const {
 EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const LossCurve* repeat) {
   EqualLoss result;
   if (!run.flaw().empty() || !baseline.flaw().empty()) {
-    result.reason = run.flaw().empty() ? "the baseline cannot be compared: " + baseline.flaw() : run.flaw();
+    const std::string& flaw = baseline.flaw();
+    const std::string of_baseline = flaw.starts_with("its") ? "'s" + flaw.substr(3) : flaw.substr(flaw.empty() ? 0 : 2);
+    result.reason = run.flaw().empty() ? "the baseline" + of_baseline : run.flaw();
     return result;
   }
   const bool run_is_slower = run.last_loss() > baseline.last_loss();

@@ -75,7 +75,7 @@ class LossCurve {
   double scatter(std::size_t i) const;
 
  private:
-  std::string flaw_;
+  std::string flaw_;             // begins with "it " or "its "
   std::vector<Point> times_;     // seconds over steps
   std::vector<Point> losses_;    // the finite ones
   std::vector<Point> smoothed_;  // has a point for each of losses_

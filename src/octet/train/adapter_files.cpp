@@ -87,7 +87,16 @@ checkpoint::OutputForm form_of_adapter() {
 
 bool is_adapter(const fs::path& directory) { return path_exists(directory / kConfig); }
 
+void demand_no_run_folder(const fs::path& path) {
+  if (path_exists(path / "config.json") || is_adapter(path)) return;
+  for (const char* name : {"model", "adapter"}) {
+    demand(!path_exists(path / name), ExitCode::data, path.string(), ": the folder of a run, not of a model; did you mean ",
+           (path / name).string(), "?");
+  }
+}
+
 AdapterDirectory open_adapter(const fs::path& directory) {
+  demand_no_run_folder(directory);
   const std::string source = (directory / kConfig).string();
   const nlohmann::json config = read_json(directory / kConfig);
   demand(config.is_object(), ExitCode::data, source, ": not a JSON object");
@@ -120,7 +129,8 @@ std::string load_adapter(Engine& engine, const fs::path& directory) {
          ", but lora.rank is ", wanted.rank, ": give --lora.rank=", from.adapters.rank);
   demand(std::abs(from.adapters.scale - scale) <= 1e-6 * std::abs(scale), ExitCode::config, (directory / kConfig).string(),
          ": multiplies by ", from.adapters.scale, ", but lora.alpha and lora.rank say ", scale,
-         ": give --lora.alpha=", from.adapters.scale * static_cast<double>(from.adapters.rank));
+         ": give --lora.alpha=", from.adapters.scale / scale_of(1, wanted.rank, false), ", or with lora.rslora = true ",
+         from.adapters.scale / scale_of(1, wanted.rank, true));
   checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names_of(engine.model()));
   engine.refresh();
   return from.base;

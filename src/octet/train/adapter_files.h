@@ -13,6 +13,10 @@ namespace octet::train {
 // Whether there is an adapter_config.json.
 bool is_adapter(const std::filesystem::path& directory);
 
+// Where a directory of a model or adapter is wanted: throws Error{data} if `path` is the folder of a run instead, and names the
+// directory in it.
+void demand_no_run_folder(const std::filesystem::path& path);
+
 struct AdapterDirectory {
   checkpoint::ModelWeights weights;
   std::string base;           // base_model_name_or_path: a model directory, or a name on a hub

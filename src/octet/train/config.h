@@ -78,7 +78,7 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Share of the samples, relative to the other sources for the same use.", .range = kPositive},
         c.weight);
   visit(Field{.name = "split",
-              .help = "What the source is for; auto follows data.split, or trains if any source is for validation.",
+              .help = "What the source is for; auto splits it by data.split, or trains on all of it if any source is for validation.",
               .choices = "auto | train | validation"},
         c.split);
 }
@@ -335,7 +335,7 @@ void visit_fields(C& c, auto&& visit) {
               .value = "chunks", .range = kRanksRange},
         c.pipeline_chunks);
   visit(Field{.name = "pipeline_head_blocks",
-              .help = "Number of blocks as which the head counts when stages share out the blocks; -1 estimates it.",
+              .help = "How many blocks the head counts as when blocks are divided among stages; -1 estimates it.",
               .value = "blocks",
               .range = {.min = -1, .max = kRanksRange.max}},
         c.pipeline_head_blocks);

@@ -106,7 +106,7 @@ void visit_fields(C& c, auto&& visit) {
         c.sliding_window);
   visit(Field{.name = "use_sliding_window", .help = "Qwen: some layers have the sliding window."}, c.use_sliding_window);
   visit(Field{.name = "max_window_layers",
-              .help = "Qwen: the first of the layers that have the sliding window.",
+              .help = "Qwen: index of the first layer with a sliding window.",
               .range = kNotNegative},
         c.max_window_layers);
   visit(Field{.name = "num_local_experts", .help = "Mixtral: number of experts in each layer.", .range = kAtLeastOne},

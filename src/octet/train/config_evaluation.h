@@ -36,9 +36,11 @@ struct EvaluationConfig {
 };
 template <FieldsOf<EvaluationConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(
-      Field{.name = "interval", .help = "Steps between evaluations; 0 never evaluates.", .value = "steps", .range = kNotNegative},
-      c.interval);
+  visit(Field{.name = "interval",
+              .help = "Steps between evaluations; 0 evaluates after the last step only.",
+              .value = "steps",
+              .range = kNotNegative},
+        c.interval);
   visit(Field{.name = "sequences",
               .help = "Held-out sequences in an evaluation, of each held-out set.",
               .value = "sequences",

@@ -9,6 +9,7 @@
 #include "octet/checkpoint/reader.h"
 #include "octet/models/decoder/config_json.h"
 #include "octet/models/registry.h"
+#include "octet/train/adapter_files.h"
 #include "octet/train/config.h"
 #include "octet/train/config_presets.h"
 
@@ -120,6 +121,7 @@ Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone
     meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
   }
   const bool known = meta.contains("model") && meta["model"].is_object();
+  if (!known) demand_no_run_folder(config.model.init_from);
   demand(known, ExitCode::data, gone.string(), ": No such file. The run starts from model.init_from: ",
          resume == "auto" ? concat(root.string(), " has no checkpoint to continue from") : concat("checkpoint.resume = \"", resume, "\""));
   return meta["model"];

@@ -1,6 +1,7 @@
 // Other programs' names for our keys: an unknown key is answered with ours.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "octet/base/names.h"
 #include "octet/train/config.h"
@@ -78,6 +79,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"mixed_precision", "precision.recipe"},
       // PEFT and axolotl
       {"lora_r", "lora.rank"},
+      {"r", "lora.rank"},
       {"lora_alpha", "lora.alpha"},
       {"lora_dropout", "lora.dropout"},
       {"target_modules", "lora.targets"},
@@ -99,6 +101,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"encoder_seq_length", "training.seq_len"},
       {"clip_grad", "optimizer.max_grad_norm"},
       {"num_layers", "model.num_hidden_layers"},
+      {"layers", "model.num_hidden_layers"},
       {"ffn_hidden_size", "model.intermediate_size"},
       {"num_query_groups", "model.num_key_value_heads"},
       {"kv_channels", "model.head_dim"},
@@ -197,6 +200,18 @@ std::string last_part(std::string_view path) {
   return std::string(dot == std::string_view::npos ? path : path.substr(dot + 1));
 }
 
+// A key of a section, or the name of a table in it.
+std::string first_part(std::string_view path) { return std::string(path.substr(0, path.find('.'))); }
+
+// The only candidate that begins with `name`, as "evaluation" with "eval", otherwise the nearest, or "".
+std::string completed_or_nearest(std::string_view name, const std::vector<std::string>& candidates) {
+  std::set<std::string> longer;
+  for (const std::string& candidate : candidates) {
+    if (name.size() >= 2 && candidate.starts_with(name)) longer.insert(candidate);
+  }
+  return longer.size() == 1 ? *longer.begin() : nearest_name(name, candidates);
+}
+
 std::string normalised(std::string_view name) {
   name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));  // "--micro-batch-size"
   std::string result;
@@ -222,12 +237,12 @@ std::string nearest_key(const std::string& path) {
   const std::string section = full.substr(0, full.size() - name.size());
   std::vector<std::string> siblings, sections;
   for (const std::string& known : paths) {
-    if (!section.empty() && known.compare(0, section.size(), section) == 0) siblings.push_back(known.substr(section.size()));
-    sections.push_back(known.substr(0, known.find('.')));
+    if (!section.empty() && known.starts_with(section)) siblings.push_back(first_part(known.substr(section.size())));
+    sections.push_back(first_part(known));
   }
-  const std::string sibling = nearest_name(name, siblings);
+  const std::string sibling = completed_or_nearest(name, siblings);
   if (!sibling.empty()) return section + sibling;
-  if (section.empty()) return nearest_name(full, sections);
+  if (section.empty()) return completed_or_nearest(full, sections);
   return nearest_name(full, paths);
 }
 

@@ -8,6 +8,7 @@
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/convert.h"
+#include "octet/train/history.h"
 #include "octet/train/restore.h"
 #include "octet/train/sources.h"
 
@@ -196,9 +197,14 @@ void check_model(const checkpoint::Reader& reader, const Config& config) {
 }
 
 std::string why_not_continued(const Config& config) {
-  if (config.checkpoint.resume != "auto") return "";
-  const std::string checkpoints = (std::filesystem::path(config.run.output_dir) / "checkpoints").string();
+  const std::filesystem::path folder = config.run.output_dir;
+  const std::string checkpoints = (folder / "checkpoints").string();
   try {
+    if (config.checkpoint.resume == "none" && !config.run.set_aside) {
+      const History history = history_of(folder, 0);
+      return history.empty() ? "" : why_in_the_way(folder, history, config.checkpoint.resume);
+    }
+    if (config.checkpoint.resume != "auto") return "";
     const nlohmann::json meta = checkpoint::newest_meta(checkpoints, 0);
     if (meta.empty()) return "";
     std::vector<Change> all = changes_of_keys(meta, config);

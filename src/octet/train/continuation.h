@@ -51,8 +51,8 @@ Continuation continue_from(const checkpoint::Reader& reader, const Config& confi
 // changed.
 void check_model(const checkpoint::Reader& reader, const Config& config);
 
-// For a dry run: returns the error with which a run would refuse to continue from the newest checkpoint of run.output_dir, or "".
-// Compares settings, model and adapters, but neither corpora nor the checkpoint's data.
+// For a dry run: returns the error with which a run would refuse to continue from the newest checkpoint of run.output_dir, or to
+// begin anew beside it, or "". Compares settings, model and adapters, but neither corpora nor the checkpoint's data.
 std::string why_not_continued(const Config& config);
 
 // Returns a line for each name of checkpoint.allow that permitted a change: it says what the change means for the run.

@@ -80,6 +80,13 @@ std::string History::text() const {
   return concat("a run up to step ", last_step, " (", parts, ")");
 }
 
+std::string why_in_the_way(const fs::path& folder, const History& history, std::string_view resume,
+                           std::optional<std::int64_t> kept_step) {
+  return concat(folder.string(), ": there is ", history.text(), ", and checkpoint.resume = \"", resume,
+                "\" does not continue it. Give another run.output_dir, or --run.set_aside=true, which moves ",
+                kept_step ? concat("what is after step ", *kept_step) : "it", " to ", (folder / "history").string());
+}
+
 History history_of(const fs::path& folder, double retry_s) {
   return retry(retry_s, [&] {
     History history;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace octet::train {
@@ -23,6 +24,11 @@ struct History {
 // Reads what is in `folder`, which need not exist. Errors that may pass are retried for `retry_s` seconds. Throws Error{data} if
 // the folder cannot be read.
 History history_of(const std::filesystem::path& folder, double retry_s);
+
+// Why a run in `folder` with this checkpoint.resume, which does not continue the history there, is refused without run.set_aside.
+// With `kept_step` it continues a part of it.
+std::string why_in_the_way(const std::filesystem::path& folder, const History& history, std::string_view resume,
+                           std::optional<std::int64_t> kept_step = std::nullopt);
 
 // Moves the history in `folder` to folder/history/<UTC time>-step-N/ and returns the new folder: run.json, metrics, health
 // samples, TensorBoard events, checkpoints, the model or the adapter, the report, and the attempts of other jobs than this one. The

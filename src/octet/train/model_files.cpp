@@ -55,7 +55,7 @@ ModelDirectory find_model(const std::filesystem::path& path) {
   adapter.base = fetch_folder(adapter.base).string();
   demand(!adapter.base.empty() && path_exists(std::filesystem::path(adapter.base) / "config.json"), ExitCode::data,
          (path / "adapter_config.json").string(), ": base_model_name_or_path = ", in_quotes(adapter.base),
-         ": not a model directory here. Write the path of one there");
+         ": there is no model directory at this path; write the model's path into adapter_config.json");
   return {.model = adapter.base, .adapter = path, .config = models::read_config(adapter.base), .adapters = adapter.adapters};
 }
 

@@ -35,8 +35,9 @@ void end_at_once(int signal) {
   abandon_bottom_line();
   if (says_why) {
     const std::string_view name = signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGINT";
-    const std::string_view rest = trained ? ": training has ended and is saved; what comes after it is not done\n"
-                                          : ": training has not begun, so there is nothing to save\n";
+    const std::string_view rest =
+        trained ? ": training is finished and saved; the rest of the command, such as its report, is not done\n"
+                : ": training has not begun, so there is nothing to save\n";
     for (const std::string_view text : {name, rest}) [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
   }
   _exit(static_cast<int>(ExitCode::preempted));

@@ -52,9 +52,11 @@ nlohmann::json sources_json(const data::Dataset& dataset) {
 void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded, const std::string& checkpoint) {
   for (const nlohmann::json& now : sources_json(dataset)) {
     for (const nlohmann::json& then : recorded) {
+      const bool only_one_masks = then.contains("loss_mask") != now.contains("loss_mask");
       demand(then.at("path") != now.at("path") || same_source(then, now), ExitCode::data, now.at("path").get<std::string>(),
-             ": not the corpus that ", checkpoint, " was trained on (now ", text_of(now), "; then ", text_of(then),
-             "). Start again with another run.output_dir, or with --resume none --run.set_aside=true, or give "
+             ": not the corpus that ", checkpoint, " was trained on (now ", text_of(now), "; then ", text_of(then), ")",
+             only_one_masks ? "; training.mask says whether loss masks are used" : "",
+             ". Start again with another run.output_dir, or with --resume none --run.set_aside=true, or give "
              "--checkpoint.allow=data to continue with it from its beginning");
     }
   }

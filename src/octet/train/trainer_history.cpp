@@ -36,9 +36,7 @@ void Trainer::judge_history() {
   }
   const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();
   if (history.empty() || continued) return;
-  demand(config_.run.set_aside, ExitCode::config, folder.string(), ": there is ", history.text(), ", and checkpoint.resume = \"",
-         options_.resume, "\" does not continue it. Give another run.output_dir, or --run.set_aside=true, which moves ",
-         kept_step_ ? concat("what is after step ", *kept_step_) : "it", " to ", (folder / "history").string());
+  demand(config_.run.set_aside, ExitCode::config, why_in_the_way(folder, history, options_.resume, kept_step_));
   const auto stays = [&](const std::string& from, const char* key, const char* what) {
     demand(from.empty() || name(from) != name(folder / what), ExitCode::config, from, ": ", key, " is the ", what,
            " of the run that would be set aside; give another run.output_dir");

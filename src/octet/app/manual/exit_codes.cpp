@@ -9,7 +9,8 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::internal:
       return "An error inside Octet, a full disk, a failed self-test or `octet convert verify`, or host memory that a supervised "
              "run used up twice.";
-    case ExitCode::config: return "A mistake in the configuration or the arguments, or another run writes into the folder. Nothing was changed.";
+    case ExitCode::config:
+      return "A mistake in the configuration or the arguments, or another run writes into the folder. The run is as it was.";
     case ExitCode::does_not_fit:
       return "The run does not fit into memory, a checkpoint onto the disk, or a corpus into `--max-output`. Said with what would help.";
     case ExitCode::preempted:
