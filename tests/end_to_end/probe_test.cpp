@@ -125,6 +125,55 @@ TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
   EXPECT_NEAR(bf16, exact.loss, roundoff * exact.logit * exact.sensitivity);
 }
 
+// Returns the mean loss of the tokens that have a target, of logits [T, V].
+double mean_loss(const std::vector<double>& logits, const std::vector<std::int64_t>& targets) {
+  const std::size_t vocab = logits.size() / targets.size();
+  double loss = 0, count = 0;
+  for (std::size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t] < 0) continue;
+    const std::span<const double> row(&logits[t * vocab], vocab);
+    double sum = 0;
+    for (const double z : row) sum += std::exp(z);
+    loss += std::log(sum) - row[static_cast<std::size_t>(targets[t])];
+    ++count;
+  }
+  return loss / count;
+}
+
+// The balance loss of transformers is a mean over all tokens, however many of them have a target. There is no z loss.
+TEST(Probe, AddsTheBalanceLossOfTransformers) {
+  const fs::path golden = fs::path(golden_dir()) / "mixtral/balance";
+  const TemporaryFolder folder;
+  const SafetensorsFile given = SafetensorsFile::open(golden / "tokens.safetensors"),
+                        expected = SafetensorsFile::open(golden / "expected.safetensors");
+  const Tensor tokens = given.get("tokens");
+  const auto ids_of = [](const Tensor& t) {
+    return std::vector<std::int64_t>(t.as<std::int64_t>(), t.as<std::int64_t>() + t.elements());
+  };
+  const std::vector<double> logits = values_of(expected.get("logits"));
+  const double balance = values_of(expected.get("loss"))[0] - mean_loss(logits, ids_of(given.get("targets")));
+  ASSERT_GT(balance, 0.1);
+
+  fs::copy(golden / "model", folder / "model");
+  Json config = json_of(read_file(golden / "model/config.json"));
+  config["router_z_loss_coef"] = 0.5;
+  write_text(folder / "model/config.json", config.dump());
+  const auto loss_of = [&](std::vector<checkpoint::NamedTensor> input) {
+    checkpoint::write_safetensors(folder / "in.safetensors", std::move(input));
+    const ProgramResult run =
+        run_program("probe --model model --tokens in.safetensors --recipe fp32 --output out.safetensors", folder.path());
+    EXPECT_EQ(run.code, 0) << run.err;
+    return values_of(SafetensorsFile::open(folder / "out.safetensors").get("loss"))[0];
+  };
+  std::vector<std::int64_t> targets = ids_of(tokens);  // by default the next tokens
+  targets.erase(targets.begin());
+  targets.push_back(-100);
+  EXPECT_NEAR(loss_of({{"tokens", tokens}}), mean_loss(logits, targets) + balance, 1e-4);
+  std::fill(targets.begin() + 3, targets.end(), -100);
+  const Tensor few(targets.data(), DType::i64, tokens.shape);
+  EXPECT_NEAR(loss_of({{"tokens", tokens}, {"targets", few}}), mean_loss(logits, targets) + balance, 1e-4);
+}
+
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
   for (const std::string family : {"llama", "mistral", "mixtral", "gpt_neox"}) {

@@ -48,7 +48,9 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     const Twin bias = filled(DType::f32, {experts}, [](std::int64_t e) {
       return 0.3 * Rng(11, RngStream::test, 6).normal(static_cast<std::uint64_t>(e));
     });
-    const Twin found = zeros(DType::f32, {1});
+    const Twin found = zeros(DType::f32, {1}), counted = zeros(DType::i32, {sequences});
+    for (std::int64_t b = 0; b < sequences; ++b) counted.cpu.as<std::int32_t>()[b] = static_cast<std::int32_t>(b * length / 3);
+    upload(counted);
     const Twin gweights = random(DType::f32, {tokens, k}), glogits = poisoned(DType::f32, {tokens, experts});
     const auto run = [&](Stream& stream, Arena& scratch, auto side) {
       router_forward(stream, scratch,
@@ -59,6 +61,7 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
                       .statistics = side(statistics),
                       .normalise = adds_up});
       router_losses(stream, {.statistics = side(statistics),
+                             .counted = c.sequences > 1 ? side(counted) : Tensor{},
                              .seq_len = c.length,
                              .total = side(total).template as<double>(),
                              .loads = side(loads).template as<double>()});
@@ -71,6 +74,7 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
                                .weights = side(weights),
                                .gweights = side(gweights),
                                .statistics = side(statistics),
+                               .counted = c.sequences > 1 ? side(counted) : Tensor{},
                                .seq_len = c.length,
                                .balance = 0.7,
                                .z = 0.3,

@@ -159,8 +159,8 @@ TEST_F(RouterTest, LogitsThatAreNotNumbersGoToDifferentExperts) {
   }
 }
 
-// Checks the derivative of f = sum of gweights * weights + balance + z, with balance and z as in losses(). The choice of experts
-// is held constant.
+// Checks the derivative of f = sum of gweights * weights + balance + z, with balance and z as in losses(), of sequences of which
+// all or some tokens count. The choice of experts is held constant.
 TEST_F(RouterTest, BackwardIsTheDerivative) {
   const std::int64_t experts = 6, k = 2, sequences = 2, length = 7;
   // The logits lie so far apart that the finite differences do not change any choice.
@@ -169,9 +169,15 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
     return 0.4 * static_cast<double>((5 * e + t) % experts) + 0.01 * static_cast<double>((3 * t + e) % 11);
   });
   const Tensor gweights = random(DType::f64, {sequences * length, k});
-  for (const auto& [losses, normalise] : {std::pair(false, true), {true, true}, {false, false}, {true, false}}) {
+  struct Case {
+    bool losses, normalise;
+    std::vector<std::int32_t> counted = {length, length};
+  };
+  for (const auto& [losses, normalise, counted] :
+       {Case{false, true}, {true, true}, {false, false}, {true, false}, {true, true, {3, length}}, {true, true, {0, 5}}}) {
     const double balance = losses ? 0.7 : 0, z = losses ? 0.3 : 0;
-    const bool adds_up = normalise;
+    const bool adds_up = normalise, all_count = counted == std::vector<std::int32_t>(2, length);
+    const std::vector<std::int32_t> tokens = counted;
     const Routed r = route(logits, k, sequences, normalise);
     const Tensor glogits = zeros(DType::f64, logits.shape);
     router_backward(*stream, {.logits = logits,
@@ -179,6 +185,7 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
                               .weights = r.weights,
                               .gweights = gweights,
                               .statistics = losses ? r.statistics : Tensor{},
+                              .counted = all_count ? Tensor{} : integers(counted),
                               .seq_len = length,
                               .balance = balance,
                               .z = z,
@@ -186,15 +193,54 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
                               .glogits = glogits});
     const auto f = [&] {
       const Routed now = route(logits, k, sequences, adds_up);
-      double total[2] = {}, sum = 0;
-      std::vector<double> loads(static_cast<std::size_t>(logits.cols()));
-      router_losses(*stream, {.statistics = now.statistics, .seq_len = length, .total = total, .loads = loads.data()});
+      double sum = 0;
+      for (std::int64_t b = 0; b < sequences; ++b) {
+        double total[2] = {};
+        std::vector<double> loads(static_cast<std::size_t>(logits.cols()));
+        const Tensor sequence = now.statistics.slice_rows(b, b + 1);
+        router_losses(*stream, {.statistics = sequence, .seq_len = length, .total = total, .loads = loads.data()});
+        sum += tokens[static_cast<std::size_t>(b)] / static_cast<double>(length) * (balance * total[0] + z * total[1]);
+      }
       for (std::int64_t i = 0; i < gweights.elements(); ++i) sum += gweights.as<double>()[i] * now.weights.as<double>()[i];
-      return sum + balance * total[0] + z * total[1];
+      return sum;
     };
     EXPECT_TRUE(testing::gradient_agrees(
         {.name = "logits", .x = logits.as<double>(), .gradient = glogits.as<double>(), .count = logits.elements(), .f = f}))
-        << (losses ? "with losses" : "without") << (normalise ? "" : ", not normalised");
+        << (losses ? "with losses" : "without") << (normalise ? "" : ", not normalised") << (all_count ? "" : ", masked");
+  }
+}
+
+// A mask changes what a loss weighs, but not the loads. If all tokens count, no bit may differ from a call without counts.
+TEST_F(RouterTest, LossesWeighAsTheirTokensCount) {
+  const std::int64_t length = 24;
+  const auto run = [&](DType dtype, const Tensor& counted) {
+    const Tensor logits = filled(dtype, {2 * length, 5}, [](std::int64_t i) { return std::sin(static_cast<double>(i * i)); });
+    const Tensor gweights = filled(dtype, {2 * length, 2}, [](std::int64_t i) { return std::cos(static_cast<double>(i)); });
+    const Routed r = route(logits, 2, 2);
+    const Tensor total = zeros(DType::f64, {2}), loads = zeros(DType::f64, {5}), glogits = zeros(dtype, logits.shape);
+    router_losses(*stream, {.statistics = r.statistics,
+                            .counted = counted,
+                            .seq_len = length,
+                            .total = total.as<double>(),
+                            .loads = loads.as<double>()});
+    router_backward(*stream, {.logits = logits,
+                              .experts = r.experts,
+                              .weights = r.weights,
+                              .gweights = gweights,
+                              .statistics = r.statistics,
+                              .counted = counted,
+                              .seq_len = length,
+                              .balance = 0.7,
+                              .z = 0.3,
+                              .glogits = glogits});
+    return std::array{total, loads, glogits};
+  };
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const auto all = run(dtype, {}), counted = run(dtype, integers({24, 24})), half = run(dtype, integers({12, 12}));
+    for (std::size_t i = 0; i < all.size(); ++i)
+      EXPECT_TRUE(testing::same_bytes(counted[i], all[i])) << name_of(dtype) << " " << i;
+    for (const std::size_t loss : {0, 1}) EXPECT_EQ(values_of(half[0])[loss], values_of(all[0])[loss] / 2);
+    EXPECT_TRUE(testing::same_bytes(half[1], all[1]));
   }
 }
 
@@ -264,6 +310,13 @@ TEST_F(RouterTest, Refusals) {
                         .statistics = zeros(DType::f32, {3, 7})});
       },
       "statistics");
+  double total[2] = {}, loads[3] = {};
+  expect_refusal(
+      [&] {
+        router_losses(*stream,
+                      {.statistics = statistics, .counted = integers({1, 2}), .seq_len = 4, .total = total, .loads = loads});
+      },
+      "counted must be I32 [1]");
 }
 
 }  // namespace

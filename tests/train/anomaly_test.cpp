@@ -112,9 +112,49 @@ TEST(Anomaly, ThreeHighLossesInARowAreASpike) {
   EXPECT_EQ(anomaly.observe(kNan, true), Verdict::skipped) << "a skipped step says nothing";
   EXPECT_EQ(anomaly.observe(2.7, false), Verdict::fine);
   EXPECT_EQ(anomaly.observe(5.0, false), Verdict::spike);
-  EXPECT_EQ(anomaly.steps_of_reason(), 3);
+  EXPECT_EQ(anomaly.steps_of_reason(), 4) << "with the skipped one";
   EXPECT_EQ(anomaly.reason(),
             "loss 5, the last of 3 in a row, is above 2 + 6 x 0.1, the median and 6 times the spread of the last 100 steps");
+}
+
+// A checkpoint from between them has learnt from the first one, so a rollback must know how many steps they span.
+TEST(Anomaly, AReasonSpansTheStepsBetweenHighLosses) {
+  Anomaly anomaly;
+  feed(anomaly, 30, 2.0);
+  feed(anomaly, 1, 9.0);
+  anomaly.observe(kNan, true);
+  for (int i = 0; i < 5; ++i) anomaly.observe_empty();
+  nlohmann::json state = anomaly.state();
+  feed(anomaly, 1, 9.0);
+  EXPECT_EQ(anomaly.observe(9.0, false), Verdict::spike);
+  EXPECT_EQ(anomaly.steps_of_reason(), 9);
+  // A resume knows it too. A checkpoint of an earlier version says nothing about the steps between.
+  for (const std::int64_t steps : {9, 3}) {
+    Anomaly restored;
+    restored.restore(nlohmann::json::parse(state.dump()));
+    feed(restored, 1, 9.0);
+    EXPECT_EQ(restored.observe(9.0, false), Verdict::spike);
+    EXPECT_EQ(restored.steps_of_reason(), steps);
+    state.erase("high_steps");
+  }
+  // Steps without a loss before the first high one do not count, nor do earlier high ones that were the data's.
+  feed(anomaly, 1, 9.0);
+  feed(anomaly, 1, 2.0);
+  anomaly.observe_empty();
+  feed(anomaly, 2, 9.0);
+  EXPECT_EQ(anomaly.observe(9.0, false), Verdict::spike);
+  EXPECT_EQ(anomaly.steps_of_reason(), 3);
+}
+
+TEST(Anomaly, ANewWindowForgetsHighLosses) {
+  Anomaly anomaly;
+  feed(anomaly, 30, 2.0);
+  feed(anomaly, 2, 9.0);
+  anomaly.begin_window();
+  feed(anomaly, 20, 5.0);
+  feed(anomaly, 2, 9.0);
+  EXPECT_EQ(anomaly.observe(9.0, false), Verdict::spike);
+  EXPECT_EQ(anomaly.steps_of_reason(), 3);
 }
 
 TEST(Anomaly, TheFirstLossesCannotSpike) {

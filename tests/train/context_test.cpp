@@ -2,9 +2,12 @@
 // steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "support/errors.h"
+#include "support/grad_check.h"
 #include "train/meshes.h"
 
 namespace octet::testing {
@@ -68,6 +71,69 @@ TEST_F(MeshTest, RouterLossesAreThoseOfOneRank) {
       if (layout.mesh.data_coordinates() > 1) return;  // the last evaluation is that of this rank's rows
       EXPECT_NEAR(evaluated.balance, groups.context->rank() == 0 ? of_evaluation.balance : 0.0, 1e-9 * of_evaluation.balance);
     });
+  }
+}
+
+// If only some tokens have targets, a sequence adds the router's mean losses over all its tokens as often as it has targets. The
+// figures that a step reports count all tokens. Biases choose the experts, because a choice that changes with the weights has no
+// derivative.
+TEST_F(MeshTest, RouterLossesWeighAsTheirTokensCount) {
+  train::EngineOptions options = mixture_options("fp64");
+  options.model.router_balance = 0.5;
+  options.model.router_z = 0.3;
+  options.model.router_bias_rate = 0;
+  const auto engine = make_engine(options);
+  const auto& parameters = engine->model().parameters().parameters();
+  for (const parallel::Parameter& p : parameters) {
+    if (p.spec.tracked) p.value.as<float>()[1] = p.value.as<float>()[3] = 10;
+  }
+  const auto length = static_cast<std::size_t>(options.seq_len);
+  std::vector<Tokens> micro_batches;
+  for (const std::array<std::size_t, 2>& kept : {std::array<std::size_t, 2>{5, 24}, {0, 11}}) {
+    Tokens& tokens = micro_batches.emplace_back(
+        random_tokens(2 * options.seq_len, options.model.vocab, static_cast<std::uint32_t>(micro_batches.size())));
+    for (std::size_t i = 0; i < 2 * length; ++i) {
+      if (i % length >= kept[i / length]) tokens.targets[i] = kernels::kIgnoredTarget;
+    }
+  }
+  const auto weighed = [&](const train::Engine::RouterLosses& losses) {
+    return (options.model.router_balance * losses.balance + options.model.router_z * losses.z) /
+           static_cast<double>(options.model.layers);
+  };
+  double all_tokens = 0, evaluated = 0, expected = 0;
+  const auto f = [&] {
+    double sum = all_tokens = evaluated = expected = 0;
+    for (const Tokens& tokens : micro_batches) {
+      sum += engine->evaluate(tokens.tokens, tokens.targets)[0];
+      evaluated += weighed(engine->router_losses(train::Engine::Routed::evaluation));
+      for (std::size_t first = 0; first < tokens.tokens.size(); first += length) {
+        const std::span<const std::int32_t> row(&tokens.tokens[first], length), targets(&tokens.targets[first], length);
+        engine->evaluate(row, row);  // all its tokens count
+        const double losses = weighed(engine->router_losses(train::Engine::Routed::evaluation));
+        all_tokens += losses;
+        const std::ptrdiff_t masked = std::count(targets.begin(), targets.end(), kernels::kIgnoredTarget);
+        expected += losses * static_cast<double>(std::ssize(targets) - masked) / static_cast<double>(length);
+      }
+    }
+    return sum + expected;
+  };
+  engine->begin_step(2);
+  for (const Tokens& tokens : micro_batches) engine->forward_backward(tokens.batch(), nullptr);
+  const double of_step = weighed(engine->router_losses(train::Engine::Routed::step));
+  f();
+  EXPECT_NEAR(of_step, all_tokens, 1e-9 * all_tokens);
+  EXPECT_NEAR(evaluated, expected, 1e-9 * expected);
+  for (const parallel::Parameter& p : parameters) {
+    const bool unchosen = contains(p.spec.name, ".experts.0.") || contains(p.spec.name, ".experts.2.");
+    if (p.spec.tracked || unchosen) continue;
+    const std::vector<double> gradient(p.grad.as<double>(), p.grad.as<double>() + p.elements());
+    EXPECT_TRUE(gradient_agrees({.name = p.spec.name,
+                                 .x = p.value.as<double>(),
+                                 .gradient = gradient.data(),
+                                 .count = p.elements(),
+                                 .f = f,
+                                 .samples = 4,
+                                 .noise = 1024 * std::numeric_limits<double>::epsilon()}));
   }
 }
 

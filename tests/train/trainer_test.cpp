@@ -312,6 +312,30 @@ TEST_F(Demote, TheLinearsThatFp8LosesGoToBf16AndTheRunGoesOn) {
                        "precision.skip is "));
 }
 
+// The losses before a change of the data are low, and those after it are high without being spikes. After step 55 one is.
+class ChangeOfData : public Demote {
+ protected:
+  void spoil(train::Trainer& trainer, std::int64_t step) const override {
+    if (step != 55 || destroyed_) return;
+    destroyed_ = true;
+    destroy_norm(trainer.engine());
+  }
+  mutable bool destroyed_ = false;
+};
+
+TEST_F(ChangeOfData, ARollbackToItForgetsTheLossesBeforeIt) {
+  write_corpus(folder_ / "first", std::vector<std::string>(24, std::string(400, 'a')));
+  const std::vector<std::string> options = {"anomaly.spike=1.5", "checkpoint.interval=0", "metrics.health_freq=0"};
+  auto before = options, after = options;
+  before.insert(before.end(), {"training.steps=30", "data.source.0.path=" + (folder_ / "first").string()});
+  after.emplace_back("checkpoint.allow=data");
+  ASSERT_EQ(run(before).first, ExitCode::done);
+  const auto [code, said] = run(after, "auto");
+  EXPECT_EQ(code, ExitCode::done) << said;
+  EXPECT_TRUE(contains(said, "; back to step 30, ")) << said;
+  EXPECT_TRUE(contains(said, "(rollback 1 of 2)")) << said;
+}
+
 // The experts of a layer have one precision, so all of them follow the one that FP8 loses.
 TEST_F(Demote, AllExpertsFollowOne) {
   const auto [code, said] =

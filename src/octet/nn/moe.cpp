@@ -103,7 +103,9 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                            .normalise = options_.normalise});
   if (scope.context.size() > 1) scope.context.all_reduce(scope.stream, scope.scratch, {.x = saved.statistics});
   if (!scope.router_total || scope.context.rank() > 0) return;  // the other ranks have the statistics of the same sequences
+  // A training step reports means over all tokens. An evaluation gives the loss whose gradient backward computes.
   kernels::router_losses(scope.stream, {.statistics = saved.statistics,
+                                        .counted = scope.pass == Pass::evaluation ? scope.counted : Tensor{},
                                         .seq_len = tokens / scope.batch * scope.context.size(),
                                         .total = scope.router_total,
                                         .loads = scope.router_total + 2 + options_.number * options_.mlp.experts});
@@ -395,6 +397,7 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
                                           .weights = saved.weights,
                                           .gweights = gweights,
                                           .statistics = losses ? saved.statistics : Tensor{},
+                                          .counted = scope.counted,
                                           .seq_len = saved.h.rows() / scope.batch * scope.context.size(),
                                           .balance = options_.balance,
                                           .z = options_.z,

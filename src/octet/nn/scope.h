@@ -56,6 +56,7 @@ struct Scope {
   double* router_total = nullptr;
   parallel::SideStreams side = {};  // without one, exchanges run on `stream`
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
+  Tensor counted;              // [B] I32, optional: how many tokens of each sequence count in the loss; absent: all
   Tensor rope_table;           // [positions, R] F32; R dims of a head are rotated
   Tensor positions;            // [T] I32: the position of each token in its sequence, or in its document
   Tensor first_keys;           // [T] I32, optional: where the document of each token begins in its sequence

@@ -37,6 +37,7 @@ Anomaly::Verdict Anomaly::observe(double loss, bool found_inf) {
   forgives_ = false;
   if (found_inf) {
     ++skipped_;
+    high_steps_ += !high_.empty();
     good_ = 0;
     if (++in_a_row_ < kSkipsInARow) return Verdict::skipped;
     in_a_row_ = 0;
@@ -46,12 +47,13 @@ Anomaly::Verdict Anomaly::observe(double loss, bool found_inf) {
   }
   in_a_row_ = 0;
   high_.push_back(loss);
+  ++high_steps_;
   if (const std::optional<double> most = limit(); most && loss > *most) {
     const bool single = rule_.kind == SpikeRule::Kind::factor;
     if (!single && high_.size() < kSpikeSteps) return Verdict::fine;
-    steps_of_reason_ = static_cast<std::int64_t>(high_.size());
+    steps_of_reason_ = high_steps_;
     reason_ = concat("loss ", loss, single ? "" : concat(", the last of ", kSpikeSteps, " in a row,"), " is above ", judged_by_);
-    high_.clear();
+    forget_high();
     good_ = 0;
     return Verdict::spike;
   }
@@ -60,32 +62,44 @@ Anomaly::Verdict Anomaly::observe(double loss, bool found_inf) {
   good_ += static_cast<std::int64_t>(high_.size());
   forgives_ = good_ >= kGoodSteps;
   if (forgives_) good_ -= kGoodSteps;
-  high_.clear();
+  forget_high();
   while (losses_.size() > kWindow) losses_.pop_front();
   return Verdict::fine;
 }
 
 void Anomaly::observe_empty() {
   ++empty_;
+  high_steps_ += !high_.empty();
   forgives_ = false;
+}
+
+void Anomaly::forget_high() {
+  high_.clear();
+  high_steps_ = 0;
+}
+
+void Anomaly::begin_window() {
+  losses_.clear();
+  forget_high();
 }
 
 void Anomaly::begin_row() {
   in_a_row_ = 0;
   good_ = 0;
-  high_.clear();
+  forget_high();
 }
 
 nlohmann::json Anomaly::state() const {
-  return {{"losses", losses_}, {"high", high_},         {"skipped", skipped_},
-          {"empty", empty_},   {"in_a_row", in_a_row_}, {"good", good_}};
+  return {{"losses", losses_},     {"high", high_}, {"high_steps", high_steps_}, {"skipped", skipped_}, {"empty", empty_},
+          {"in_a_row", in_a_row_}, {"good", good_}};
 }
 
 void Anomaly::restore(const nlohmann::json& state) {
   losses_ = state.at("losses").get<std::deque<double>>();
   skipped_ = state.at("skipped").get<std::int64_t>();
   in_a_row_ = state.at("in_a_row").get<int>();
-  high_ = state.value("high", std::vector<double>());  // absent in checkpoints of earlier versions
+  high_ = state.value("high", std::vector<double>());  // absent in checkpoints of earlier versions, as are the next ones
+  high_steps_ = state.value("high_steps", std::ssize(high_));
   good_ = state.value("good", std::int64_t{0});
   empty_ = state.value("empty", std::int64_t{0});
 }

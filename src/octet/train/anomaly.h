@@ -44,7 +44,8 @@ class Anomaly {
   void observe_empty();
   std::int64_t skipped_steps() const { return skipped_; }
   std::int64_t empty_steps() const { return empty_; }
-  // Why the last verdict was spike or not_finite, and how many steps it took to give it.
+  // Why the last verdict was spike or not_finite. And the number of steps from the first high loss to the last, or of skipped
+  // steps.
   const std::string& reason() const { return reason_; }
   std::int64_t steps_of_reason() const { return steps_of_reason_; }
   // Whether the last step completed kGoodSteps steps, in a row or after the last such number, of which none was skipped and none went back.
@@ -55,15 +56,17 @@ class Anomaly {
   // Forgets what has begun: a row of skipped steps, of high losses and of good steps. Call it after restore() in a rollback, so that what
   // came before the checkpoint does not count towards the next verdict.
   void begin_row();
-  // Forgets all losses: the run goes on with those that it has now.
-  void begin_window() { losses_.clear(); }
+  // Forgets all losses, also the high ones of a row that has begun: the run goes on with those that it has now.
+  void begin_window();
 
  private:
   std::optional<double> limit();
+  void forget_high();
 
   SpikeRule rule_;
   std::deque<double> losses_;
-  std::vector<double> high_;  // the last losses in a row that are above the limit
+  std::vector<double> high_;     // the last losses in a row that are above the limit
+  std::int64_t high_steps_ = 0;  // steps from the first of them on, with skipped and empty ones
   std::int64_t skipped_ = 0, empty_ = 0, good_ = 0, steps_of_reason_ = 0;
   int in_a_row_ = 0;
   bool forgives_ = false;

@@ -235,6 +235,10 @@ bool changes_scales(const std::vector<Change>& all) {
                      [](const Change& change) { return change.difference.key.starts_with("precision."); });
 }
 
+bool changes_losses(const std::vector<Change>& all) {
+  return std::any_of(all.begin(), all.end(), [](const Change& change) { return change.difference.key != "precision.skip"; });
+}
+
 Continuation continue_from(const checkpoint::Reader& reader, const Config& config, data::Dataset& dataset) {
   const nlohmann::json& meta = reader.meta();
   const std::string where = reader.path().string();

@@ -30,6 +30,9 @@ std::vector<Change> changes_since(const nlohmann::json& meta, const Config& conf
 bool changes(const std::vector<Change>& all, std::string_view allow);
 // Whether the scales of the checkpoint are of no use: a setting of [precision] has changed.
 bool changes_scales(const std::vector<Change>& all);
+// Whether losses from before the changes are no measure for those after them. They are if only precision.skip has changed, which
+// anomaly.remedy does in a rollback.
+bool changes_losses(const std::vector<Change>& all);
 
 // The place where a run goes on. The default is the beginning of a new run.
 struct Continuation {

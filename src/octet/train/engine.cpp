@@ -144,7 +144,8 @@ void Engine::start_pipeline(const Capacity& capacity) {
 std::size_t Engine::bytes_of_batch() const {
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   const std::size_t numbers = 2u + (options_.document_mask ? 2u : 0u) + (drops() ? 1u : 0u);  // of each token
-  return numbers * bytes_of(DType::i32, {tokens});
+  const std::int64_t sequences = has_router_losses() ? options_.micro_batch_size : 0;
+  return numbers * bytes_of(DType::i32, {tokens}) + bytes_of(DType::i32, {sequences});
 }
 
 // Returns the capacities that the arenas need, after a dry run.
@@ -252,6 +253,16 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   };
   result.tokens = place(tokens);
   result.targets = place(targets);
+  if (has_router_losses()) {
+    std::vector<std::int32_t> counted(static_cast<std::size_t>(options_.micro_batch_size));
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      counted[i / static_cast<std::size_t>(options_.seq_len)] += targets[i] != kernels::kIgnoredTarget;
+    if (std::any_of(counted.begin(), counted.end(), [&](std::int32_t tokens) { return tokens < options_.seq_len; })) {
+      result.counted = Tensor(memory, DType::i32, {options_.micro_batch_size});
+      stream_->copy_to_device(result.counted.data, counted.data(), result.counted.bytes());
+    }
+    memory += bytes_of(DType::i32, {options_.micro_batch_size});
+  }
   if (drops() && first_sample) {
     std::vector<std::int32_t> numbers(tokens.size());
     for (std::size_t i = 0; i < numbers.size(); ++i)

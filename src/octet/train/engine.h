@@ -130,7 +130,8 @@ class Engine {
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                  std::span<const std::int32_t> document_starts = {});
   // The two losses of the router of a mixture of experts, without their coefficients, summed over tokens and layers: of the last
-  // step, of all ranks after apply(); or of the last evaluate() on this rank, on the first one of the context axis. Waits.
+  // step, of all ranks after apply(); or of the last evaluate() on this rank, on the first one of the context axis. An evaluation
+  // multiplies those of a sequence by the share of its tokens that have a target. Waits.
   struct RouterLosses {
     double balance = 0, z = 0;
   };
@@ -209,6 +210,11 @@ class Engine {
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // Whether inputs of adapters are dropped in training.
   bool drops() const { return options_.storage.training && options_.adapters.dropout.rate > 0; }
+  // Whether routers have losses, which depend on how many tokens of a sequence have a target.
+  bool has_router_losses() const {
+    const models::DecoderConfig& model = options_.model;
+    return model.experts > 0 && (model.router_balance != 0 || model.router_z != 0);
+  }
   // Copies this rank's part of whole sequences to the device. `first_sample`, the number of the first sequence, is given for
   // training.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,

@@ -170,6 +170,7 @@ ProbeInput random_probe_input(const models::DecoderConfig& config, std::uint64_t
 
 void only_losses_of_transformers(models::DecoderConfig& model) {
   if (!model.output_router_logits) model.router_balance = 0;
+  model.router_z = 0;
 }
 
 std::map<std::string, HostTensor> model_outputs(Engine& engine, const ProbeInput& input, bool grads, const std::string& source) {

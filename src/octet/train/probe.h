@@ -27,8 +27,8 @@ ProbeInput read_probe_input(const std::filesystem::path& path, const models::Dec
 // Makes two rows of 64 random tokens, or fewer if the model permits only shorter sequences.
 ProbeInput random_probe_input(const models::DecoderConfig& config, std::uint64_t seed);
 
-// Makes the loss the same as in transformers, where the balance loss of a mixture of experts counts only if config.json sets
-// output_router_logits.
+// Makes the loss the same as in transformers, where the router of a mixture of experts has no z loss, and its balance loss counts
+// only if config.json sets output_router_logits.
 void only_losses_of_transformers(models::DecoderConfig& model);
 
 // Returns `logits` [B, T, V], `loss` [1] and, if `grads`, grad.<Hugging Face name>, all F32. The engine's micro_batch_size must divide B.

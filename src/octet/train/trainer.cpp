@@ -213,6 +213,7 @@ void Trainer::load(const checkpoint::Reader& reader) {
   saved_step_ = from_memory_ ? -1 : step_;
   tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();
   anomaly_.restore(meta.at("anomaly"));
+  if (changes_losses(changed)) anomaly_.begin_window();  // other losses are no spikes
   in_danger_ = meta.value("in_danger", std::vector<std::string>());
   const auto known = [&](const char* name) {  // null, or absent in checkpoints of earlier versions
     const nlohmann::json loss = meta.value(name, nlohmann::json());
@@ -230,7 +231,6 @@ bool Trainer::resume() {
   if (!reader) return false;
   restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
-  if (!continuation_.changes.empty()) anomaly_.begin_window();  // other losses are no spikes
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", from_memory_ && !from_local_dir_ ? "memory" : reader->path().string()));
   if (init_from_is_gone(config_)) {

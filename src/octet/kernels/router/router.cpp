@@ -30,6 +30,11 @@ void check_bias(const char* name, const Tensor& bias, std::int64_t experts) {
           name_of(bias.dtype), " ", bias.shape);
 }
 
+void check_counted(const char* name, const Tensor& counted, const Tensor& statistics) {
+  require(!counted || (counted.dtype == DType::i32 && counted.shape == Shape({statistics.rows()})), name,
+          ": counted must be I32 [", statistics.rows(), "], got ", name_of(counted.dtype), " ", counted.shape);
+}
+
 }  // namespace
 
 void router_forward(Stream& stream, Arena& scratch, const RouterForward& op) {
@@ -54,6 +59,7 @@ void router_losses(Stream& stream, const RouterLosses& op) {
   require(op.statistics.shape.rank() == 2 && op.statistics.cols() % 2 == 1 && op.statistics.contiguous(),
           "router_losses: statistics must be [B, 2E + 1], got ", op.statistics.shape);
   require(op.seq_len > 0 && op.total && op.loads, "router_losses: sequences of ", op.seq_len, " tokens");
+  check_counted("router_losses", op.counted, op.statistics);
   stream.count("router_losses", {.bytes = static_cast<double>(op.statistics.bytes())});
   if (stream.kind() == DeviceKind::cpu) cpu::router_losses(op);
   if constexpr (kCudaBackend) {
@@ -82,6 +88,7 @@ void router_backward(Stream& stream, const RouterBackward& op) {
   if (op.statistics) {
     check_statistics(kName, op.statistics, op.logits);
     require(op.seq_len > 0, kName, ": sequences of ", op.seq_len, " tokens");
+    check_counted(kName, op.counted, op.statistics);
   }
   stream.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + 2 * op.weights.bytes())});
   if (stream.kind() == DeviceKind::cpu) cpu::router_backward(op);

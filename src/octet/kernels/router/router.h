@@ -3,8 +3,8 @@
 // the experts with the largest p + b, and b changes nothing else (Wang et al., Auxiliary-Loss-Free Load Balancing, 2024).
 //   p = softmax(logits),  lse = log sum exp logits
 //   w[t, s] = p[t, e_s] / sum over s of p[t, e_s],  or w[t, s] = p[t, e_s] if weights are not normalised
-// Two auxiliary losses regularise the router. For each sequence of S tokens,
-// a loss is S times its mean, so that it can be added to token losses:
+// Two auxiliary losses regularise the router. Each is a mean over the S tokens of a sequence, times the number of its tokens that
+// are trained on. So it can be added to the sum of their losses, whose mean is taken later:
 //   balance  E * sum over e of f_e P_e. f_e is the fraction of the tokens that go to expert e (the fractions add up to k), and
 //            P_e the mean of p[t, e] (Fedus et al., Switch Transformers, 2021; scaled as in Hugging Face transformers)
 //   z        mean of lse^2 (Zoph et al., ST-MoE, 2022)
@@ -29,10 +29,11 @@ struct RouterForward {
 };
 void router_forward(Stream& stream, Arena& scratch, const RouterForward& op);
 
-// total[0] += balance loss, total[1] += z loss, summed over the sequences of S tokens and without their coefficients.
+// total[0] += balance loss, total[1] += z loss, summed over the sequences and without their coefficients.
 // loads[e] += how often expert e was chosen.
 struct RouterLosses {
   Tensor statistics;         // [B, 2E + 1], of whole sequences
+  Tensor counted = {};       // [B] I32, optional: how many tokens of each sequence are trained on; absent: all S
   std::int64_t seq_len = 0;  // S
   double* total = nullptr;   // [2] device; accumulated into
   double* loads = nullptr;   // [E] device; accumulated into
@@ -52,10 +53,11 @@ struct RouterBackward {
   Tensor logits, experts, weights;  // as forward received and wrote them
   Tensor gweights;                  // [T, k]
   Tensor statistics;                // of whole sequences; absent: neither loss is used
-  std::int64_t seq_len = 0;
-  double balance = 0, z = 0;  // coefficients of the two losses
-  bool normalise = true;      // as forward had it
-  Tensor glogits;             // [T, E], overwritten
+  Tensor counted = {};              // as RouterLosses has it
+  std::int64_t seq_len = 0;         // S
+  double balance = 0, z = 0;        // coefficients of the two losses
+  bool normalise = true;            // as forward had it
+  Tensor glogits;                   // [T, E], overwritten
 };
 void router_backward(Stream& stream, const RouterBackward& op);
 

@@ -36,6 +36,12 @@ double log_sum_exp(const R* logits, std::int64_t count) {
   return largest + std::log(lane_sum<double>(count, [=](std::int64_t e) { return exp_from(logits[e], largest); }));
 }
 
+// The share of a sequence's tokens that are trained on.
+template <class R>
+R weight_of(const Tensor& counted, std::int64_t sequence, std::int64_t seq_len) {
+  return counted ? static_cast<R>(counted.as<std::int32_t>()[sequence]) / static_cast<R>(seq_len) : R{1};
+}
+
 template <class R>
 void count_sequence(const RouterForward& op, const double* lse, std::int64_t sequence) {
   const std::int64_t count = op.logits.cols(), k = op.experts.cols(), tokens = op.logits.rows() / op.statistics.rows();
@@ -89,13 +95,14 @@ void router_losses(const RouterLosses& op) {
   const auto run = [&]<class R>(R) {
     for (std::int64_t b = 0; b < op.statistics.rows(); ++b) {
       const R* const row = op.statistics.as<R>() + b * op.statistics.cols();
+      const auto weight = weight_of<double>(op.counted, b, op.seq_len);
       double dot = 0;
       for (std::int64_t e = 0; e < count; ++e) {
         dot += static_cast<double>(row[e]) * static_cast<double>(row[count + e]);
         op.loads[e] += static_cast<double>(row[e]);
       }
-      op.total[0] += static_cast<double>(count) / static_cast<double>(op.seq_len) * dot;
-      op.total[1] += static_cast<double>(row[2 * count]);
+      op.total[0] += weight * (static_cast<double>(count) / static_cast<double>(op.seq_len) * dot);
+      op.total[1] += weight * static_cast<double>(row[2 * count]);
     }
   };
   if (op.statistics.dtype == DType::f64) run(double{});
@@ -125,13 +132,15 @@ void router_backward(const RouterBackward& op) {
         R* const glogits = op.glogits.as<R>() + t * count;
         std::fill(glogits, glogits + count, R{0});
         if (op.statistics) {
-          const R* const assigned = op.statistics.as<R>() + t / tokens * op.statistics.cols();
+          const std::int64_t sequence = t / tokens;
+          const R* const assigned = op.statistics.as<R>() + sequence * op.statistics.cols();
+          const R weight = weight_of<R>(op.counted, sequence, op.seq_len);
           const double lse = log_sum_exp(logits, count);
           R mean = 0;
           for (std::int64_t e = 0; e < count; ++e)
             mean += (glogits[e] = static_cast<R>(exp_from(logits[e], lse))) * assigned[e];
           const R by_z = static_cast<R>(2 * op.z * lse);
-          for (std::int64_t e = 0; e < count; ++e) glogits[e] *= balance * (assigned[e] - mean) + by_z;
+          for (std::int64_t e = 0; e < count; ++e) glogits[e] *= weight * (balance * (assigned[e] - mean) + by_z);
         }
         const std::int32_t* const experts = op.experts.as<std::int32_t>() + t * k;
         const R* const w = op.weights.as<R>() + t * k;

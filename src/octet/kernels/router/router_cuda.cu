@@ -137,17 +137,18 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 // One block. Its first thread alone adds up the losses, because there are few sequences and experts.
-__global__ void losses_kernel(const float* statistics, std::int64_t sequences, int count, double scale, double* total,
-                              double* loads) {
+__global__ void losses_kernel(const float* statistics, const std::int32_t* counted, std::int64_t sequences, int count,
+                              double seq_len, double* total, double* loads) {
   for (int e = static_cast<int>(threadIdx.x); e < count; e += static_cast<int>(blockDim.x)) {
     for (std::int64_t b = 0; b < sequences; ++b) loads[e] += static_cast<double>(statistics[b * (2 * count + 1) + e]);
   }
   if (threadIdx.x != 0) return;
   for (std::int64_t b = 0; b < sequences; ++b, statistics += 2 * count + 1) {
+    const double weight = counted ? static_cast<double>(counted[b]) / seq_len : 1.0;
     double dot = 0;
     for (int e = 0; e < count; ++e) dot += static_cast<double>(statistics[e]) * static_cast<double>(statistics[count + e]);
-    total[0] += scale * dot;
-    total[1] += static_cast<double>(statistics[2 * count]);
+    total[0] += weight * (count / seq_len * dot);
+    total[1] += weight * static_cast<double>(statistics[2 * count]);
   }
 }
 
@@ -165,9 +166,10 @@ __global__ void bias_kernel(float* bias, const double* loads, int count, float r
 
 struct Backward {
   const float *logits, *weights, *gweights, *statistics;
-  const std::int32_t* experts;
+  const std::int32_t *experts, *counted;
   float* glogits;
-  std::int64_t rows, tokens;  // of all sequences; of one sequence
+  std::int64_t rows, tokens;  // of all sequences; of one sequence on this rank
+  float seq_len;
   int count, k;
   float balance, z;
   bool normalise;
@@ -181,12 +183,14 @@ __global__ void __launch_bounds__(kTokenThreads) backward_kernel(const Backward 
   const float* const logits = a.logits + t * a.count;
   float* const glogits = a.glogits + t * a.count;
   if (a.statistics) {
-    const float* const assigned = a.statistics + t / a.tokens * (2 * a.count + 1);
+    const std::int64_t sequence = t / a.tokens;
+    const float* const assigned = a.statistics + sequence * (2 * a.count + 1);
+    const float weight = a.counted ? static_cast<float>(a.counted[sequence]) / a.seq_len : 1.0f;
     const float lse = log_sum_exp(logits, a.count, lane), by_z = 2 * a.z * lse;
     float mean = 0;
     for (int e = lane; e < a.count; e += kWarp) mean += (glogits[e] = expf(logits[e] - lse)) * assigned[e];
     mean = sum_of_warp(mean);
-    for (int e = lane; e < a.count; e += kWarp) glogits[e] *= a.balance * (assigned[e] - mean) + by_z;
+    for (int e = lane; e < a.count; e += kWarp) glogits[e] *= weight * (a.balance * (assigned[e] - mean) + by_z);
   } else {
     for (int e = lane; e < a.count; e += kWarp) glogits[e] = 0;
   }
@@ -204,6 +208,8 @@ __global__ void __launch_bounds__(kTokenThreads) backward_kernel(const Backward 
 }
 
 unsigned blocks_of(std::int64_t tokens) { return static_cast<unsigned>(ceil_div(tokens * kWarp, kTokenThreads)); }
+
+const std::int32_t* counted_of(const Tensor& counted) { return counted ? counted.as<std::int32_t>() : nullptr; }
 
 void require_f32(const char* name, const Tensor& x) {
   require(x.dtype == DType::f32, name, " on CUDA: ", name_of(x.dtype), ", not F32");
@@ -228,8 +234,8 @@ void router_forward(Stream& stream, const RouterForward& op, float* lse) {
 void router_losses(Stream& stream, const RouterLosses& op) {
   require_f32("router_losses", op.statistics);
   const int count = static_cast<int>(op.statistics.cols() / 2);
-  losses_kernel<<<1, kTokenThreads, 0, native_stream(stream)>>>(op.statistics.as<float>(), op.statistics.rows(), count,
-                                                                static_cast<double>(count) / static_cast<double>(op.seq_len),
+  losses_kernel<<<1, kTokenThreads, 0, native_stream(stream)>>>(op.statistics.as<float>(), counted_of(op.counted),
+                                                                op.statistics.rows(), count, static_cast<double>(op.seq_len),
                                                                 op.total, op.loads);
   check_launch("router_losses");
 }
@@ -248,9 +254,11 @@ void router_backward(Stream& stream, const RouterBackward& op) {
              .gweights = op.gweights.as<float>(),
              .statistics = nullptr,
              .experts = op.experts.as<std::int32_t>(),
+             .counted = counted_of(op.counted),
              .glogits = op.glogits.as<float>(),
              .rows = op.logits.rows(),
              .tokens = 1,
+             .seq_len = static_cast<float>(op.seq_len),
              .count = count,
              .k = static_cast<int>(op.experts.cols()),
              .balance = 0,

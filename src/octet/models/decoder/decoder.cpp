@@ -180,6 +180,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   require(batch.seq_len <= positions_.rows(), "a sequence of ", batch.seq_len, " tokens, but tables for ", positions_.rows());
   nn::Scope result = scope;
   result.batch = batch.batch;
+  result.counted = batch.counted;
   result.first_keys = batch.first_keys;
   result.documents = batch.documents;
   result.token_numbers = batch.token_numbers;

@@ -22,6 +22,7 @@ struct Batch {
   std::int64_t batch = 1, seq_len = 0;
   Tensor tokens;      // [T] I32: this rank's part (parallel::context_part)
   Tensor targets;     // [T] I32, -100 is ignored
+  Tensor counted;     // [B] I32: how many tokens of each whole sequence have a target; absent: all, or routers have no losses
   Tensor first_keys;  // [T] I32: where the document of each token begins in its sequence; absent: documents see each other
   Tensor positions;   // [T] I32, with first_keys: the position of each token in its document
   std::int64_t documents = 0;          // with first_keys: how many the sequences have together
