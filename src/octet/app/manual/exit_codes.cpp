@@ -16,8 +16,8 @@ std::string_view meaning(ExitCode code) {
       return "Asked to stop by SIGTERM, SIGHUP or the first SIGINT, and saved. The same command continues the run if "
              "checkpoint.resume is auto.";
     case ExitCode::data:
-      return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read. `octet launch --supervise` "
-             "starts the ranks again only after an I/O error.";
+      return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read, or an I/O error hides the "
+             "token. `octet launch --supervise` starts the ranks again only after an I/O error.";
     case ExitCode::not_finite:
       return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, or more than half of the steps were "
              "skipped.";
