@@ -96,7 +96,7 @@ int run_gate(const DoctorArgs& args) {
   add(gpu_gemm_facts(check_gpus(there, kind == GateKind::full ? kFullOnGpu : kQuickOnGpu), kind));
   add(gate_gpu_facts(gpus > 0 ? cuda_state() : CudaState(), gpus));
   // Last, so that a storage which may be at fault for all hosts does not hide what is wrong with this one.
-  add(storage_facts(storage));
+  add(storage_facts(storage, kind));
 
   const auto fault = std::find_if(facts.begin(), facts.end(), [](const Fact& fact) { return fact.verdict == Verdict::bad; });
   const bool is_fit = fault == facts.end();
