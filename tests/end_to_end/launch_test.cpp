@@ -89,7 +89,7 @@ TEST(Launch, AFullStdoutIsAnError) {
 }
 
 TEST(Launch, ATerminatedRunSaves) {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR2}) {
     ::signal(signal, SIG_DFL);  // the tests themselves may run under nohup
     const TinyRun run;
     Process process(kTrainForLong, run.path());

@@ -80,7 +80,7 @@ std::vector<Fact> gate_limit_facts(const Machine& machine, int wanted) {
 }
 
 int run_gate(const DoctorArgs& args) {
-  // A supervisor passes on what schedulers send to ranks. Ranks ignore these; a process that does nothing about them ends.
+  // A supervisor passes on what schedulers send to ranks. It ends the gate itself.
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   const Clock::time_point start = Clock::now();
   const GateKind kind = args.gate == "full" ? GateKind::full : GateKind::quick;

@@ -13,8 +13,8 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::does_not_fit:
       return "The run does not fit into memory, a checkpoint onto the disk, or a corpus into `--max-output`. Said with what would help.";
     case ExitCode::preempted:
-      return "Asked to stop by SIGTERM, SIGHUP or the first SIGINT, and saved. The same command continues the run if "
-             "checkpoint.resume is auto.";
+      return "Asked to stop by SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or the first SIGINT, and saved. The same command continues the "
+             "run if checkpoint.resume is auto.";
     case ExitCode::data:
       return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read, or an I/O error hides the "
              "token. `octet launch --supervise` starts the ranks again only after an I/O error.";
