@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -56,6 +57,15 @@ TEST_F(RunStatusCode, DependsOnNoClockWithinAJob) {
   attempt(2, "", 0);
   ran_in(2, 77);
   EXPECT_EQ(code(), 77) << "its supervisor was killed before it recorded this end";
+}
+
+// The clock of a file server is ahead.
+TEST_F(RunStatusCode, AFileOfTheFutureIsNew) {
+  run_ended("2026-01-01T00:01:00Z", 0);
+  write_file_atomically(folder_ / "remote.json", R"({"url": "s3://bucket", "step": 4})");
+  std::filesystem::last_write_time(folder_ / "remote.json",
+                                   std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(status_of(folder_.path()).remote_age_s, 0);
 }
 
 }  // namespace
