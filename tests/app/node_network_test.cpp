@@ -223,6 +223,9 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   EXPECT_EQ(page.groups[0].members, 4'000'000'000u);
   EXPECT_EQ(page.groups[1].name_text(), "");
   EXPECT_EQ(copy.page(0).step, 0);
+  pages.page(1).alive_ns = telemetry::monotonic_ns() + 1'000'000'000;  // written after this moment
+  EXPECT_TRUE(read_pages(pages_text(9, pages, 1, 1), 9, copy));
+  EXPECT_GT(page.alive_ns, 0) << "0 means never";
 }
 
 }  // namespace
