@@ -27,7 +27,7 @@ Supervisor::Role Supervisor::search() {
   for (;;) {
     std::optional<telemetry::Attempt> newest;
     // Without attempts/ nobody knows whether another node coordinates, so nobody begins.
-    const bool readable = record([&] {
+    const bool readable = record(read_trouble_, [&] {
       for (telemetry::Attempt& attempt : attempts_.read()) {
         if (!attempt.coordinator_host.empty() && (!newest || attempt.number > newest->number)) newest = std::move(attempt);
       }
@@ -48,7 +48,7 @@ Supervisor::Role Supervisor::search() {
     }
     bool lower_lives = false, elsewhere = false;
     if (!readable) {
-      demand(seconds_since(start) < options_.join_timeout_s, ExitCode::data, trouble_);
+      demand(seconds_since(start) < options_.join_timeout_s, ExitCode::data, read_trouble_.text);
       places.clear();
       elsewhere = true;
     }
