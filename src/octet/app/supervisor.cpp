@@ -445,7 +445,6 @@ void Supervisor::handle(const NodeEvent& event) {
   if (node == kUplink) return;  // a late event of the coordinator that this node followed before
   try {
     if (event.kind == NodeEvent::Kind::joined) {
-      lose(node, "has been started again");
       network_->send(node, topic::kWelcome, news());
     } else if (event.kind == NodeEvent::Kind::gone) {
       lose(node, event.text);

@@ -185,7 +185,7 @@ class Supervisor {
   // What the other nodes do (supervisor_member.cpp).
   enum class Role : std::uint8_t { coordinator, member, asked, over };
   Role search();
-  enum class Answer : std::uint8_t { none, welcome, searching, another };
+  enum class Answer : std::uint8_t { none, welcome, searching, another, taken };  // taken: another supervisor is this node there
   Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble);
   void hold(const NodeEvent& event);
   std::optional<int> follow();
