@@ -214,6 +214,18 @@ TEST_F(Supervise, EndsWhenItIsAskedTo) {
   EXPECT_EQ(run_.run("status out --code").code, 75);
 }
 
+// A rank is killed at the same moment. Whoever asked wants to go on later.
+TEST_F(Supervise, EndsWhenItIsAskedToAndARankDies) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=0"), run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  kill_rank(1);
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_EQ(status()["attempts"][0]["code"], 128 + SIGKILL);
+  EXPECT_EQ(run_.run("status out --code").code, 75);
+}
+
 // Without a checkpoint there is no progress: the first restart comes at once, the second would be one too many.
 TEST_F(Supervise, GivesUpWithoutProgress) {
   Process process(command("--training.steps=5000 --checkpoint.interval=0 --checkpoint.memory_every=0", 1, "--restarts=1"),

@@ -8,6 +8,7 @@
 // cannot both go on.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -140,6 +141,7 @@ class Supervisor {
   bool is_in_gate(int node) const;
   void end_stall(const Stall& stall);
   int node_of(int rank) const;
+  bool runs_ranks(int node) const { return std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end(); }
   void stop_others(double grace_s);
   bool can_grow();
   // Lets a spare take the place of a node with a straggler (supervisor_exclude.cpp).

@@ -194,6 +194,9 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
                               .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
     if (decision.restarts) {
       attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
+    } else if (asked && (attempt.code == kMissesPeer || attempt.code == 128 + SIGKILL)) {
+      // A rank was killed at the same moment, or ranks were stopped because of the request. The same command goes on.
+      attempt.next = telemetry::kAskedToEnd;
     } else if (attempt.code != 0) {
       attempt.code = decision.code;
       attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
