@@ -154,9 +154,16 @@ TEST(GateTest, JudgesGemmsOfGpus) {
 
 TEST(GateTest, JudgesStorageAndLimits) {
   const Space little{.total_bytes = std::int64_t{1} << 40, .free_bytes = 63 << 20}, unknown{};
-  EXPECT_TRUE(advises(storage_facts({.folder = "out", .space = little, .write_s = 1}), "storage.free_bytes", Verdict::bad,
-                      {"out: 63.0 MiB free, and a run needs 64 MiB"}));
-  EXPECT_TRUE(all_ok(storage_facts({.folder = "out", .space = unknown, .write_s = 1})));
+  // A run that has state in memory goes on while its disk is full.
+  for (const auto& [kind, verdict] : {std::pair(GateKind::full, Verdict::bad), std::pair(GateKind::quick, Verdict::warn)}) {
+    EXPECT_TRUE(advises(storage_facts({.folder = "out", .space = little, .write_s = 1}, kind), "storage.free_bytes", verdict,
+                        {"out: 63.0 MiB free, and a run needs 64 MiB"}));
+    EXPECT_TRUE(advises(storage_facts({.folder = "out", .trouble = "out/gate: No space left", .no_room = true}, kind),
+                        "storage.trouble", verdict, {"out/gate: No space left. "}));
+  }
+  EXPECT_TRUE(advises(storage_facts({.folder = "out", .trouble = "out/gate: denied"}, GateKind::quick), "storage.trouble",
+                      Verdict::bad, {"out/gate: denied. "}));
+  EXPECT_TRUE(all_ok(storage_facts({.folder = "out", .space = unknown, .write_s = 1}, GateKind::full)));
   Machine machine{.shared_memory = Space{.total_bytes = 64 << 20, .free_bytes = 1 << 20},
                   .locked_bytes = Limit{.soft = 65536, .hard = 65536},
                   .has_infiniband = true};

@@ -91,6 +91,7 @@ TEST(HostList, FindsThisMachine) {
   const std::string me = name.data();
   EXPECT_EQ(list_of("other.invalid," + me, {}).mine, 1);
   EXPECT_EQ(list_of("other.invalid," + me.substr(0, me.find('.')) + ".cluster.invalid", {}).mine, 1);
+  EXPECT_EQ(list_of(me.substr(0, me.find('.')) + ".rack.invalid," + me, {}).mine, 1) << "the exact name first";
 }
 
 TEST(HostList, SaysWhatIsWrong) {

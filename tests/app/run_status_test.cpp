@@ -93,5 +93,14 @@ TEST_F(RunStatusCode, IsDoneWhenItWasExportedBeforeItsLastStep) {
   EXPECT_EQ(state(), RunState::ended) << "it went on, and --until stopped it";
 }
 
+// The clock of a file server is ahead.
+TEST_F(RunStatusCode, AFileOfTheFutureIsNew) {
+  run_ended("2026-01-01T00:01:00Z", 0);
+  write_file_atomically(folder_ / "remote.json", R"({"url": "s3://bucket", "step": 4})");
+  std::filesystem::last_write_time(folder_ / "remote.json",
+                                   std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(status_of(folder_.path()).remote_age_s, 0);
+}
+
 }  // namespace
 }  // namespace octet::app

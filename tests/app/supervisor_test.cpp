@@ -120,6 +120,46 @@ TEST_F(SupervisorTest, SaysWhyItIsRefused) {
   }
 }
 
+// Another supervisor has the number of this one, as when a host was given up and comes back. It stays out, and coordinates
+// nothing.
+TEST_F(SupervisorTest, ADoubleEndsByItself) {
+  NodeNetwork first(options(0));
+  NodeNetwork::Options twin = options(1);
+  twin.host = "127.0.0.9";
+  NodeNetwork second(twin);
+  second.connect(0, hosts_[0], 5);
+  Process process = start(1, "--min-hosts 1");
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, "node1 (127.0.0.6) cannot reach the node that coordinates the run: node1 (")) << result.err;
+  EXPECT_TRUE(says(result.err, " cannot join: node1 is here already, from 127.0.0.1\n")) << result.err;
+  EXPECT_EQ(next(first).kind, NodeEvent::Kind::joined);
+  EXPECT_TRUE(first.take().empty()) << "the first node 1 is not disturbed";
+}
+
+// Node 1 has stood still for so long that its job is over, and the other hosts run another one in the same folder.
+TEST_F(SupervisorTest, ASupervisorOfAnOldJobEnds) {
+  for (const bool is_there : {true, false}) {
+    SCOPED_TRACE(is_there);
+    std::filesystem::remove_all(folder_);
+    Process process = start(1, "--min-hosts 1");
+    std::optional<NodeNetwork> later(is_there ? std::optional<NodeNetwork>() : std::nullopt);
+    lose_coordinator(1);
+    if (is_there) {
+      later.emplace(options(0));
+      ASSERT_EQ(next(*later).kind, NodeEvent::Kind::joined);
+      later->send(1, topic::kWelcome,
+                  text_of(Order{.attempt = 2, .recorded = 2, .job = "later", .ranks = {.count = 0, .all = 0}}));
+    } else {
+      telemetry::Attempts(folder_).begin_as(
+          {.number = 2, .job = "later", .started = "2026-11-25T10:00:00Z", .seconds = {{"first_step", 1}}});
+    }
+    const ProgramResult result = process.wait();
+    EXPECT_EQ(result.code, 78) << result.err;
+    EXPECT_TRUE(says(result.err, ") belongs to a job that is over: ")) << result.err;
+  }
+}
+
 // Node 0 has ordered three restarts and is lost, so node 1 may order no further one.
 TEST_F(SupervisorTest, CountsTheRestartsOfOtherCoordinators) {
   Process process = start(1, "--min-hosts 1", " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=3000");

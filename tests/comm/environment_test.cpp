@@ -139,6 +139,8 @@ TEST(Environment, OfSlurm) {
   EXPECT_EQ(ranks.host, "node003");
   EXPECT_EQ(ranks.port, 20000 + 123456 * 7 % 10000);
   EXPECT_EQ(ranks_of(with(kSlurm, "SLURM_STEP_ID", "3")).port, ranks.port + 3);
+  EXPECT_EQ(ranks_of(with(kSlurm, "SLURM_STEP_ID", "4294960003")).port, ranks.port + 3) << "more than an int holds";
+  EXPECT_EQ(ranks_of(with(kSlurm, "SLURM_STEP_NUM_TASKS", "7")).port, ranks.port);
   EXPECT_EQ(ranks_of(with(kSlurm, "SLURM_STEP_NODELIST", "gpu1")).host, "gpu1");
   EXPECT_EQ(ranks_of(with(kSlurm, "MASTER_ADDR", "head")).host, "head");
   EXPECT_EQ(ranks_of(with(without(kSlurm, "SLURM_JOB_ID"), "MASTER_PORT", "4242")).port, 4242);
@@ -152,6 +154,15 @@ TEST(Environment, OfOneSlurmTask) {
   // The shell of an allocation, and a batch script that starts the program without srun.
   expect_ranks(ranks_of({{"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}), "one process", 0, 1, 0, 1);
   expect_ranks(ranks_of({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "1"}}), "one process", 0, 1, 0, 1);
+  // The same shell in a step of its own.
+  expect_ranks(ranks_of({{"SLURM_PROCID", "0"},
+                         {"SLURM_NTASKS", "8"},
+                         {"SLURM_LOCALID", "0"},
+                         {"SLURM_NODEID", "0"},
+                         {"SLURM_STEP_ID", "4294967290"},
+                         {"SLURM_STEP_NUM_TASKS", "1"},
+                         {"SLURM_JOB_ID", "1"}}),
+               "one process", 0, 1, 0, 1);
 }
 
 TEST(Environment, OfSlurmWithMistakes) {

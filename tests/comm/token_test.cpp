@@ -119,20 +119,23 @@ TEST(Token, ThatIsNamedAndNotThereIsAnError) {
             std::string::npos);
 }
 
-TEST(Token, FileIsForItsOwnerAloneAndGoes) {
-  std::filesystem::path path;
-  {
-    const TokenFile file;
-    path = file.path();
-    struct stat status {};
-    ASSERT_EQ(::stat(path.c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 07777, 0600u);
-    EXPECT_EQ(status.st_uid, ::geteuid());
-    EXPECT_TRUE(find({{"OCTET_TOKEN_FILE", path}}).is_secret());
-    const TokenFile another;
-    EXPECT_NE(read_file(another.path()), read_file(path));
-  }
-  EXPECT_FALSE(std::filesystem::exists(path));
+TEST(Token, InMemoryIsFoundAgain) {
+  const Token token = Token::random();
+  const TokenMemory memory(token);
+  const std::string variable = memory.variable(), name = variable.substr(0, variable.find('='));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(find({{name, variable.substr(name.size() + 1)}}).hex(), token.hex());
+}
+
+TEST(Token, FileIsForItsOwnerAloneAndStays) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / ".token").string();
+  make_token_file(path);
+  struct stat status {};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600u);
+  const std::string first = find({{"OCTET_TOKEN_FILE", path}}).hex();
+  make_token_file(path);
+  EXPECT_EQ(find({{"OCTET_TOKEN_FILE", path}}).hex(), first);
 }
 
 // A proof holds for one token, role, pair of nonces and claim.

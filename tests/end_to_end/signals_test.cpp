@@ -1,5 +1,5 @@
-// After SIGTERM, SIGHUP or SIGINT a run saves, exits with 75 and can be resumed as if nothing had happened. A second SIGINT ends
-// it at once.
+// After SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGINT a run saves, exits with 75 and can be resumed as if nothing had happened. A
+// second SIGINT ends it at once.
 #include <csignal>
 #include <thread>
 
@@ -45,7 +45,9 @@ TEST_P(Signalled, ARunSavesAndGoesOn) {
   EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, Signalled, ::testing::Values(std::pair("SIGTERM", SIGTERM), std::pair("SIGINT", SIGINT), std::pair("SIGHUP", SIGHUP)),
+INSTANTIATE_TEST_SUITE_P(Signals, Signalled,
+                         ::testing::Values(std::pair("SIGTERM", SIGTERM), std::pair("SIGINT", SIGINT),
+                                           std::pair("SIGHUP", SIGHUP), std::pair("SIGUSR1", SIGUSR1)),
                          [](const auto& param) { return param.param.first; });
 
 TEST(Signals, AHangUpThatWasIgnoredStaysIgnored) {

@@ -191,6 +191,37 @@ TEST_F(Supervise, ACorpusThatCannotBeReadGetsTimeToo) {
   EXPECT_TRUE(says(result.err, "corpus.idx: cannot be read: ")) << result.err;
 }
 
+// An attempt that gets no file when it begins, because the disk has no inodes, is written down later, under its own number.
+TEST_F(Supervise, AnAttemptIsWrittenDownLater) {
+  if (faults_library().empty())
+    GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
+  const std::string full = (run_ / "full").string();
+  const std::string rules =
+      concat("open */out/attempts/*.tmp-* 1+ ENOSPC while ", full, ";open */out/attempts/00000002.json 1+ ENOSPC while ", full);
+  Process process(
+      command("--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=100000 --lr_scheduler.decay=constant", 1),
+      run_.path(), "exec " + with_faults(rules));
+  ASSERT_TRUE(process.read_to_step(8));
+  write_text(full, "");
+  kill_rank(0);
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("attempt 2 trains from step "));
+  std::filesystem::remove(full);
+  kill_rank(0);
+  EXPECT_TRUE(node_says("attempt 3 trains from step "));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  const Json attempts = status()["attempts"];
+  ASSERT_EQ(attempts.size(), 3u) << result.err;
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(attempts[i]["attempt"], i + 1);
+  EXPECT_EQ(attempts[1]["code"], 128 + SIGKILL);
+  EXPECT_EQ(attempts[1]["from"], "memory");
+  const std::string complaint = "No space left on device; the run goes on";
+  EXPECT_TRUE(says(result.err, complaint)) << result.err;
+  EXPECT_EQ(result.err.find(complaint), result.err.rfind(complaint)) << "once, not at each try\n" << result.err;
+}
+
 // On a file system without hard links the file of an attempt gets its text at once, so that others see who has the number. Here
 // it keeps that text, because later ones cannot be written.
 TEST_F(Supervise, ANumberIsNotTakenWithoutAName) {

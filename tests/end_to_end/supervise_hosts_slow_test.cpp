@@ -437,6 +437,29 @@ TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatIsAskedBetweenAttempts) {
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host2", "host1"}));
 }
 
+// Host 0 coordinates, and runs no ranks any more, because they were killed twice.
+TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatRunsNoRanks) {
+  const std::string options = kRun + "--training.steps=150 ";
+  make_reference(1, options);
+  const Hosts hosts(2);
+  start(hosts, 1, "--spares 1", options);
+  pid_t victim = -1;
+  for (const std::size_t attempt : {1, 2}) {
+    ASSERT_TRUE(comes_true(60, [&] {
+      const pid_t rank = run_.pid_of_rank(0);
+      return rank > 0 && rank != victim && attempts().size() == attempt;
+    }));
+    victim = run_.pid_of_rank(0);
+    ::kill(victim, SIGKILL);
+  }
+  ASSERT_TRUE(comes_true(60, [&] { return says(node_log(0), "attempt 3 trains from step "); }));
+  EXPECT_EQ(attempts()[2]["nodes"], Json({"host1"}));
+  ::kill(only_child_of(supervisors_[0]->pid()), SIGTERM);
+  EXPECT_EQ(end_of(0).code, 75);
+  expect_reference_from({1});
+  EXPECT_EQ(attempts()[2]["next"], "restarts without the hosts that were asked to leave");
+}
+
 // --min-hosts allows the run to go on without a host, but its mesh does not.
 TEST_F(SuperviseHosts, EndsWithoutAHostThatItsMeshNeeds) {
   const Hosts hosts(2);

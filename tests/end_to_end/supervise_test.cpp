@@ -216,6 +216,18 @@ TEST_F(Supervise, EndsWhenItIsAskedTo) {
   EXPECT_EQ(run_.run("status out --code").code, 75);
 }
 
+// A rank is killed at the same moment. Whoever asked wants to go on later.
+TEST_F(Supervise, EndsWhenItIsAskedToAndARankDies) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=0"), run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  kill_rank(1);
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_EQ(status()["attempts"][0]["code"], 128 + SIGKILL);
+  EXPECT_EQ(run_.run("status out --code").code, 75);
+}
+
 // Without a checkpoint there is no progress: the first restart comes at once, the second would be one too many.
 TEST_F(Supervise, GivesUpWithoutProgress) {
   Process process(command("--training.steps=5000 --checkpoint.interval=0 --checkpoint.memory_every=0", 1, "--restarts=1"),
@@ -401,6 +413,25 @@ TEST_F(SuperviseFaults, EndsOnAHostThatIsUnfit) {
   EXPECT_TRUE(says(result.err, "attempt 1 ended with code 79 at step 0; stops: this host is unfit")) << result.err;
   EXPECT_EQ(run_.run("status out --code").code, 79);
   EXPECT_EQ(run_.run(command("--training.steps=4", 1), full).code, 0) << "no gate on CPUs";
+}
+
+// The ranks of a restart get the token from the supervisor's memory.
+TEST_F(SuperviseFaults, ARestartReadsNoTokenFromTheDisk) {
+  write_text(run_ / "token", std::string(64, 'a'));
+  const std::string away = (run_ / "away").string();
+  const std::string how = "exec env OCTET_TOKEN_FILE=token " + with_faults(concat("open */token 1+ EIO while ", away));
+  Process process(command("--training.steps=5000 --checkpoint.interval=0 --checkpoint.memory_every=2"), run_.path(), how);
+  ASSERT_TRUE(process.read_to_step(6));
+  write_text(away, "");
+  kill_rank(1);
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("attempt 2 trains from step "));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  const ProgramResult cannot = run_.run(command(""), how);
+  EXPECT_EQ(cannot.code, 76) << cannot.err;
+  EXPECT_TRUE(says(cannot.err, "octet: OCTET_TOKEN_FILE=token: cannot open: Input/output error")) << cannot.err;
 }
 
 // The gate hangs, and the supervisor still hears that it shall end.

@@ -72,6 +72,9 @@ TEST(Attempts, NumbersOnlyGrow) {
   EXPECT_EQ(attempt.number, 4);
   EXPECT_EQ(attempts.read().size(), 2u);
   EXPECT_EQ(read_file(folder / "attempts/00000003.json"), "[1, 2]");
+  attempt.number = 7;
+  attempts.begin(attempt);
+  EXPECT_EQ(attempt.number, 7) << "5 and 6 had no room for a file";
 }
 
 // Two coordinators of a network that fell apart begin at the same moment. The one that comes second must see who came first,

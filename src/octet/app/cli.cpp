@@ -260,7 +260,8 @@ void Octet::add_training() {
                       "--run.output_dir=out/two-ranks",
            .notes =
                "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
-               "and OCTET_TOKEN_FILE with a token of the job, unless OCTET_TOKEN_FILE or OCTET_TOKEN gives one. The output "
+               "and OCTET_TOKEN_FILE with the token of the job, which is a new one unless OCTET_TOKEN_FILE or OCTET_TOKEN gives "
+               "one. The output "
                "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
                "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself.",
            .tail = "-- COMMAND [ARGUMENT...]"},

@@ -43,10 +43,12 @@ struct StorageState {
   std::optional<double> write_s;
   std::string trouble;    // a sentence with file and reason; "" if the folder can be written and read
   bool may_pass = false;  // the storage may be at fault, and not this host
+  bool no_room = false;   // the disk or the quota is full
 };
 // Writes and reads a file in the folder and removes it.
 StorageState try_storage(const std::filesystem::path& folder);
-std::vector<Fact> storage_facts(const StorageState& storage);
+// A full disk is bad only in a full gate. Before a later attempt it is a warning: the run can go on from memory.
+std::vector<Fact> storage_facts(const StorageState& storage, GateKind kind);
 
 std::vector<Fact> cpu_gemm_facts(const GemmCheck& check);
 // Checks of all GPUs; their rates are judged in a full gate.

@@ -80,7 +80,7 @@ std::vector<Fact> gate_limit_facts(const Machine& machine, int wanted) {
 }
 
 int run_gate(const DoctorArgs& args) {
-  // A supervisor passes on what schedulers send to ranks. Ranks ignore these; a process that does nothing about them ends.
+  // A supervisor passes on what schedulers send to ranks. It ends the gate itself.
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   const Clock::time_point start = Clock::now();
   const GateKind kind = args.gate == "full" ? GateKind::full : GateKind::quick;
@@ -96,7 +96,7 @@ int run_gate(const DoctorArgs& args) {
   add(gpu_gemm_facts(check_gpus(there, kind == GateKind::full ? kFullOnGpu : kQuickOnGpu), kind));
   add(gate_gpu_facts(gpus > 0 ? cuda_state() : CudaState(), gpus));
   // Last, so that a storage which may be at fault for all hosts does not hide what is wrong with this one.
-  add(storage_facts(storage));
+  add(storage_facts(storage, kind));
 
   const auto fault = std::find_if(facts.begin(), facts.end(), [](const Fact& fact) { return fact.verdict == Verdict::bad; });
   const bool is_fit = fault == facts.end();

@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "octet/app/gate.h"
 #include "octet/app/gpu_facts.h"
 #include "octet/base/clock.h"
@@ -45,13 +47,15 @@ StorageState try_storage(const std::filesystem::path& folder) {
   } catch (const SystemError& error) {
     state.trouble = error.what();
     state.may_pass = error.may_pass();
+    state.no_room = error.number() == ENOSPC || error.number() == EDQUOT;
   } catch (const Error& error) {
     state.trouble = error.what();
   }
   return state;
 }
 
-std::vector<Fact> storage_facts(const StorageState& storage) {
+std::vector<Fact> storage_facts(const StorageState& storage, GateKind kind) {
+  const Verdict full = kind == GateKind::full ? Verdict::bad : Verdict::warn;
   const std::string folder = storage.folder.string();
   std::vector<Fact> facts = {{.name = "storage.folder", .value = folder}};
   Fact room{.name = "storage.free_bytes", .label = "storage"};
@@ -60,7 +64,7 @@ std::vector<Fact> storage_facts(const StorageState& storage) {
               (storage.space ? telemetry::format_bytes(static_cast<std::uint64_t>(storage.space->free_bytes)) : "?") + " free";
   // Some network file systems say 0 of 0.
   if (storage.space && storage.space->total_bytes > 0 && storage.space->free_bytes < kLeastRoom)
-    judge(room, Verdict::bad,
+    judge(room, full,
           room.text +
               ", and a run needs 64 MiB for its logs alone. Delete what is no longer needed there, or set run.output_dir "
               "to a folder with more room.");
@@ -71,10 +75,10 @@ std::vector<Fact> storage_facts(const StorageState& storage) {
                    .text = storage.write_s ? "1.00 MiB in " + telemetry::format_duration(*storage.write_s) : "failed"});
   Fact trouble{.name = "storage.trouble", .value = storage.trouble};
   if (!storage.trouble.empty())
-    judge(trouble, Verdict::bad,
-          storage.trouble + (storage.may_pass
-                                 ? ". This may pass; start again when the storage answers."
-                                 : ". Look at how the folder is mounted on this host, at its rights and its quota."));
+    judge(
+        trouble, storage.no_room ? full : Verdict::bad,
+        storage.trouble + (storage.may_pass ? ". This may pass; start again when the storage answers."
+                                            : ". Look at how the folder is mounted on this host, at its rights and its quota."));
   facts.push_back(std::move(trouble));
   facts.push_back({.name = "storage.may_pass", .value = storage.may_pass});
   return facts;

@@ -134,9 +134,12 @@ bool has_address_of(const std::vector<std::string>& own, const std::string& host
 
 int find_this_machine(const std::string& list, const std::vector<std::string>& hosts) {
   const std::string name = ProcessIdentity::mine().host;
-  const auto by_name = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
-    return host == name || (short_name(host) == short_name(name) && host.find_first_not_of("0123456789.") != host.npos);
-  });
+  auto by_name = std::find(hosts.begin(), hosts.end(), name);
+  if (by_name == hosts.end()) {
+    by_name = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
+      return short_name(host) == short_name(name) && host.find_first_not_of("0123456789.") != host.npos;
+    });
+  }
   if (by_name != hosts.end()) return static_cast<int>(by_name - hosts.begin());
   const std::vector<std::string> own = own_addresses();
   const auto by_address =

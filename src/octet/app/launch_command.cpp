@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <utility>
@@ -37,9 +36,9 @@ class Console {
 
   void note(std::string_view sentence) { write_line(StandardStream::err, fmt::format("octet launch: {}", sentence)); }
 
-  // A full disk under the log must not end a run, as it does not end one without `launch`; it is said at the end. Neither must a
-  // reader that has gone, which is no failure.
-  bool stdout_failed() const { return stdout_error_ != 0 && stdout_error_ != EPIPE && stdout_error_ != EIO; }
+  // A full disk under the log must not end a run, as it does not end one without `launch`. It is said at the end if it is still
+  // full.
+  bool stdout_failed() const { return out_.lost(); }
 
  private:
   static std::size_t index(StandardStream stream) { return static_cast<std::size_t>(stream); }
@@ -50,16 +49,10 @@ class Console {
     write(stream, text);
   }
 
-  void write(StandardStream stream, std::string_view text) {
-    if (failed_[index(stream)]) return;
-    const int error = (stream == StandardStream::out ? out_ : err_).write(text);
-    failed_[index(stream)] = error != 0;
-    if (stream == StandardStream::out) stdout_error_ = error;
-  }
+  void write(StandardStream stream, std::string_view text) { (stream == StandardStream::out ? out_ : err_).write(text); }
 
-  OutputText out_{STDOUT_FILENO}, err_{STDERR_FILENO};
-  std::array<bool, 2> rank_0_is_within_a_line_{}, failed_{};
-  int stdout_error_ = 0;  // errno
+  LastingOutput out_{STDOUT_FILENO}, err_{STDERR_FILENO};
+  std::array<bool, 2> rank_0_is_within_a_line_{};
 };
 
 // The mesh of all ranks, with the shards that remain if parallel.shard = -1. The configuration has been checked.

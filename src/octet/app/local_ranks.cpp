@@ -12,32 +12,24 @@ namespace octet::app {
 
 namespace {
 
-constexpr const char* kTokenFile = "OCTET_TOKEN_FILE";
-
 comm::Token token_in(const std::string& path) {
-  return comm::find_token([&](const char* name) { return name == std::string_view(kTokenFile) ? path.c_str() : nullptr; });
+  return comm::find_token([&](const char* name) { return name == std::string_view(comm::kTokenFile) ? path.c_str() : nullptr; });
 }
 
 }  // namespace
 
 LocalToken::LocalToken() : token_(comm::find_token(&::getenv)) {
-  if (token_.is_secret()) return;
-  file_ = std::make_unique<comm::TokenFile>();
-  delete_at_interrupt(file_->path());
-  token_ = token_in(file_->path().string());
-  variable_ = concat(kTokenFile, "=", file_->path().string());
+  if (!token_.is_secret()) token_ = comm::Token::random();
+  memory_.emplace(token_);
 }
 
 LocalToken::LocalToken(const std::filesystem::path& file) : token_(comm::find_token(&::getenv)) {
-  if (token_.is_secret() || file.empty()) return;
-  make_folders(file.parent_path());
-  comm::make_token_file(file);
-  token_ = token_in(file.string());
-  variable_ = concat(kTokenFile, "=", file.string());
-}
-
-LocalToken::~LocalToken() {
-  if (file_) delete_at_interrupt("");
+  if (!token_.is_secret() && !file.empty()) {
+    make_folders(file.parent_path());
+    comm::make_token_file(file);
+    token_ = token_in(file.string());
+  }
+  if (token_.is_secret()) memory_.emplace(token_);
 }
 
 ProcessGroupOptions local_ranks(const RanksHere& here, const std::vector<std::string>& command, const std::string& token) {

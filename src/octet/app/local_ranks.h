@@ -2,7 +2,7 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,23 +13,23 @@ namespace octet::app {
 
 inline constexpr int kMostRanks = 1024;
 
-// The token of the ranks that this process starts: the one that OCTET_TOKEN_FILE or OCTET_TOKEN gives, or else one in a file. The
-// constructors throw Error{config} if the variable that is set gives no valid token.
+// The token of the ranks that this process starts: the one that OCTET_TOKEN_FILE or OCTET_TOKEN gives, or else another one. Ranks
+// read it from memory, because a file may be gone or unreadable when a restart needs it. The constructors throw what find_token()
+// does.
 class LocalToken {
  public:
-  // The file is new, and goes with this object, or with the process if a second SIGINT ends it.
+  // Makes a new token if none is given.
   LocalToken();
-  ~LocalToken();
-  // The file is made if it does not exist, and stays. Without a path there is no token.
+  // Takes the token in this file if none is given. The file is made if it does not exist, and stays. Without a path there is no
+  // token.
   explicit LocalToken(const std::filesystem::path& file);
-  // "OCTET_TOKEN_FILE=PATH", or "" if the ranks inherit the token.
-  const std::string& variable() const { return variable_; }
+  // Of TokenMemory; "" if there is no token.
+  std::string variable() const { return memory_ ? memory_->variable() : ""; }
   const comm::Token& token() const { return token_; }
 
  private:
-  std::unique_ptr<comm::TokenFile> file_;
-  std::string variable_;
   comm::Token token_;
+  std::optional<comm::TokenMemory> memory_;
 };
 
 // Which ranks of a job run here, and where rank 0 is.

@@ -1,5 +1,6 @@
 #include "octet/app/node_messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -21,7 +22,8 @@ auto read_message(const char* name, const std::string& text, const Read& read) {
   }
 }
 
-double age_s(std::int64_t ns, std::int64_t now) { return ns > 0 ? static_cast<double>(now - ns) * 1e-9 : -1; }
+// -1: it has not happened. A rank may have written its page after `now`.
+double age_s(std::int64_t ns, std::int64_t now) { return ns > 0 ? std::max(0.0, static_cast<double>(now - ns) * 1e-9) : -1; }
 
 // Never 0, which means that it has not happened.
 std::int64_t time_ns(double age_s, std::int64_t now) {

@@ -51,13 +51,15 @@ std::string NodeNetwork::refusal(const comm::Claim& claim) const {
     return concat("node", claim.rank, " is ", claim.version, ", node", options_.node, " is ", options_.version);
   if (claim.rank >= claim.size || claim.rank == static_cast<std::uint64_t>(options_.node))
     return concat("there is another node", claim.rank, " of ", options_.nodes);
+  // Two that displace each other would never end. The connection of a node that has died is closed, or silent and soon gone.
+  const auto link = links_.find(static_cast<int>(claim.rank));
+  if (link != links_.end())
+    return concat("node", claim.rank, kHereAlready, comm::address_of_peer(link->second.connection.socket()));
   return "";
 }
 
-// Called by the thread, which holds the mutex.
 void NodeNetwork::enter(comm::Guest&& guest) {
   const int node = static_cast<int>(guest.claim.rank);
-  links_.erase(node);  // of a supervisor that has ended since
   links_.emplace(node, Link{.connection = std::move(guest.connection), .heard = Clock::now()});
   tell({.kind = NodeEvent::Kind::joined, .node = node});
 }

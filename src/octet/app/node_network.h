@@ -1,7 +1,7 @@
 // Messages between the supervisors of a run, one on each host (a node), over TCP connections that both ends have proved to know
 // the token of (comm/handshake.h). A node has at most one connection to the node that coordinates, its uplink, and as many from
 // others as connect to it. A thread serves them, so that a node that waits for a disk or for its terminal still shows signs of
-// life, for as long as Options::hang_s.
+// life, for as long as Options::hang_s. The first supervisor with a node's number keeps the others with that number out.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -20,6 +21,8 @@
 namespace octet::app {
 
 inline constexpr int kUplink = -1;  // stands for the node that this one has connected to
+// Part of the refusal of a node whose number another supervisor has: "node2 is here already, from 10.0.0.7".
+inline constexpr std::string_view kHereAlready = " is here already, from ";
 
 struct NodeEvent {
   enum class Kind : std::uint8_t {
@@ -70,6 +73,7 @@ class NodeNetwork {
   };
 
   void run();
+  // The thread calls these two and holds the mutex.
   std::string refusal(const comm::Claim& claim) const;
   void enter(comm::Guest&& guest);
   // Whether the link still stands.

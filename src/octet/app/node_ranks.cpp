@@ -11,6 +11,7 @@
 #include "octet/base/control_group.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/signals.h"
 
 namespace octet::app {
 namespace {
@@ -155,7 +156,7 @@ void NodeRanks::turn(int also, double at_most_s) {
   std::array<pollfd, 2> polled = {pollfd{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                   pollfd{.fd = also, .events = POLLIN, .revents = 0}};
   ::poll(polled.data(), polled.size(), static_cast<int>(std::ceil(at_most_s * 1e3)));
-  for (const int signal : signals_.take()) asked_ = asked_ || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+  for (const int signal : signals_.take()) asked_ = asked_ || train::asks_to_stop(signal);
 }
 
 bool NodeRanks::is_out_of_memory() const {

@@ -15,6 +15,7 @@
 #include "octet/base/descriptor.h"
 #include "octet/base/signals_held.h"
 #include "octet/base/system_call.h"
+#include "octet/train/signals.h"
 
 namespace octet::app {
 namespace {
@@ -156,7 +157,7 @@ void ProcessGroup::turn(int also, double at_most_s) {
       ended = true;
     } else {
       signal_all(signal);
-      asked_to_end_ = asked_to_end_ || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+      asked_to_end_ = asked_to_end_ || train::asks_to_stop(signal);
     }
   }
   if (ready > 0) {
@@ -220,7 +221,7 @@ int ProcessGroup::code_of(int status) const {
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   const int signal = WTERMSIG(status);
   // It had not come to its handlers yet, so there was nothing to save.
-  if (options_.trains && asked_to_end_ && (signal == SIGTERM || signal == SIGINT || signal == SIGHUP)) return kPreempted;
+  if (options_.trains && asked_to_end_ && train::asks_to_stop(signal)) return kPreempted;
   return 128 + signal;
 }
 

@@ -70,7 +70,7 @@ class ProcessGroup {
   // Ends the ranks because of what happened on another host: SIGTERM now, SIGKILL after the grace. How they end is no failure of
   // theirs, except by a signal of its own; conclude() then returns 78.
   void end(double grace_s);
-  // Whether a SIGINT, SIGTERM or SIGHUP was among what was passed on; the ranks may have come to their end all the same.
+  // Whether one of train::kStopSignals was among what was passed on; the ranks may have come to their end all the same.
   bool asked_to_end() const { return asked_to_end_; }
   // When the first rank failed, if one did.
   std::optional<Clock::time_point> failed_at() const { return failed_at_; }

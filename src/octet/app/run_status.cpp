@@ -39,7 +39,8 @@ std::optional<double> age_s(const fs::path& path) {
   std::error_code unknown;
   const fs::file_time_type written = fs::last_write_time(path, unknown);
   if (unknown) return std::nullopt;
-  return std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count();
+  // The clock of a file server may be ahead of this machine's.
+  return std::max(0.0, std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count());
 }
 
 void read_checkpoints(const fs::path& folder, RunStatus& status) {

@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
-#include <cstring>
 
 #include "octet/base/bottom_line.h"
 #include "octet/base/require.h"
@@ -16,13 +14,8 @@ namespace {
 
 volatile sig_atomic_t pipe_end = -1, interrupted = 0;
 
-// The handler may run at any moment and may not allocate memory. The file's name ends with 0.
-char file_to_delete[PATH_MAX] = {};
-volatile sig_atomic_t deletes_file = 0;
-
 void on_signal(int signal) {
   if (signal == SIGINT && interrupted) {
-    if (deletes_file) ::unlink(file_to_delete);
     abandon_bottom_line();
     _exit(static_cast<int>(ExitCode::interrupted));
   }
@@ -35,13 +28,6 @@ void on_signal(int signal) {
 }
 
 }  // namespace
-
-void delete_at_interrupt(const std::filesystem::path& file) {
-  deletes_file = 0;
-  if (file.empty() || file.native().size() >= sizeof file_to_delete) return;
-  std::strcpy(file_to_delete, file.c_str());
-  deletes_file = 1;
-}
 
 SignalPipe::SignalPipe() {
   int ends[2];

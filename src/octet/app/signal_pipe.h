@@ -4,13 +4,9 @@
 #include <signal.h>
 
 #include <array>
-#include <filesystem>
 #include <vector>
 
 namespace octet::app {
-
-// Names a file that the second SIGINT deletes, because it ends the process without destructors. "" names none.
-void delete_at_interrupt(const std::filesystem::path& file);
 
 // While it lives, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGUSR1, SIGUSR2 and SIGCHLD arrive here; one at a
 // time in a process. A second SIGINT ends the process at once with code 130: from the handler, because the process may be waiting

@@ -9,19 +9,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <forward_list>
 #include <string>
+#include <utility>
 
 #include "octet/base/system_call.h"
 
 namespace octet::app {
 namespace {
 
-enum class Output { written, unread, refused };
-Output output = Output::written;
+LastingOutput* lasting_stdout = nullptr;  // set by outlive_stdout()
 
 // Not by way of log.h: whoever prints may hold what log.h takes.
-void say_once(int error) {
+void say(int error) {
   const std::string line = concat("warning: cannot write to stdout: ", std::strerror(error), "; octet goes on without it\n");
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -33,17 +32,15 @@ ssize_t write_or_fail(void* text, const char* data, std::size_t size) {
   return error == 0 ? static_cast<ssize_t>(size) : 0;
 }
 
-ssize_t write_or_discard(void* text, const char* data, std::size_t size) {
-  if (output != Output::written) return static_cast<ssize_t>(size);
-  if (const int error = static_cast<OutputText*>(text)->write({data, size}); error != 0) {
-    output = error == EPIPE || error == EIO ? Output::unread : Output::refused;  // EIO: a terminal that is gone
-    say_once(error);
-  }
+ssize_t write_or_discard(void* output, const char* data, std::size_t size) {
+  static bool said = false;
+  const int error = static_cast<LastingOutput*>(output)->write({data, size});
+  if (error != 0 && !std::exchange(said, true)) say(error);
   return static_cast<ssize_t>(size);
 }
 
 // Writes everything, waiting if somebody made the descriptor non-blocking. Returns 0 or the errno of the failure.
-int write_all(int fd, std::string_view text) {
+int write_all(int fd, std::string_view text, std::size_t* rest = nullptr) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n >= 0) {
@@ -52,18 +49,18 @@ int write_all(int fd, std::string_view text) {
       pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
+      if (rest) *rest = text.size();
       return errno;
     }
   }
   return 0;
 }
 
-// A stdio stream that writes to `fd` by way of an OutputText, or null if there is no memory. Both live until the process ends: the C
+// A stdio stream that writes to `fd` by way of an Output, or null if there is no memory. Both live until the process ends: the C
 // library flushes streams after it has destroyed all static objects.
-std::FILE* stream_of(int fd, cookie_write_function_t* write, int buffering) {
-  static auto& texts = *new std::forward_list<OutputText>;
-  std::FILE* const stream =
-      ::fopencookie(&texts.emplace_front(fd), "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
+template <class Output>
+std::FILE* stream_of(Output& output, cookie_write_function_t* write, int buffering) {
+  std::FILE* const stream = ::fopencookie(&output, "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
   if (stream) std::setvbuf(stream, nullptr, buffering, BUFSIZ);
   return stream;
 }
@@ -72,8 +69,31 @@ std::FILE* stream_of(int fd, cookie_write_function_t* write, int buffering) {
 
 OutputText::OutputText(int fd) : fd_(fd), terminal_(::isatty(fd) == 1) {}
 
-int OutputText::write(std::string_view text) {
-  return terminal_ ? write_all(fd_, visible_.feed(text)) : write_all(fd_, text);
+int OutputText::write(std::string_view text, std::size_t* rest) {
+  return terminal_ ? write_all(fd_, visible_.feed(text), rest) : write_all(fd_, text, rest);
+}
+
+int LastingOutput::write(std::string_view text) {
+  if (unread_) return error_;
+  if (missing_ > 0) {
+    const std::string gap = concat(within_a_line_ ? "\n" : "", "octet: ", missing_,
+                                   " bytes of this output are missing here: ", std::strerror(error_), "\n");
+    if (put(gap) > 0) {
+      missing_ += text.size();
+      return error_;
+    }
+    missing_ = 0;
+  }
+  missing_ = put(text);
+  return error_;
+}
+
+std::size_t LastingOutput::put(std::string_view text) {
+  std::size_t rest = 0;
+  error_ = text_.write(text, &rest);
+  unread_ = error_ == EPIPE || error_ == EIO;  // EIO: a terminal that is gone
+  if (rest < text.size()) within_a_line_ = text[text.size() - rest - 1] != '\n';
+  return rest;
 }
 
 bool obeys_sequences(int fd) {
@@ -103,20 +123,21 @@ void hold_standard_streams() {
   }
   // In glibc stdout and stderr are variables like any other.
   if (::isatty(STDOUT_FILENO)) {
-    if (std::FILE* const stream = stream_of(STDOUT_FILENO, write_or_fail, _IOLBF)) stdout = stream;
+    if (std::FILE* const stream = stream_of(*new OutputText(STDOUT_FILENO), write_or_fail, _IOLBF)) stdout = stream;
   }
   if (::isatty(STDERR_FILENO)) {
-    if (std::FILE* const stream = stream_of(STDERR_FILENO, write_or_fail, _IONBF)) stderr = stream;
+    if (std::FILE* const stream = stream_of(*new OutputText(STDERR_FILENO), write_or_fail, _IONBF)) stderr = stream;
   }
 }
 
 void outlive_stdout() {
   std::fflush(stdout);
   std::signal(SIGPIPE, SIG_IGN);
-  if (std::FILE* const stream = stream_of(STDOUT_FILENO, write_or_discard, ::isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF))
+  lasting_stdout = new LastingOutput(STDOUT_FILENO);
+  if (std::FILE* const stream = stream_of(*lasting_stdout, write_or_discard, ::isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF))
     stdout = stream;
 }
 
-bool lost_output() { return output == Output::refused; }
+bool lost_output() { return lasting_stdout != nullptr && lasting_stdout->lost(); }
 
 }  // namespace octet::app

@@ -14,13 +14,33 @@ namespace octet::app {
 class OutputText {
  public:
   explicit OutputText(int fd);
-  // Writes everything, waiting if somebody made the descriptor non-blocking. Returns 0 or the errno of the failure.
-  int write(std::string_view text);
+  // Writes everything, waiting if somebody made the descriptor non-blocking. Returns 0 or the errno of the failure. `rest` gets
+  // the number of bytes that were not written.
+  int write(std::string_view text, std::size_t* rest = nullptr);
 
  private:
   int fd_;
   bool terminal_;
   VisibleText visible_;
+};
+
+// The same for output whose loss must not end a run. After a full disk each text is tried anew, and the first that is written
+// says in a line before it how many bytes are missing. Nothing is tried any more when the reader has gone.
+class LastingOutput {
+ public:
+  explicit LastingOutput(int fd) : text_(fd) {}
+  // Returns 0 or the errno of the failure.
+  int write(std::string_view text);
+  // Whether something is missing, and nothing in the output says so. A reader that has gone misses nothing.
+  bool lost() const { return missing_ > 0 && !unread_; }
+
+ private:
+  std::size_t put(std::string_view text);  // returns how many bytes were not written
+
+  OutputText text_;
+  std::size_t missing_ = 0;  // bytes
+  int error_ = 0;            // errno of the last write
+  bool unread_ = false, within_a_line_ = false;
 };
 
 // While it lives, stdout is stderr. For a command with --json: a program that reads its standard output must find the JSON alone.
@@ -50,10 +70,11 @@ void print_coloured(std::string_view text);
 // cannot be opened.
 void hold_standard_streams();
 
-// For commands whose work matters more than what they print: from here on no write to stdout fails, and none ends the program, also
-// when its reader has gone (`| head`, a closed terminal). The first that is refused is said on stderr; the rest is discarded.
+// For commands whose work matters more than what they print: from here on no write to stdout fails, and none ends the program,
+// also when its reader has gone (`| head`, a closed terminal). The first that is refused is said on stderr. Stdout is a
+// LastingOutput.
 void outlive_stdout();
-// Whether stdout refused anything for another reason than a reader that has gone, such as a full disk.
+// LastingOutput::lost() of stdout.
 bool lost_output();
 
 }  // namespace octet::app

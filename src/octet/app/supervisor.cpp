@@ -17,7 +17,6 @@
 namespace octet::app {
 namespace {
 
-constexpr std::size_t kLines = 20;     // attempts that are told in the end
 constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
 constexpr double kWriteAgainS = 1;     // between two tries to write on a full disk
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
@@ -45,11 +44,6 @@ std::vector<std::string> resuming(const std::vector<std::string>& command) {
 std::vector<std::string> beginning_again(std::vector<std::string> command) {
   command.push_back("--run.set_aside=true");
   return command;
-}
-
-std::string line_of(const telemetry::Attempt& a) {
-  return fmt::format("attempt {}: {} to {}, {}; from step {} to {}", a.number, a.started, a.ended,
-                     a.what.empty() ? fmt::format("code {}", a.code) : a.what, a.from_step, a.last_step);
 }
 
 // Says nothing if no rank has come so far that it knows of a checkpoint.
@@ -178,13 +172,14 @@ std::vector<NodeEvent> Supervisor::turn(double at_most_s) {
 std::optional<int> Supervisor::coordinate() {
   const bool first = std::exchange(fresh_, false);
   if (job_.empty()) job_ = comm::Token::random().hex().substr(0, 16);
+  took_part_ = true;
   bool has_file = coordinator_ && end_orphan();  // of the newest attempt
   look_back();
   for (Member& member : members_) member.here = member.runs = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
-  record([&] { attempts_.keep_room(); });
+  record(write_trouble_, [&] { attempts_.keep_room(); });
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
   for (bool initial = first;; initial = false) {
     switch (gather(initial)) {
@@ -206,12 +201,12 @@ std::optional<int> Supervisor::coordinate() {
       return std::nullopt;
     }
     if (metrics_) metrics_->begin();
-    run_attempt(attempt, has_file);
+    run_attempt(attempt);
     RestartBudget::Decision decision;
     judge(attempt, decision);
     if (metrics_) metrics_->end(attempt);
     if (!decision.restarts) free_room();
-    if (has_file) write_down(attempt);
+    write_down(attempt);
     ended_.push_back(attempt);
     if (attempt.code != 0)
       ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step, "; ",
@@ -220,7 +215,7 @@ std::optional<int> Supervisor::coordinate() {
     if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
     if (ended_.size() > 1) say_all_attempts();
     if (leaves) return kAsked;
-    return decision.restarts ? leave_between_attempts(has_file) : finish(attempt.code);
+    return decision.restarts ? leave_between_attempts(has_file) : finish(telemetry::code_of_run(attempt));
   }
 }
 
@@ -263,13 +258,19 @@ Supervisor::Gathered Supervisor::gather(bool first) {
 
 // Whether another node has begun a newer attempt, as when this host was cut off or stood still.
 bool Supervisor::is_replaced() {
-  std::int64_t newest = 0;
-  record([&] {
+  bool replaced = false;
+  record(read_trouble_, [&] {
     for (const telemetry::Attempt& attempt : attempts_.read()) {
-      if (attempt.job == job_ && attempt.coordinator != me()) newest = std::max(newest, attempt.number);
+      const bool is_newer = attempt.number > recorded_attempt_ && attempt.job == job_ && attempt.coordinator != me();
+      replaced = replaced || is_newer || is_of_later_job(attempt);
     }
   });
-  return newest > recorded_attempt_;
+  return replaced;
+}
+
+// One that another run has refused has finished no step.
+bool Supervisor::is_of_later_job(const telemetry::Attempt& attempt) const {
+  return took_part_ && attempt.job != job_ && attempt.number > newest_attempt_ && attempt.seconds.contains("first_step");
 }
 
 // The coordinator that this node has lost may have begun an attempt that nobody heard of.
@@ -315,16 +316,20 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
     for (const int node : chosen_) attempt.nodes.push_back(member(node).join.name);
   }
   bool mine = true;
-  has_file = record([&] {
+  attempt.number = newest_attempt_ + 1;
+  const bool recorded = record(write_trouble_, [&] {
     if (network_)
       mine = take_number(attempt);
     else
       attempts_.begin(attempt);
   });
-  // Without a file of its own the attempt must not overwrite that of another one.
-  if (!has_file) attempt.number = newest_attempt_ + 1;
   if (!mine) return false;
+  if (!recorded) {
+    attempt.number = newest_attempt_ + 1;
+    without_file_.insert(attempt.number);  // when it gets one, it must not overwrite that of another attempt
+  }
   newest_attempt_ = attempt.number;
+  has_file = true;  // or will have
   exclude_suspects(ran_before, last_has_file);
   return true;
 }
@@ -391,7 +396,7 @@ checkpoint::ReplicaPlaces Supervisor::replica_places(int node) const {
   return places;
 }
 
-void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
+void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   verdict_ = {};
   stopping_ = regrouping_ = left_ = false;
   late_at_.reset();
@@ -409,7 +414,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
     lose_late();
     if (!attempt.seconds.contains("first_step") && ranks_.pages().page(0).first_step_ns > 0) {
       record_start(attempt, ranks_.pages().page(0));
-      if (has_file) write_down(attempt);
+      write_down(attempt);
     }
     if (seconds_since(tried_at_) >= kWriteAgainS) write_waiting();
     say_recovered();
@@ -421,6 +426,11 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt, bool has_file) {
       stop_others(kSaveS);
     }
     exclude_straggler(attempt.ranks);
+    // Ranks hear of a request from the supervisors of their own hosts, and this host may have none.
+    if (ranks_.asked() && !runs_ranks(me())) {
+      left_ = true;
+      stop_others(kSaveS);
+    }
   }
   attempt.code = verdict_.code();
   attempt.what = verdict_.what();
@@ -435,7 +445,6 @@ void Supervisor::handle(const NodeEvent& event) {
   if (node == kUplink) return;  // a late event of the coordinator that this node followed before
   try {
     if (event.kind == NodeEvent::Kind::joined) {
-      lose(node, "has been started again");
       network_->send(node, topic::kWelcome, news());
     } else if (event.kind == NodeEvent::Kind::gone) {
       lose(node, event.text);
@@ -519,60 +528,6 @@ void Supervisor::say_recovered() {
   failed_at_.reset();
 }
 
-bool Supervisor::end_orphan() {
-  bool found = false;
-  record([&] {
-    for (telemetry::Attempt& attempt : attempts_.read()) {
-      if (attempt.number != recorded_attempt_ || attempt.job != job_) continue;
-      found = true;
-      if (!ended_.empty() && ended_.back().number == attempt.number) continue;  // this node coordinated it
-      if (!attempt.ended.empty()) {
-        ended_.push_back(attempt);
-        continue;
-      }
-      attempt.ended = utc_now();
-      attempt.code = static_cast<int>(ExitCode::peer);
-      attempt.what = concat(name_of(attempt.coordinator), ", which coordinated, ", lost_how_);
-      attempt.next = concat("restarts; ", name_of(me()), " coordinates");
-      const RanksHere& mine = ranks_.order().ranks;
-      if (ranks_.order().attempt == attempt.number && mine.count > 0) record_times(attempt, ranks_.pages().page(mine.first));
-      ended_.push_back(attempt);
-      waiting_.push_back(attempt);
-    }
-  });
-  write_waiting();
-  return found;
-}
-
-bool Supervisor::record(const std::function<void()>& write) {
-  try {
-    write();
-    trouble_.clear();
-    return true;
-  } catch (const Error& error) {
-    if (std::exchange(trouble_, error.what()) != error.what()) ranks_.say(concat(error.what(), "; the run goes on"));
-    return false;
-  }
-}
-
-void Supervisor::free_room() {
-  record([&] { attempts_.free_room(); });
-}
-
-void Supervisor::write_down(const telemetry::Attempt& attempt) {
-  std::erase_if(waiting_, [&](const telemetry::Attempt& older) { return older.number == attempt.number; });
-  waiting_.push_back(attempt);
-  write_waiting();
-}
-
-void Supervisor::write_waiting() {
-  tried_at_ = Clock::now();
-  if (waiting_.empty()) return;
-  record([&] {
-    for (; !waiting_.empty(); waiting_.erase(waiting_.begin())) attempts_.write(waiting_.front());
-  });
-}
-
 bool Supervisor::pause(double seconds) {
   const Clock::time_point start = Clock::now();
   do {
@@ -583,12 +538,6 @@ bool Supervisor::pause(double seconds) {
     }
   } while (seconds_since(start) < seconds);
   return true;
-}
-
-void Supervisor::say_all_attempts() {
-  const std::size_t first = ended_.size() > kLines ? ended_.size() - kLines : 0;
-  if (first > 0) ranks_.say(concat(first, " earlier attempts are in ", (options_.run_folder / "attempts").string()));
-  for (std::size_t i = first; i < ended_.size(); ++i) ranks_.say(line_of(ended_[i]));
 }
 
 }  // namespace octet::app

@@ -8,6 +8,7 @@
 // cannot both go on.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -103,11 +104,14 @@ class Supervisor {
   enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, replaced };
   Gathered gather(bool first);
   bool is_replaced();
-  // Chooses the nodes and writes the attempt down. False: another node has begun it.
+  // Chooses the nodes and writes the attempt down. False: another node has begun it. `has_file` is about the attempt before, and
+  // then about this one.
   bool begin(telemetry::Attempt& attempt, bool& has_file);
   // Gives the attempt a number and a file. Returns false if another node has begun a newer attempt. Throws SystemError.
   bool take_number(telemetry::Attempt& attempt);
   bool is_of_another(const telemetry::Attempt& attempt) const;
+  // Whether a job that was started after this one has trained in the same folder, as when this host froze for long.
+  bool is_of_later_job(const telemetry::Attempt& attempt) const;
   // Says that a node runs no ranks any more because its gate has found a fault.
   void exclude_unfit(int node, std::string_view what);
   // Whether the run can go on with so many hosts.
@@ -125,7 +129,7 @@ class Supervisor {
   void give_orders(const telemetry::Attempt& attempt);
   // Where the ranks of a node send their snapshots, and where they find what they lack.
   checkpoint::ReplicaPlaces replica_places(int node) const;
-  void run_attempt(telemetry::Attempt& attempt, bool has_file);
+  void run_attempt(telemetry::Attempt& attempt);
   void handle(const NodeEvent& event);
   void handle_end(int node, const NodeEnd& end);
   void lose(int node, std::string_view how);
@@ -137,6 +141,7 @@ class Supervisor {
   bool is_in_gate(int node) const;
   void end_stall(const Stall& stall);
   int node_of(int rank) const;
+  bool runs_ranks(int node) const { return std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end(); }
   void stop_others(double grace_s);
   bool can_grow();
   // Lets a spare take the place of a node with a straggler (supervisor_exclude.cpp).
@@ -162,20 +167,27 @@ class Supervisor {
   // Writes down how the newest attempt of a coordinator that was lost ended, as far as this node knows. Returns whether that
   // attempt has a file.
   bool end_orphan();
+
+  // Records (supervisor_record.cpp).
   // Writes the attempt down, after those that wait. What does not get onto a full disk waits.
   void write_down(const telemetry::Attempt& attempt);
   void write_waiting();
   // Gives back the room that the last record of the run needs on a full disk.
   void free_room();
+  // Why the run folder could not be read, or written, the last time; {}: it could.
+  struct Trouble {
+    std::string text;
+    int number = 0;  // errno; 0: not known
+  };
   // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says
   // the same trouble once.
-  bool record(const std::function<void()>& write);
+  bool record(Trouble& trouble, const std::function<void()>& call);
   void say_all_attempts();
 
   // What the other nodes do (supervisor_member.cpp).
   enum class Role : std::uint8_t { coordinator, member, asked, over };
   Role search();
-  enum class Answer : std::uint8_t { none, welcome, searching, another };
+  enum class Answer : std::uint8_t { none, welcome, searching, another, taken };  // taken: another supervisor is this node there
   Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble);
   void hold(const NodeEvent& event);
   std::optional<int> follow();
@@ -220,11 +232,13 @@ class Supervisor {
   bool has_begun_ = false;                      // an attempt of the job has begun
   bool has_loaded_ = false;                     // one got as far as loading, so no older run in the folder forbade it
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
+  bool has_trained_ = false;                    // an attempt of the job has finished a step
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_;
   std::vector<telemetry::Attempt> waiting_;  // to be written down, when there is room on the disk again
   Clock::time_point tried_at_;               // the last time
-  std::string trouble_;  // why the run folder could not be read or written the last time; "": it could
+  std::set<std::int64_t> without_file_;      // numbers of attempts that could not be written down when they began
+  Trouble read_trouble_, write_trouble_;
   std::string port_trouble_;               // why there was no port the last time
   Clock::time_point born_ = Clock::now();  // the search for a coordinator counts as waiting for the others
 
@@ -237,7 +251,8 @@ class Supervisor {
   std::vector<NodeEvent> early_;  // what came before this node knew its role
   std::set<std::string> refusals_;  // of nodes that this one has asked; each is said once
   Clock::time_point pages_sent_;
-  bool fresh_ = true;  // has not found a coordinator yet
+  bool fresh_ = true;       // has not found a coordinator yet
+  bool took_part_ = false;  // in job_: has coordinated it or followed
 };
 
 }  // namespace octet::app

@@ -1,7 +1,7 @@
 // How an attempt ends on all hosts, and what follows from it.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <csignal>
 #include <map>
 #include <utility>
 
@@ -19,8 +19,6 @@ constexpr double kLeavingS = 1;  // within which a scheduler asks all hosts, if 
 
 // judge() counts no restart "with more hosts", or "without" hosts that were unfit, slow or asked to leave.
 bool is_restart_of_a_fault(const std::string& next) { return next.starts_with("restarts") && !next.starts_with("restarts with"); }
-
-double rounded(double seconds) { return std::round(seconds * 1e3) / 1e3; }
 
 constexpr int kUnfit = static_cast<int>(ExitCode::unfit), kMissesPeer = static_cast<int>(ExitCode::peer);
 
@@ -141,7 +139,7 @@ bool Supervisor::others_go_on() {
 void Supervisor::look_back() {
   if (!network_) return;  // the job has just begun
   std::map<std::int64_t, telemetry::Attempt> attempts;
-  record([&] {
+  record(read_trouble_, [&] {
     for (telemetry::Attempt& attempt : attempts_.read()) {
       if (attempt.job == job_) attempts[attempt.number] = std::move(attempt);
     }
@@ -156,6 +154,7 @@ void Supervisor::look_back() {
   const double now_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9, utc_s = seconds_of_utc(utc_now()).value_or(0);
   for (const auto& [number, attempt] : attempts) {
     has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");
+    has_trained_ = has_trained_ || attempt.seconds.contains("first_step");
     if (attempt.ended.empty() || !is_restart_of_a_fault(attempt.next)) continue;
     budget_.count({.code = attempt.code,
                    .cause = attempt.code == static_cast<int>(ExitCode::data) ? Cause::storage : Cause::unknown,
@@ -191,39 +190,20 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
     decision = budget_.judge({.code = attempt.code,
                               .cause = verdict_.cause(),
                               .asked = asked,
+                              .trained = has_trained_,
                               .saved_step = ranks_.pages().page(0).saved_step,
                               .from_step = ranks_.pages().page(0).start_step,
                               .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
     if (decision.restarts) {
       attempt.next = decision.wait_s > 0 ? fmt::format("restarts in {:.0f} s", decision.wait_s) : "restarts";
+    } else if (asked && (attempt.code == kMissesPeer || attempt.code == 128 + SIGKILL)) {
+      // A rank was killed at the same moment, or ranks were stopped because of the request. The same command goes on.
+      attempt.next = telemetry::kAskedToEnd;
     } else if (attempt.code != 0) {
       attempt.code = decision.code;
       attempt.next = concat("stops", decision.why.empty() ? "" : ": ", decision.why);
     }
   }
 }
-
-void Supervisor::record_start(telemetry::Attempt& attempt, const telemetry::RankPage& page) const {
-  for (int i = 0; i < telemetry::kPhases; ++i) {
-    const std::int64_t entered = page.entered_ns[static_cast<std::size_t>(i)];
-    if (entered > 0) attempt.seconds[std::string(telemetry::name_of(static_cast<telemetry::Phase>(i)))] = since_begin(entered);
-  }
-  if (page.first_step_ns > 0) attempt.seconds["first_step"] = since_begin(page.first_step_ns);
-  attempt.from_step = page.start_step;
-  attempt.from = telemetry::name_of(page.origin.load());
-}
-
-void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page) {
-  record_start(attempt, page);
-  if (fault_) attempt.seconds["stop"] = rounded(seconds_since(*fault_));
-  attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
-  attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
-  // Rank 0 may have ended before it looked for a checkpoint.
-  attempt.checkpoint_step = page.saved_step > 0 || ended_.empty() ? page.saved_step.load() : ended_.back().checkpoint_step;
-  has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");
-  has_saved_ = has_saved_ || page.saved_step > 0;
-}
-
-double Supervisor::since_begin(std::int64_t ns) const { return rounded(static_cast<double>(ns - begin_ns_) * 1e-9); }
 
 }  // namespace octet::app

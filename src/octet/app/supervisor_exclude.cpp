@@ -42,7 +42,7 @@ std::string Supervisor::too_few_fit() const {
 
 void Supervisor::exclude_suspects(const std::vector<int>& ran_before, bool has_file) {
   for (const int node : ran_before) {
-    const bool runs = std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end();
+    const bool runs = runs_ranks(node);
     if (runs || !roster_.is_suspect(node) || roster_.is_unfit(node)) continue;
     constexpr std::string_view kWhy = " to blame for two of the last three attempts";
     ranks_.say(concat(name_of(node), " runs no ranks any more, because it is", kWhy,
@@ -58,7 +58,7 @@ void Supervisor::exclude_straggler(int ranks) {
   if (options_.exclude_stragglers == 0 || stopping_) return;
   bool has_spare = false;
   for (int node = 0; node < nodes(); ++node) {
-    const bool runs = std::find(chosen_.begin(), chosen_.end(), node) != chosen_.end();
+    const bool runs = runs_ranks(node);
     has_spare = has_spare || (is_ready(node) && !runs && !roster_.is_slow(node) && !roster_.is_suspect(node));
   }
   int slow = -1;

@@ -15,6 +15,7 @@ constexpr double kAnswerS = 15;   // a node that searches itself answers when it
 constexpr double kPagesS = 0.5;   // between two reports of what the ranks do
 constexpr double kRetryS = 0.25;  // between two rounds of a search
 constexpr int kLeft = static_cast<int>(ExitCode::preempted);
+constexpr const char* kOfAnOldJob = " belongs to a job that is over: ";
 
 bool goes_on(const telemetry::Attempt& attempt) { return attempt.ended.empty() || attempt.next.starts_with("restarts"); }
 
@@ -25,13 +26,20 @@ Supervisor::Role Supervisor::search() {
   const Clock::time_point start = Clock::now();
   std::string trouble;
   for (;;) {
-    std::optional<telemetry::Attempt> newest;
+    std::optional<telemetry::Attempt> newest, other_job;
     // Without attempts/ nobody knows whether another node coordinates, so nobody begins.
-    const bool readable = record([&] {
+    const bool readable = record(read_trouble_, [&] {
       for (telemetry::Attempt& attempt : attempts_.read()) {
-        if (!attempt.coordinator_host.empty() && (!newest || attempt.number > newest->number)) newest = std::move(attempt);
+        if (is_of_later_job(attempt)) {
+          other_job = std::move(attempt);
+        } else if (!attempt.coordinator_host.empty() && (!took_part_ || attempt.job == job_) &&
+                   (!newest || attempt.number > newest->number)) {
+          newest = std::move(attempt);
+        }
       }
     });
+    demand(!other_job, ExitCode::peer, name_of(me()), kOfAnOldJob, "attempt ", other_job ? other_job->number : 0, " in ",
+           (options_.run_folder / "attempts").string(), " is of a later job. Start its command again on this host to join that");
     if (newest && newest->job == job_ && newest->number >= recorded_attempt_ && !goes_on(*newest)) {
       over_code_ = telemetry::code_of_run(*newest);
       return Role::over;
@@ -48,7 +56,7 @@ Supervisor::Role Supervisor::search() {
     }
     bool lower_lives = false, elsewhere = false;
     if (!readable) {
-      demand(seconds_since(start) < options_.join_timeout_s, ExitCode::data, trouble_);
+      demand(seconds_since(start) < options_.join_timeout_s, ExitCode::data, read_trouble_.text);
       places.clear();
       elsewhere = true;
     }
@@ -63,6 +71,7 @@ Supervisor::Role Supervisor::search() {
       } else if (answer == Answer::another && fresh_) {
         elsewhere = true;  // it has not noticed yet that this node, which coordinated, has been started again
       }
+      elsewhere = elsewhere || answer == Answer::taken;
       if (answer == Answer::welcome) return Role::member;
       lower_lives = lower_lives || (place.node < me() && answer == Answer::searching);
     }
@@ -107,7 +116,7 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
   } catch (const comm::Refused& error) {
     trouble = error.what();
     if (refusals_.insert(trouble).second) ranks_.say(trouble);
-    return Answer::none;
+    return trouble.find(kHereAlready) == trouble.npos ? Answer::none : Answer::taken;
   } catch (const Error& error) {
     trouble = error.what();
     return Answer::none;
@@ -149,6 +158,7 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
 
 std::optional<int> Supervisor::follow() {
   fresh_ = false;
+  took_part_ = true;
   ranks_.say(concat("node", me(), " follows ", name_of(coordinator_->node)));
   NodeJoin join = own_join();
   network_->send(kUplink, topic::kJoin, text_of(join));
@@ -220,6 +230,9 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
 }
 
 void Supervisor::hear(const Order& news) {
+  // As on a host that froze or was cut off, and comes back when its old job runs no more.
+  demand(!took_part_ || news.job == job_, ExitCode::peer, name_of(me()), kOfAnOldJob, "the other hosts run job ", news.job,
+         ", and not ", job_, ". Start its command again on this host to join them");
   newest_attempt_ = std::max(newest_attempt_, news.attempt);
   recorded_attempt_ = std::max(recorded_attempt_, news.recorded);
   job_ = news.job;

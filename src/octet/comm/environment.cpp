@@ -146,6 +146,9 @@ bool started_by_slurm(const Variables& variables) {
   const auto rank = variables.find({"SLURM_PROCID"}), size = variables.find({"SLURM_NTASKS"});
   // The shell of an allocation has only SLURM_NTASKS. A batch script outside srun may have only SLURM_PROCID=0.
   if (!rank || (!size && rank->value == "0")) return false;
+  // Since Slurm 20.11 that shell may run in a step of its own, of one task in an allocation for more (use_interactive_step).
+  if (const auto tasks = variables.find({"SLURM_STEP_NUM_TASKS"}); tasks && tasks->value == "1" && size && size->value != "1")
+    return false;
   // Under mpirun in a Slurm job, ranks inherit the Slurm variables of
   // the batch script or of mpirun's daemons. Those are not their own.
   const auto mpi_rank = variables.find({"OMPI_COMM_WORLD_RANK", "PMI_RANK"});
@@ -188,8 +191,11 @@ RankEnvironment from_slurm(const Variables& variables) {
     demand(number.has_value(), ExitCode::config, job.name, "=", job.value, " is not a whole number of at least 0");
     // Steps of one job may run at the same time on one host. The factor
     // 7 separates the first few steps from those of the next job.
-    const int step = variables.find_number({"SLURM_STEP_ID"}).value_or(0);
-    ranks.port = port_of_job(static_cast<std::uint64_t>(*number) * 7 + static_cast<std::uint64_t>(step));
+    const auto step = variables.find({"SLURM_STEP_ID"});
+    const auto step_number = step ? number_of<std::int64_t>(step->value) : 0;  // some steps have numbers beyond an int
+    demand(step_number.has_value(), ExitCode::config, "SLURM_STEP_ID=", step ? step->value : "",
+           " is not a whole number of at least 0");
+    ranks.port = port_of_job(static_cast<std::uint64_t>(*number) * 7 + static_cast<std::uint64_t>(*step_number));
   }
   return checked(ranks, "SLURM_PROCID", "SLURM_NTASKS");
 }

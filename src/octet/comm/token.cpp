@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sodium.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,28 +24,35 @@ void initialise_sodium() { require(sodium_init() >= 0, "libsodium does not start
 
 const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
+// A file server that does not answer now is no mistake of the user.
+ExitCode code_of_errno() {
+  const int number = errno;
+  const bool may_pass = SystemError(ExitCode::config, "", number).may_pass();
+  errno = number;
+  return may_pass ? ExitCode::data : ExitCode::config;
+}
+
 // The beginning of a regular file, long enough for a token and white space. A pipe is refused, because it could block for ever.
 std::string beginning_of(const std::string& path, const std::string& source) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.open()) fail_errno(ExitCode::config, source + ": cannot open");
+  if (!file.open()) fail_errno(code_of_errno(), source + ": cannot open");
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_errno(ExitCode::config, source + ": cannot read");
+  if (::fstat(file.get(), &status) != 0) fail_errno(code_of_errno(), source + ": cannot read");
   demand(S_ISREG(status.st_mode), ExitCode::config, source, ": not a regular file");
   std::string text(256, '\0');
   ssize_t count = 0;
   do count = ::read(file.get(), text.data(), text.size());
   while (count < 0 && errno == EINTR);
-  if (count < 0) fail_errno(ExitCode::config, source + ": cannot read");
+  if (count < 0) fail_errno(code_of_errno(), source + ": cannot read");
   text.resize(static_cast<std::size_t>(count));
   return text;
 }
 
-// Writes a new token into a new file of the folder and returns its path. `advice` ends the message about a failure.
-std::string write_new_token(const std::filesystem::path& folder, const char* advice) {
-  const std::string refusal = concat("cannot create", advice);
+// Writes a new token into a new file of the folder and returns its path.
+std::string write_new_token(const std::filesystem::path& folder) {
   std::string name = (folder / "octet-token-XXXXXX").string();
   const Descriptor file(::mkostemp(name.data(), O_CLOEXEC));  // opens with O_CREAT | O_EXCL and mode 600
-  if (!file.open()) fail_errno(ExitCode::internal, name, refusal);
+  if (!file.open()) fail_errno(ExitCode::internal, name, "cannot create");
   const std::string text = Token::random().hex() + "\n";
   const ssize_t written = ::write(file.get(), text.data(), text.size());
   const bool whole = written == static_cast<ssize_t>(text.size());
@@ -108,8 +116,8 @@ std::string random_bytes(std::size_t count) {
 }
 
 Token find_token(const std::function<const char*(const char*)>& get) {
-  if (const char* path = get("OCTET_TOKEN_FILE")) {
-    const std::string source = concat("OCTET_TOKEN_FILE=", path);
+  if (const char* path = get(kTokenFile)) {
+    const std::string source = concat(kTokenFile, "=", path);
     return Token::parse(beginning_of(path, source), source);
   }
   if (const char* text = get("OCTET_TOKEN")) return Token::parse(text, "OCTET_TOKEN");
@@ -119,7 +127,7 @@ Token find_token(const std::function<const char*(const char*)>& get) {
 void make_token_file(const std::filesystem::path& path) {
   if (path_exists(path)) return;
   const std::string refusal = concat("cannot create; set OCTET_TOKEN_FILE. Make a token with ", kMakeToken);
-  const std::string temporary = write_new_token(path.parent_path(), "");
+  const std::string temporary = write_new_token(path.parent_path());
   // A link appears with its content, unlike a file that is created here and then written.
   const int error = ::link(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
   ::unlink(temporary.c_str());
@@ -127,9 +135,14 @@ void make_token_file(const std::filesystem::path& path) {
   if (error != 0 && error != EEXIST) fail_errno(ExitCode::internal, path, refusal);
 }
 
-TokenFile::TokenFile()
-    : path_(write_new_token(temporary_folder(), "; set TMPDIR to a folder for the job's token, or OCTET_TOKEN")) {}
+TokenMemory::TokenMemory(const Token& token) : file_(::memfd_create("octet token", 0)) {
+  constexpr const char* kTrouble = "cannot make the memory for the job's token";
+  if (!file_.open()) fail_errno(ExitCode::internal, kTrouble);
+  const std::string text = token.hex();
+  if (::write(file_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    fail_errno(ExitCode::internal, kTrouble);
+}
 
-TokenFile::~TokenFile() { ::unlink(path_.c_str()); }
+std::string TokenMemory::variable() const { return concat(kTokenFile, "=/proc/self/fd/", file_.get()); }
 
 }  // namespace octet::comm

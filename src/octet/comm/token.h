@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "octet/base/descriptor.h"
+
 namespace octet::comm {
 
 class Token {
@@ -34,8 +36,11 @@ class Token {
 // Random bytes that nobody can predict.
 std::string random_bytes(std::size_t count);
 
+inline constexpr const char* kTokenFile = "OCTET_TOKEN_FILE";
+
 // The token in the file that OCTET_TOKEN_FILE names, or else in OCTET_TOKEN, or else none. `get` has the interface of getenv.
-// Throws Error{config} if the file cannot be read or if there is no valid token in the place that is set.
+// Throws Error{config} if the file cannot be read or if there is no valid token in the place that is set; Error{data} after an
+// I/O error that may pass.
 Token find_token(const std::function<const char*(const char*)>& get);
 
 // The shell command that the messages and the guide give for making a token.
@@ -45,17 +50,14 @@ inline constexpr const char* kMakeToken = "(umask 077; od -An -v -N32 -tx1 /dev/
 // same token afterwards. Throws Error{internal} "PATH: reason".
 void make_token_file(const std::filesystem::path& path);
 
-// A new token in a new file of mode 600 in the folder for temporary files. The destructor deletes the file.
-class TokenFile {
+// A token in memory that processes inherit which this one starts. Unlike a file, nobody deletes it and no storage fails.
+class TokenMemory {
  public:
-  TokenFile();  // throws Error{internal} "PATH: reason"
-  ~TokenFile();
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
-  const std::filesystem::path& path() const { return path_; }
+  explicit TokenMemory(const Token& token);  // throws Error{internal}
+  std::string variable() const;              // "OCTET_TOKEN_FILE=PATH", where PATH leads each of these processes to the token
 
  private:
-  std::filesystem::path path_;
+  Descriptor file_;
 };
 
 }  // namespace octet::comm

@@ -114,7 +114,7 @@ fs::path Attempts::path_of(std::int64_t number) const { return folder_ / fmt::fo
 
 void Attempts::begin(Attempt& attempt) const {
   make_folders(folder_);
-  attempt.number = 1;
+  attempt.number = std::max<std::int64_t>(attempt.number, 1);
   for (const Attempt& earlier : read()) attempt.number = std::max(attempt.number, earlier.number + 1);
   while (!begin_as(attempt)) ++attempt.number;  // a file that is no attempt, or another supervisor, may have the number
 }

@@ -49,7 +49,8 @@ class Attempts {
  public:
   explicit Attempts(const std::filesystem::path& run_folder) : folder_(run_folder / "attempts") {}
 
-  // Gives the attempt the next free number and writes it down. Throws Error{internal} or Error{data} "PATH: REASON".
+  // Gives the attempt the next free number, which is at least the one that it has, and writes it down. Throws Error{internal} or
+  // Error{data} "PATH: REASON".
   void begin(Attempt& attempt) const;
   // Writes the attempt down under its own number. Returns false if that is taken. If there is no room on the disk, the number is
   // taken and the file is no attempt until the next write().

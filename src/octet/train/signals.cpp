@@ -28,13 +28,30 @@ void on_signal(int signal) {
   stop_signal = signal;
 }
 
+const char* name_of(int signal) {
+  switch (signal) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGINT:
+      return "SIGINT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
+    default:
+      return nullptr;
+  }
+}
+
 std::atomic<bool> says_why = false, trained = false;
 
 void end_at_once(int signal) {
   checkpoint::abandon_run_lock();
   abandon_bottom_line();
   if (says_why) {
-    const std::string_view name = signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGINT";
+    const std::string_view name = name_of(signal);
     const std::string_view rest =
         trained ? ": training is finished and saved; the rest of the command, such as its report, is not done\n"
                 : ": training has not begun, so there is nothing to save\n";
@@ -42,8 +59,6 @@ void end_at_once(int signal) {
   }
   _exit(static_cast<int>(ExitCode::preempted));
 }
-
-constexpr std::array kStopSignals = {SIGTERM, SIGINT, SIGHUP};
 
 }  // namespace
 
@@ -80,13 +95,6 @@ void StopOutsideTraining::training_ended() const {
 
 StopSignals::StopSignals() : handlers_((stop_signal = 0, interrupted = 0, on_signal)) {}
 
-const char* StopSignals::requested() {
-  switch (stop_signal) {
-    case SIGTERM: return "SIGTERM";
-    case SIGHUP: return "SIGHUP";
-    case SIGINT: return "SIGINT";
-    default: return nullptr;
-  }
-}
+const char* StopSignals::requested() { return name_of(stop_signal); }
 
 }  // namespace octet::train

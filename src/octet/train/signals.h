@@ -1,5 +1,6 @@
-// SIGTERM, SIGHUP and the first SIGINT ask the run to write a checkpoint and end. The second SIGINT ends the process at once. If
-// SIGHUP was already ignored, as under nohup, it stays ignored.
+// SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and the first SIGINT ask the run to write a checkpoint and end. The second SIGINT ends the
+// process at once. If SIGHUP was already ignored, as under nohup, it stays ignored. Schedulers send SIGUSR1 or SIGUSR2 before a
+// time limit (sbatch --signal=USR1@300).
 #pragma once
 
 #include <signal.h>
@@ -8,9 +9,17 @@
 
 namespace octet::train {
 
-// Handles SIGTERM, SIGINT and SIGHUP. The destructor puts the handlers of before back, except while an exception is in flight: the
-// process is then about to end with a message and an exit code of its own, and a launcher that has seen another rank fail must not
-// kill it with SIGTERM before that.
+inline constexpr std::array kStopSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+constexpr bool asks_to_stop(int signal) {
+  for (const int stop : kStopSignals) {
+    if (signal == stop) return true;
+  }
+  return false;
+}
+
+// Handles kStopSignals. The destructor puts the handlers of before back, except while an exception is in flight: the
+// process is then about to end with a message and an exit code of its own, and a launcher that has seen another rank fail must
+// not kill it with SIGTERM before that.
 class StopHandlers {
  public:
   explicit StopHandlers(void (*handler)(int));
@@ -20,11 +29,11 @@ class StopHandlers {
   void install(void (*handler)(int)) const;
 
  private:
-  std::array<struct sigaction, 3> before_{};
+  std::array<struct sigaction, kStopSignals.size()> before_{};
 };
 
-// Before and after training there is nothing to save. While this object lives, SIGTERM, SIGHUP and SIGINT end the process at once
-// with code 75, whatever it waits for. StopSignals takes its place during training.
+// Before and after training there is nothing to save. While this object lives, each of kStopSignals ends the process at once with
+// code 75, whatever it waits for. StopSignals takes its place during training.
 class StopOutsideTraining {
  public:
   // Only rank 0 prints a line.

@@ -12,13 +12,14 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::config:
       return "A mistake in the configuration or the arguments, or another run writes into the folder. The run is as it was.";
     case ExitCode::does_not_fit:
-      return "The run does not fit into memory, a checkpoint onto the disk, or a corpus into `--max-output`. Said with what would help.";
+      return "The run does not fit into memory, a checkpoint onto the disk, or a corpus into `--max-output`. Said with what "
+             "would help. After its first step a supervised run starts again, because another program may have taken the memory for a while.";
     case ExitCode::preempted:
-      return "Asked to stop by SIGTERM, SIGHUP or the first SIGINT, and saved. The same command continues the run if "
-             "checkpoint.resume is auto.";
+      return "Asked to stop by SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or the first SIGINT, and saved. The same command continues the "
+             "run if checkpoint.resume is auto.";
     case ExitCode::data:
-      return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read. `octet launch --supervise` "
-             "starts the ranks again only after an I/O error.";
+      return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read, or an I/O error hides the "
+             "token. `octet launch --supervise` starts the ranks again only after an I/O error.";
     case ExitCode::not_finite:
       return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, more than half of the steps were "
              "skipped, or logits of a model are not finite.";
