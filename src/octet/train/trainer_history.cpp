@@ -69,6 +69,7 @@ void Trainer::set_old_history_aside() {
 void Trainer::set_abandoned_steps_aside() {
   world_.barrier("read");
   if (!world_.is_first()) return;
+  page_.saved_step = step_;
   lock_->renew();
   if (remote_) remote_->abandon_after(step_);
   recorder_->sync();
