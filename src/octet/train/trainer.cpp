@@ -98,10 +98,12 @@ Trainer::Trainer(const TrainerOptions& options)
     held_out_->check_tokenizers(tokenizer);
     warn_of_untrained_ids(*dataset_, engine_options_.model.vocab);
     engine_options_.model = with_token_ids(engine_options_.model, tokenizer);
-    dataset_->verify_once();
-    held_out_->verify_once();
+    if (!job_has_trained_) {  // else an earlier attempt has compared them
+      dataset_->verify_once();
+      held_out_->verify_once();
+    }
   }
-  world_.from_first("the corpus", "has been compared with its sums");
+  world_.wait_for_first("the comparison of the corpus with its sums");
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
