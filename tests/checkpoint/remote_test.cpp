@@ -166,8 +166,10 @@ TEST_F(RemoteTest, WhatIsFetchedIsCheckedFirst) {
   storage::ObjectStore store(2);
   send_checkpoint(store, url_, 8, make(8, "no manifest"));
   const fs::path root = folder_ / "root";
+  fs::create_directories(root / "fetching-step-00000004-0123456789abcdef");  // a fetch of an older one was interrupted
   EXPECT_THROW(fetch_checkpoint(store, url_, remote_checkpoints(store, url_)[0], root), Damaged);
   EXPECT_TRUE(find_checkpoints(root).empty());
+  EXPECT_FALSE(fs::exists(root / "fetching-step-00000004-0123456789abcdef"));
 }
 
 }  // namespace

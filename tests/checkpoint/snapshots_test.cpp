@@ -221,6 +221,17 @@ TEST(LocalSnapshots, KeepWhatTheyCannotRead) {
   EXPECT_FALSE(std::filesystem::exists(data)) << "a copy without a list was never complete";
 }
 
+// A run that goes on with fewer ranks has no use for the copies of the others.
+TEST(LocalSnapshots, DeleteThoseOfRanksThatAreNoMore) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  LocalSnapshots copies(folder / "disk", folder / "run", {}, DiskFault::refuse, 0);
+  for (const char* name : {"rank-00001.0.json", "rank-00012.1.safetensors", "notes.txt"})
+    testing::write_text(copies.folder() / name, "x");
+  copies.go_on("a", 5);
+  EXPECT_EQ(testing::names_in(copies.folder()), (std::vector<std::string>{"notes.txt", "run.txt"}));
+}
+
 TEST_F(SnapshotsTest, AReasonIsToldOnce) {
   ::testing::internal::CaptureStderr();
   {

@@ -1,6 +1,7 @@
 #include "octet/data/corpus.h"
 
 #include "data/files.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::data {
 namespace {
@@ -142,7 +143,9 @@ TEST(Corpus, VerifiesOnce) {
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c").verify_once(); }), "c.bin: damaged"));
   EXPECT_FALSE(fs::exists(folder / "c.checked"));
   damage();  // repairs the file
+  const std::int64_t marks = telemetry::own_page().marks;
   EXPECT_TRUE(Corpus(folder / "c").verify_once());
+  EXPECT_GE(telemetry::own_page().marks, marks + 2) << "a supervisor sees that reading goes on";
   EXPECT_TRUE(fs::exists(folder / "c.checked"));
   damage();
   EXPECT_TRUE(Corpus(folder / "c").verify_once());  // the files were not read

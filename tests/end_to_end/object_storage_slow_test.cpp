@@ -271,6 +271,28 @@ TEST_F(ObjectStorage, ASupervisedRunComesBackToAnOldFolder) {
   }
 }
 
+// The service is away when a rank of a supervised run starts again. That is no reason to give the run up.
+TEST_F(ObjectStorage, ACorpusWithoutAnAnswerGetsTimeToComeBack) {
+  const S3Server server;
+  for (const char* extension : {".bin", ".idx", ".json"})
+    upload(run_ / (std::string("corpus") + extension), std::string("s3://bucket/texts/corpus") + extension);
+  Process process(concat("launch -n 1 --supervise -- train run.toml --data.source.0.path=s3://bucket/texts/corpus ",
+                         "--checkpoint.retry_s=1 --training.steps=100000 --lr_scheduler.decay=constant"),
+                  run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  server.control("fail?count=1000000&kind=503");
+  ::kill(run_.pid_of_rank(0), SIGKILL);
+  PendingResult end(process);
+  const fs::path said = run_ / "out/logs/node-000.log";
+  const auto waits = [&] { return path_exists(said) && says(read_file(said), "; restarts in 60 s"); };
+  for (int tries = 0; tries < 3000 && !waits(); ++tries) ::usleep(10'000);
+  EXPECT_TRUE(waits());
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, ": no answer")) << result.err;
+}
+
 TEST_F(ObjectStorage, NoAnswerIsNeverNothingThere) {
   const S3Server server;
   ASSERT_EQ(run_.train(remote_ + "--until 4").code, 0);

@@ -198,6 +198,32 @@ TEST(Jsonl, RewindForgetsAndGoesOn) {
   EXPECT_EQ(steps_in(path), (Steps{1, 2, 3}));
 }
 
+// Going back reads the file from its end, in blocks. The oracle reads it from its beginning.
+TEST(Jsonl, RewindAgreesWithReadingAll) {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int step = 1; step <= 2000; ++step) {
+    lines += to_json_line(line_at(step)) + "\n";
+    if (step % 500 == 0) lines += R"({"step":)" + std::to_string(step) + R"(,"text":")" + std::string(200'000, 'x') + "\"}\n";
+  }
+  for (const std::string& end :
+       std::vector<std::string>{"", "\n\n", "rubbish\n", "{\"step\":3,\"lo", "rubbish\n{\"step\":9001}\n\n{\"st"}) {
+    for (const int last_step : {0, 1, 499, 500, 501, 1999, 2000, 5000}) {
+      const auto path = folder.write("metrics.jsonl", ""), whole = folder.write("whole.jsonl", lines + end);
+      JsonlWriter<StepMetrics> writer(path, last_step);
+      folder.write("metrics.jsonl", lines + end);
+      writer.rewind(last_step);
+      JsonlWriter<StepMetrics> oracle(whole, last_step);
+      ASSERT_TRUE(read_file(path) == read_file(whole)) << last_step << " " << end;
+      writer.write(line_at(last_step + 1));
+      oracle.write(line_at(last_step + 1));
+      ASSERT_TRUE(read_file(path) == read_file(whole)) << last_step << " " << end;
+    }
+  }
+  const auto path = folder.write("zeros.jsonl", std::string(1 << 20, '\0'));
+  EXPECT_EQ(size_up_to<StepMetrics>(FileReader(path), 5), 0u);
+}
+
 // Lines that follow must not go into a file that nobody can open any more.
 TEST(Jsonl, AFileThatIsRemovedIsCreatedAgain) {
   const TemporaryFolder folder;

@@ -193,6 +193,37 @@ TEST(Recorder, LinesWaitUntilTheDiskHasRoom) {
   ::signal(SIGXFSZ, before);
 }
 
+TEST(Recorder, TensorBoardEventsWaitToo) {
+  const TemporaryFolder folder;
+  const auto write = [](Recorder& recorder, std::int64_t step) {
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.loss = 3;
+    recorder.write(metrics, kUnknown);
+  };
+  const auto events = [&](const char* run) {
+    const std::filesystem::path files = folder / run / "tensorboard";
+    return std::filesystem::file_size(files / testing::names_in(files).at(0));
+  };
+  Recorder full({.directory = folder / "full"}), other({.directory = folder / "other"});
+  rlimit unlimited{};
+  ::getrlimit(RLIMIT_FSIZE, &unlimited);
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{.rlim_cur = 1, .rlim_max = unlimited.rlim_max};  // EFBIG instead of ENOSPC
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  ::testing::internal::CaptureStderr();
+  write(full, 1);
+  write(full, 2);
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  ::signal(SIGXFSZ, before);
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(full.lost(), 4) << "two lines and two events";
+  write(full, 3);
+  for (std::int64_t step = 1; step <= 3; ++step) write(other, step);
+  EXPECT_EQ(full.lost(), 0);
+  EXPECT_EQ(events("full"), events("other"));
+}
+
 // Opening a pipe that nobody reads would wait for ever.
 TEST(Recorder, RefusesAPipeInPlaceOfItsFile) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "recorder-pipe";

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "octet/base/file.h"
 #include "octet/telemetry/attempts.h"
 #include "support/errors.h"
 #include "support/folder.h"
@@ -76,6 +77,23 @@ TEST(History, OfAnOlderCheckpointOnlyWhatComesAfterIsMoved) {
   }
   EXPECT_TRUE(fs::exists(to / "model/config.json"));
   EXPECT_FALSE(fs::exists(folder / "model"));
+}
+
+TEST(History, OfAbandonedStepsOnlyTheirLinesAreCopied) {
+  const TemporaryFolder folder;
+  write_run(folder);
+  folder.write("fp8_health.jsonl", "{\"step\":2,\"tensor\":\"a\"}\n{\"step\":4,\"tensor\":\"a\"}\n");
+  const fs::path to = set_abandoned_aside(folder.path(), 5, 2);
+  EXPECT_TRUE(contains(to.filename().string(), "Z-step-5"));
+  EXPECT_EQ(read_file(to / "metrics.jsonl"), "{\"step\":5}\n{\"st");
+  EXPECT_EQ(read_file(to / "fp8_health.jsonl"), "{\"step\":4,\"tensor\":\"a\"}\n");
+  EXPECT_EQ(names_in(to / "tensorboard").size(), 1u);
+  EXPECT_FALSE(fs::exists(to / "tensorboard/events"));
+  EXPECT_EQ(names_in(to / "checkpoints"), std::vector<std::string>{"step-00000004"});
+  EXPECT_EQ(names_in(folder / "checkpoints"), (std::vector<std::string>{"damaged", "step-00000002", "tokenizer"}));
+  EXPECT_EQ(read_file(folder / "metrics.jsonl"), "{\"step\":1}\n{\"step\":5}\n{\"st");
+  EXPECT_TRUE(fs::exists(to / "run.json") && fs::exists(folder / "run.json") && fs::exists(folder / "tensorboard/events"));
+  EXPECT_TRUE(fs::exists(to / "model/config.json"));
 }
 
 TEST(History, TakesTheAttemptsOfOtherJobsAlong) {

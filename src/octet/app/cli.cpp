@@ -14,6 +14,7 @@
 #include "octet/base/system_call.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/recipes/registry.h"
+#include "octet/storage/object_store.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
@@ -570,6 +571,9 @@ int run(int argc, const char* const* argv) {
     return say_lines(concat("octet: ", error.what()), error.code());
   } catch (const SystemError& error) {
     storage_failed = error.may_pass();
+    return say(concat("octet: ", error.what()), error.code());
+  } catch (const storage::StoreError& error) {
+    storage_failed = error.fault() == storage::StoreError::Fault::no_answer;
     return say(concat("octet: ", error.what()), error.code());
   } catch (const Error& error) {
     return say(concat("octet: ", error.what()), error.code());

@@ -1,14 +1,19 @@
 #include "octet/app/fetched.h"
 
 #include <memory>
+#include <utility>
 
 #include "octet/app/work_progress.h"
+#include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
 
 storage::CopyProgress show_copy(const std::string& label) {
   const auto progress = std::make_shared<WorkProgress>(label);
-  return [progress](std::int64_t done, std::int64_t total) { (*progress)(done, total); };
+  return [progress, before = std::int64_t{0}](std::int64_t done, std::int64_t total) mutable {
+    if (std::exchange(before, done) != done) telemetry::own_page().mark();  // a copy may take longer than a supervisor waits
+    (*progress)(done, total);
+  };
 }
 
 train::Config load_run(const RunFile& run, train::Fetch what) {

@@ -9,7 +9,7 @@
 
 namespace octet::app {
 
-// train::ShowCopy, on stderr.
+// train::ShowCopy, on stderr. A supervisor sees that the copy moves.
 storage::CopyProgress show_copy(const std::string& label);
 
 // The configuration, with copies of what it names.

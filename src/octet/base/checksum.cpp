@@ -50,13 +50,14 @@ std::string RunningChecksum::hex() const {
   return text.data();
 }
 
-std::string checksum_of(const FileReader& file) {
+std::string checksum_of(const FileReader& file, const std::function<void()>& after_piece) {
   RunningChecksum sum;
   std::vector<std::byte> piece(std::min(file.size(), std::size_t{1} << 20));
   for (std::size_t at = 0; at < file.size(); at += piece.size()) {
     piece.resize(std::min(piece.size(), file.size() - at));
     file.read_at(at, piece);
     sum.update(piece);
+    if (after_piece) after_piece();
   }
   return sum.hex();
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,7 +41,7 @@ class RunningChecksum {
   std::unique_ptr<State> state_;
 };
 
-// RunningChecksum::hex() of a whole file, which is read in pieces: memory does not grow with it.
-std::string checksum_of(const FileReader& file);
+// RunningChecksum::hex() of a whole file, which is read in pieces: memory does not grow with it. Calls `after_piece` after each.
+std::string checksum_of(const FileReader& file, const std::function<void()>& after_piece = {});
 
 }  // namespace octet

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <random>
 #include <utility>
 
@@ -161,6 +162,15 @@ void LocalSnapshots::go_on(const std::string& timeline, std::int64_t step) {
     }
     remove_tree(file(copy, "json"));
     remove_tree(file(copy, "safetensors"));
+  }
+  if (rank_ == 0) remove_higher_ranks();
+}
+
+// A run of fewer ranks cannot use them.
+void LocalSnapshots::remove_higher_ranks() const {
+  for (const std::filesystem::path& path : entries_of(folder_)) {
+    int rank = -1;
+    if (std::sscanf(path.filename().c_str(), "rank-%d.", &rank) == 1 && rank >= size_) remove_tree(path);
   }
 }
 

@@ -43,12 +43,14 @@ class LocalSnapshots {
   // When it returns, the copy survives a loss of power. Throws Error{internal}.
   void keep(std::span<const std::byte> data, Manifest manifest, std::int64_t stays);
   // Deletes this rank's copies of other timelines and of steps after `step`. A copy that cannot be read stays until a new one
-  // takes its place. Throws Error{internal}.
+  // takes its place. Rank 0 also deletes, on its host, the copies of ranks that the run does not have any more. Throws
+  // Error{internal}.
   void go_on(const std::string& timeline, std::int64_t step);
 
  private:
   static constexpr std::size_t kCopies = 2;
   std::filesystem::path file(std::size_t copy, const char* suffix) const;
+  void remove_higher_ranks() const;
   // Nothing if the copy is not complete. Throws Error{data} if its list cannot be read.
   std::optional<Manifest> list_of(std::size_t copy);
   std::filesystem::path mark(int rank, const std::string& number) const;

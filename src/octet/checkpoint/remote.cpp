@@ -62,6 +62,14 @@ void send_file(storage::ObjectStore& store, const storage::ObjectUrl& url, const
          ": there is another object of this name; it is not overwritten");
 }
 
+// Fetches of older checkpoints that were interrupted: nobody will go on with them.
+void remove_other_fetches(const fs::path& root, const fs::path& unfinished) {
+  if (!path_exists(root)) return;
+  for (const fs::path& path : entries_of(root)) {
+    if (path != unfinished && path.filename().string().starts_with("fetching-")) remove_tree(path);
+  }
+}
+
 }  // namespace
 
 std::vector<RemoteCheckpoint> remote_checkpoints(storage::ObjectStore& store, const storage::ObjectUrl& url) {
@@ -130,6 +138,7 @@ void fetch_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url
                       const fs::path& root, const storage::CopyProgress& progress) {
   const fs::path to = root / step_name(from.step), unfinished = root / ("fetching-" + from.name);
   require(!path_exists(to), "checkpoint: ", to.string(), " is there");
+  remove_other_fetches(root, unfinished);
   make_folders(unfinished);
   std::int64_t total = 0, done = 0;
   for (const storage::ListedObject& file : from.files) total += static_cast<std::int64_t>(file.bytes);

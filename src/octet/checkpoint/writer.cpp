@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <new>
@@ -286,5 +287,7 @@ void Writer::wait_for_snapshot() {
 void Writer::wait() {
   if (pending_.valid()) pending_.get();
 }
+
+bool Writer::busy() const { return pending_.valid() && pending_.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }
 
 }  // namespace octet::checkpoint

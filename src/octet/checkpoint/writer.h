@@ -87,6 +87,8 @@ class Writer {
   void wait_for_snapshot();
   // Returns when the last save of all ranks is on the disk, or throws its failure, once.
   void wait();
+  // Whether a save is still being written.
+  bool busy() const;
 
  private:
   WriterOptions options_;

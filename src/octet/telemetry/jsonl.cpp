@@ -1,6 +1,8 @@
 #include "octet/telemetry/jsonl.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <system_error>
 
 #include "octet/base/directory.h"
@@ -8,6 +10,7 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/system_call.h"
+#include "octet/telemetry/rank_page.h"
 #include "octet/telemetry/stragglers.h"
 
 namespace octet::telemetry {
@@ -183,6 +186,13 @@ void each_line(std::string_view text, Visitor&& visit) {
   }
 }
 
+// Cutting the end off needs no room on a full disk.
+void cut(const std::filesystem::path& path, std::size_t size) {
+  std::error_code error;
+  std::filesystem::resize_file(path, size, error);
+  if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot cut: ", error.message()), error.value());
+}
+
 // Removes incomplete lines and lines with step > last_step from `path`, and opens the file.
 template <class Record>
 AppendFile open_after(const std::filesystem::path& path, std::optional<std::int64_t> last_step) {
@@ -191,15 +201,14 @@ AppendFile open_after(const std::filesystem::path& path, std::optional<std::int6
     const std::string text = read_file(path);
     if (last_step) {
       each_line(text, [&](std::string_view line, bool whole) {
+        own_page().mark();  // a supervisor must not take long reading for a stall
         const auto record = whole ? from_json_line<Record>(line) : std::nullopt;
         if (record && record->step <= *last_step) kept.append(line).push_back('\n');
       });
     }
     if (kept.size() == text.size()) return AppendFile(path);
-    if (text.starts_with(kept)) {  // cutting the end off needs no room on a full disk
-      std::error_code error;
-      std::filesystem::resize_file(path, kept.size(), error);
-      if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot cut: ", error.message()), error.value());
+    if (text.starts_with(kept)) {
+      cut(path, kept.size());
     } else {
       write_file_atomically(path, kept);
     }
@@ -239,6 +248,27 @@ JsonlContents<Record> read_jsonl(const std::filesystem::path& path) {
 }
 
 template <class Record>
+std::size_t size_up_to(const FileReader& file, std::int64_t last_step) {
+  constexpr std::size_t kBlock = std::size_t{1} << 16;
+  std::string text;  // from `at` to the end of a line or of the file
+  for (std::size_t at = file.size(); at > 0;) {
+    const std::size_t block = std::min(at, std::max(kBlock, text.size()));
+    at -= block;
+    text.insert(0, block, '\0');
+    file.read_at(at, std::as_writable_bytes(std::span(text.data(), block)));
+    for (std::size_t end; (end = text.rfind('\n')) != std::string::npos;) {
+      const std::size_t before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
+      if (before == std::string::npos && at > 0) break;  // the line begins in an earlier block
+      const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+      const auto record = from_json_line<Record>(std::string_view(text).substr(begin, end - begin));
+      if (record && record->step <= last_step) return at + end + 1;
+      text.resize(begin);
+    }
+  }
+  return 0;
+}
+
+template <class Record>
 JsonlWriter<Record>::JsonlWriter(std::filesystem::path path, std::optional<std::int64_t> last_step)
     : file_(open_after<Record>(path, last_step)) {}
 
@@ -251,7 +281,13 @@ void JsonlWriter<Record>::write(const Record* records, std::size_t count) {
 
 template <class Record>
 void JsonlWriter<Record>::rewind(std::int64_t last_step) {
-  file_ = open_after<Record>(file_.path(), last_step);
+  const std::filesystem::path path = file_.path();
+  if (is_file(path)) {
+    const FileReader file(path);
+    const std::size_t kept = size_up_to<Record>(file, last_step);
+    if (kept < file.size()) cut(path, kept);
+  }
+  file_ = AppendFile(path);
 }
 
 template std::string to_json_line(const StepMetrics&);
@@ -274,6 +310,11 @@ template JsonlContents<HealthSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<AttentionSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<ExpertSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<StragglerRecord> read_jsonl(const std::filesystem::path&);
+template std::size_t size_up_to<StepMetrics>(const FileReader&, std::int64_t);
+template std::size_t size_up_to<HealthSample>(const FileReader&, std::int64_t);
+template std::size_t size_up_to<AttentionSample>(const FileReader&, std::int64_t);
+template std::size_t size_up_to<ExpertSample>(const FileReader&, std::int64_t);
+template std::size_t size_up_to<StragglerRecord>(const FileReader&, std::int64_t);
 template class JsonlWriter<StepMetrics>;
 template class JsonlWriter<HealthSample>;
 template class JsonlWriter<AttentionSample>;

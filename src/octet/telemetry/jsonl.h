@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/base/file.h"
 #include "octet/telemetry/append_file.h"
 #include "octet/telemetry/metrics.h"
 
@@ -35,6 +36,11 @@ JsonlContents<Record> parse_jsonl(std::string_view text);
 template <class Record>
 JsonlContents<Record> read_jsonl(const std::filesystem::path& path);
 
+// Returns how many bytes from the beginning of a file hold the lines up to step last_step. Reads the file from its end, because
+// steps grow from line to line. Broken lines behind the last one of those steps do not count.
+template <class Record>
+std::size_t size_up_to(const FileReader& file, std::int64_t last_step);
+
 template <class Record>
 class JsonlWriter {
  public:
@@ -45,7 +51,8 @@ class JsonlWriter {
 
   void write(const Record& record) { write(&record, 1); }
   void write(const Record* records, std::size_t count);
-  // Removes the lines with step > last_step. Called when training goes back to a checkpoint.
+  // Removes the lines with step > last_step, in a time that does not grow with the lines before them. Called when training goes
+  // back to a checkpoint.
   void rewind(std::int64_t last_step);
   // Calls fsync. Call it before a checkpoint is declared complete, so that no metrics of the checkpoint's steps are lost.
   void sync() { file_.sync(); }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -115,6 +116,7 @@ struct Recorder::Sinks {
   std::optional<Lines<ExpertSample>> experts;
   std::optional<Lines<StragglerRecord>> stragglers;  // from the first record on
   std::unique_ptr<TensorBoardWriter> tensorboard;
+  std::deque<StepMetrics> late_events;  // that could not be written to it yet
   std::atomic<std::int64_t> lost = 0;  // records that are in no file, the late ones included
   std::optional<Clock::time_point> warned;
 };
@@ -136,10 +138,12 @@ void Recorder::write(const StepMetrics& metrics, double eta_s) {
   if (!sinks_) return;
   sinks_->add(std::span(&metrics, 1), sinks_->metrics);
   if (sinks_->tensorboard) {
+    std::deque<StepMetrics>& late = sinks_->late_events;
+    late.push_back(metrics);
+    ++sinks_->lost;
+    if (std::ssize(late) > Sinks::kMostLate) late.pop_front();
     sinks_->attempt([&] {
-      ++sinks_->lost;
-      sinks_->tensorboard->write(metrics);
-      --sinks_->lost;
+      for (; !late.empty(); late.pop_front(), --sinks_->lost) sinks_->tensorboard->write(late.front());
     });
   }
   if (sinks_->options.console) {
@@ -183,6 +187,8 @@ void Recorder::rewind(std::int64_t last_step) {
     lines.late.clear();
     lines.file.rewind(last_step);
   });
+  sinks_->lost -= std::ssize(sinks_->late_events);
+  sinks_->late_events.clear();
   if (sinks_->tensorboard) sinks_->tensorboard->rewind(last_step);
 }
 

@@ -38,8 +38,8 @@ class Recorder {
     std::int64_t total_steps = 0;
     Worker worker = Worker::gpu;  // see ConsoleContext
   };
-  // Creates `directory`. Failures throw Error{internal} "PATH: reason". Later, write() does not throw: lines that it cannot write
-  // wait in memory and are written before the next ones. A warning is printed at most once a minute.
+  // Creates `directory`. Failures throw Error{internal} "PATH: reason". Later, write() does not throw: lines and TensorBoard
+  // events that it cannot write wait in memory and are written before the next ones. A warning is printed at most once a minute.
   explicit Recorder(const Options& options);
   ~Recorder();
   Recorder(Recorder&&) noexcept;

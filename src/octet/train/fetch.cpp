@@ -84,9 +84,9 @@ void add_object(storage::CopySet& set, const std::string& name) {
 
 }  // namespace
 
-fs::path fetch_folder(const fs::path& path, Fetch what, const ShowCopy& show) {
+fs::path fetch_folder(const fs::path& path, Fetch what, const ShowCopy& show, double retry_s) {
   if (!storage::is_object_url(path.string())) return path;
-  storage::ObjectStore store;
+  storage::ObjectStore store(retry_s);
   const storage::ObjectUrl url = storage::parse_object_url(path.string());
   const storage::CopySet set = objects_in(store, url, what);
   if (set.names.empty()) {
@@ -96,11 +96,11 @@ fs::path fetch_folder(const fs::path& path, Fetch what, const ShowCopy& show) {
   return copy_of(store, set, url.text(), show);
 }
 
-fs::path fetch_checkpoint(const fs::path& path, Fetch what, const ShowCopy& show) {
+fs::path fetch_checkpoint(const fs::path& path, Fetch what, const ShowCopy& show, double retry_s) {
   if (!storage::is_object_url(path.string())) return path;
-  storage::ObjectStore store;
+  storage::ObjectStore store(retry_s);
   const std::optional<storage::ObjectUrl> newest = newest_checkpoint(store, storage::parse_object_url(path.string()));
-  return fetch_folder(newest ? fs::path(newest->text()) : path, what, show);
+  return fetch_folder(newest ? fs::path(newest->text()) : path, what, show, retry_s);
 }
 
 std::vector<fs::path> fetch_texts(const fs::path& path, const ShowCopy& show) {
@@ -136,9 +136,9 @@ std::vector<fs::path> fetch_texts(const fs::path& path, const ShowCopy& show) {
   return paths;
 }
 
-fs::path fetch_corpus(const fs::path& prefix, const ShowCopy& show) {
+fs::path fetch_corpus(const fs::path& prefix, const ShowCopy& show, double retry_s) {
   if (!storage::is_object_url(prefix.string())) return prefix;
-  storage::ObjectStore store;
+  storage::ObjectStore store(retry_s);
   storage::ObjectUrl url = storage::parse_object_url(prefix.string());
   for (const std::string_view extension : {".bin", ".idx", ".json"}) {
     if (url.key.ends_with(extension)) url.key.resize(url.key.size() - extension.size());
@@ -156,22 +156,26 @@ fs::path fetch_corpus(const fs::path& prefix, const ShowCopy& show) {
 }
 
 void fetch_base(Config& config, const ShowCopy& show) {
-  use_copy(config, config.model.init_from, fetch_folder(config.model.init_from, Fetch::everything, show));
+  use_copy(config, config.model.init_from,
+           fetch_folder(config.model.init_from, Fetch::everything, show, config.checkpoint.retry_s));
 }
 
 void fetch_resumed(Config& config, Fetch what, const ShowCopy& show) {
-  use_copy(config, config.checkpoint.resume, fetch_checkpoint(config.checkpoint.resume, what, show));
+  std::string& path = config.checkpoint.resume;
+  use_copy(config, path, fetch_checkpoint(path, what, show, config.checkpoint.retry_s));
 }
 
 void fetch_inputs(Config& config, Fetch what, const ShowCopy& show) {
-  if (what == Fetch::architecture)
-    return use_copy(config, config.model.init_from, fetch_folder(config.model.init_from, what, show));
+  const double retry_s = config.checkpoint.retry_s;
+  std::string& model = config.model.init_from;
+  if (what == Fetch::architecture) return use_copy(config, model, fetch_folder(model, what, show, retry_s));
   fetch_base(config, show);
   const bool may_begin = config.checkpoint.resume == "auto" || config.checkpoint.resume == "none";
   if (config.lora && may_begin)
-    use_copy(config, config.lora->init_from, fetch_folder(config.lora->init_from, Fetch::everything, show));
-  for (SourceConfig& source : config.data.source) use_copy(config, source.path, fetch_corpus(source.path, show));
-  for (EvaluationSourceConfig& source : config.evaluation.source) use_copy(config, source.path, fetch_corpus(source.path, show));
+    use_copy(config, config.lora->init_from, fetch_folder(config.lora->init_from, Fetch::everything, show, retry_s));
+  for (SourceConfig& source : config.data.source) use_copy(config, source.path, fetch_corpus(source.path, show, retry_s));
+  for (EvaluationSourceConfig& source : config.evaluation.source)
+    use_copy(config, source.path, fetch_corpus(source.path, show, retry_s));
 }
 
 }  // namespace octet::train

@@ -1,5 +1,6 @@
 #include "octet/train/history.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ranges>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
 #include "octet/train/tokenizer.h"
+#include "octet/telemetry/stragglers.h"
+#include "octet/telemetry/tensorboard.h"
 
 namespace octet::train {
 namespace {
@@ -42,6 +45,30 @@ void copy_to(const fs::path& folder, const fs::path& from) {
     throw SystemError(ExitCode::internal, concat(from.string(), ": cannot be copied to ", folder.string(), ": ", error.message()),
                       error.value());
   }
+}
+
+template <class Record>
+void copy_lines_after(std::int64_t step, const fs::path& to, const fs::path& from) {
+  if (!path_exists(from)) return;
+  const FileReader file(from);
+  FileWriter copy(to / from.filename());
+  std::vector<std::byte> piece(std::size_t{1} << 20);
+  for (std::size_t at = telemetry::size_up_to<Record>(file, step); at < file.size(); at += piece.size()) {
+    piece.resize(std::min(piece.size(), file.size() - at));
+    file.read_at(at, piece);
+    copy.write(piece);
+  }
+  copy.finish();
+}
+
+void move_checkpoints_after(std::int64_t step, const fs::path& to, const fs::path& folder) {
+  make_folders(to / kCheckpoints);
+  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints)) {
+    if (found.step > step) move_to(to / kCheckpoints, found.path);
+  }
+  copy_to(to / kCheckpoints, folder / kCheckpoints / kKeptTokenizer);  // it belongs to the others, too
+  sync_directory(to / kCheckpoints);
+  sync_directory(folder / kCheckpoints);
 }
 
 // The attempts of this job go on.
@@ -109,13 +136,7 @@ fs::path set_aside(const fs::path& folder, const History& history, std::optional
   for (const std::string_view name : kWhole) move_to(to, folder / name);
   if (kept_step) {
     for (const std::string_view name : kLines) copy_to(to, folder / name);
-    make_folders(to / kCheckpoints);
-    for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints)) {
-      if (found.step > *kept_step) move_to(to / kCheckpoints, found.path);
-    }
-    copy_to(to / kCheckpoints, folder / kCheckpoints / kKeptTokenizer);
-    sync_directory(to / kCheckpoints);
-    sync_directory(folder / kCheckpoints);
+    move_checkpoints_after(*kept_step, to, folder);
     copy_to(to, folder / kRunInfo);
   } else {
     if (history.checkpoints.empty()) move_to(to, folder / kRunInfo);
@@ -124,6 +145,26 @@ fs::path set_aside(const fs::path& folder, const History& history, std::optional
     move_to(to, folder / kCheckpoints);
     move_to(to, folder / kRunInfo);
   }
+  sync_directory(to);
+  sync_directory(folder);
+  return to;
+}
+
+fs::path set_abandoned_aside(const fs::path& folder, std::int64_t last_step, std::int64_t kept_step) {
+  const fs::path to = new_history(folder, last_step);
+  for (const std::string_view name : kWhole) move_to(to, folder / name);
+  copy_lines_after<telemetry::StepMetrics>(kept_step, to, folder / "metrics.jsonl");
+  copy_lines_after<telemetry::HealthSample>(kept_step, to, folder / "fp8_health.jsonl");
+  copy_lines_after<telemetry::AttentionSample>(kept_step, to, folder / "attention_health.jsonl");
+  copy_lines_after<telemetry::ExpertSample>(kept_step, to, folder / "expert_loads.jsonl");
+  copy_lines_after<telemetry::StragglerRecord>(kept_step, to, folder / "stragglers.jsonl");
+  if (path_exists(folder / "tensorboard") && path_exists(to / "metrics.jsonl")) {
+    telemetry::TensorBoardWriter events(to / "tensorboard", std::nullopt);
+    for (const telemetry::StepMetrics& line : telemetry::read_jsonl<telemetry::StepMetrics>(to / "metrics.jsonl").records)
+      events.write(line);
+  }
+  move_checkpoints_after(kept_step, to, folder);
+  copy_to(to, folder / kRunInfo);
   sync_directory(to);
   sync_directory(folder);
   return to;

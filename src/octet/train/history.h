@@ -39,4 +39,8 @@ std::string why_in_the_way(const std::filesystem::path& folder, const History& h
 std::filesystem::path set_aside(const std::filesystem::path& folder, const History& history,
                                 std::optional<std::int64_t> kept_step = std::nullopt);
 
+// What set_aside() does for a run up to last_step that goes back to kept_step, but of metrics and other lines only those after
+// kept_step are copied, and TensorBoard events are written anew from them: a run that goes back often must not fill the disk.
+std::filesystem::path set_abandoned_aside(const std::filesystem::path& folder, std::int64_t last_step, std::int64_t kept_step);
+
 }  // namespace octet::train

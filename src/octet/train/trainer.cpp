@@ -98,10 +98,12 @@ Trainer::Trainer(const TrainerOptions& options)
     held_out_->check_tokenizers(tokenizer);
     warn_of_untrained_ids(*dataset_, engine_options_.model.vocab);
     engine_options_.model = with_token_ids(engine_options_.model, tokenizer);
-    dataset_->verify_once();
-    held_out_->verify_once();
+    if (!job_has_trained_) {  // else an earlier attempt has compared them
+      dataset_->verify_once();
+      held_out_->verify_once();
+    }
   }
-  world_.from_first("the corpus", "has been compared with its sums");
+  world_.wait_for_first("the comparison of the corpus with its sums");
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
@@ -261,6 +263,7 @@ bool Trainer::resume() {
 
 // The state goes back; the data does not: the batches that led here are not seen again.
 void Trainer::roll_back(Anomaly::Verdict verdict) {
+  page_.enter(Phase::loading);
   const std::int64_t failed = step_;
   const std::string reason = anomaly_.reason();
   survive([&] { wait_for_writer(); });
@@ -300,7 +303,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   calibrate();
   anomaly_.begin_row();
   went_back_to_ = step_;
-  set_abandoned_steps_aside();
+  set_abandoned_steps_aside(failed);
   info_.checkpoint_step = step_;
   restore_best(reader->meta());
   recorder_->rewind(step_);
@@ -374,19 +377,6 @@ std::string Trainer::how_to_go_on() const {
   if (!options_.label.empty())
     return concat("; `octet compare` begins anew and moves this to ", config_.run.output_dir, "/history");
   return "; the same command with --resume auto goes on from there";
-}
-
-void Trainer::calibrate() {
-  if (!std::exchange(scales_are_new_, false) || !engine_options_.calibrates) return;
-  const Clock::time_point start = Clock::now();
-  const std::int64_t position = loader_->position();
-  engine_->calibrate(accumulation_, [&] { return loader_->next(); });
-  engine_->stream().synchronize();
-  engine_->check_ranks();
-  loader_->seek(position);
-  loader_->take_wait_s();
-  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {}, forward and backward", seconds_since(start), step_ + 1,
-                       telemetry::format_count(config_.training.global_batch_size, "sequence")));
 }
 
 void Trainer::end_together() {

@@ -171,8 +171,8 @@ class Trainer {
   // Calls a function that saves. Training survives a checkpoint that cannot be written, until checkpoint.max_failed_saves of them
   // fail in a row.
   void survive(const std::function<void()>& save);
-  // Moves checkpoints and copies metrics of the steps after step_ to history/, on the first rank.
-  void set_abandoned_steps_aside();
+  // Moves checkpoints and copies metrics of the steps after step_, up to last_step, to history/, on the first rank.
+  void set_abandoned_steps_aside(std::int64_t last_step);
   void roll_back(Anomaly::Verdict verdict);
   // anomaly.remedy = "demote": finds the linears that FP8 loses, and computes with them in BF16 from now on. Returns a clause for
   // the message about the rollback. The engine is made again; the caller loads it.

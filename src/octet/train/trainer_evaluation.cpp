@@ -96,4 +96,17 @@ std::string Trainer::why_it_ends() const {
                 go_on);
 }
 
+void Trainer::calibrate() {
+  if (!std::exchange(scales_are_new_, false) || !engine_options_.calibrates) return;
+  const Clock::time_point start = Clock::now();
+  const std::int64_t position = loader_->position();
+  engine_->calibrate(accumulation_, [&] { return loader_->next(); });
+  engine_->stream().synchronize();
+  engine_->check_ranks();
+  loader_->seek(position);
+  loader_->take_wait_s();
+  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {}, forward and backward", seconds_since(start), step_ + 1,
+                       telemetry::format_count(config_.training.global_batch_size, "sequence")));
+}
+
 }  // namespace octet::train

@@ -64,14 +64,15 @@ void Trainer::set_old_history_aside() {
       concat(folder.string(), ": ", old_history_->text(), " is now in ", set_aside(folder, *old_history_, kept_step_).string()));
 }
 
-void Trainer::set_abandoned_steps_aside() {
+void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
   world_.barrier("read");
   if (!world_.is_first()) return;
+  page_.saved_step = step_;
   lock_->renew();
   if (remote_) remote_->abandon_after(step_);
   recorder_->sync();
   const fs::path folder = config_.run.output_dir;
-  const fs::path to = set_aside(folder, history_of(folder, config_.checkpoint.retry_s), step_);
+  const fs::path to = set_abandoned_aside(folder, last_step, step_);
   log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
 }
 

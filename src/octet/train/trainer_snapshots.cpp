@@ -186,7 +186,8 @@ void Trainer::take_snapshot() {
   const Clock::time_point start = Clock::now();
   engine_->settle();
   nlohmann::json about = meta();
-  about["saved_step"] = std::max<std::int64_t>(saved_step_, 0);
+  // A save that has failed asks for nothing: training has gone on without that checkpoint.
+  about["saved_step"] = writer_->busy() ? saved_step_ : page_.saved_step.load();
   snapshots_->save(step_, engine_->stream(), engine_->entries(), about);
   snapshot_cost_ = {.step = step_, .held_s = seconds_since(start)};
 }

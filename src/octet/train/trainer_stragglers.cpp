@@ -56,7 +56,7 @@ void Trainer::watch_stragglers() {
 void Trainer::tell_stragglers(const std::vector<int>& changed) {
   const int told = told_stragglers_++;
   const auto key_of = [told](int rank) { return concat("facts ", told, " of rank ", rank); };
-  world_.tell(key_of(world_.rank()), straggler_facts(world_));
+  world_.tell(key_of(world_.rank()), straggler_facts(world_), 1);
   if (!world_.is_first()) return;
   std::vector<std::string> names;
   std::vector<telemetry::GpuFigures> gpus;

@@ -169,8 +169,8 @@ void World::wait_for_first(const std::string& what) {
   rendezvous_->get(what, comm::kLongestWait);
 }
 
-void World::tell(const std::string& what, const std::string& value) {
-  if (rendezvous_) rendezvous_->set(what, value);
+void World::tell(const std::string& what, const std::string& value, int times) {
+  if (rendezvous_) rendezvous_->set(what, value, times);
 }
 
 std::string World::hear(const std::string& what) { return rendezvous_ ? rendezvous_->get(what) : ""; }
