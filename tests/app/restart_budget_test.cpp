@@ -54,6 +54,20 @@ TEST(RestartBudget, StartsOnceAfterMemoryWasUsedUp) {
   EXPECT_EQ(last.why, "memory was used up again after a restart");
 }
 
+// A run that has fitted once may fit again, when another program has given the memory back.
+TEST(RestartBudget, StartsAgainAfterARunThatHasFittedDoesNotFit) {
+  RestartBudget budget({.restarts = 3, .per_hour = 0});
+  const auto ends = [&](bool trained) { return budget.judge({.code = 3, .trained = trained}); };
+  EXPECT_FALSE(ends(false).restarts);
+  for (const double wait_s : {0.0, 5.0, 20.0}) {
+    const RestartBudget::Decision decision = ends(true);
+    EXPECT_TRUE(decision.restarts);
+    EXPECT_EQ(decision.wait_s, wait_s);
+  }
+  EXPECT_FALSE(ends(true).restarts);
+  EXPECT_EQ(ends(true).code, 3);
+}
+
 // Another coordinator has ordered restarts before this one.
 TEST(RestartBudget, CountsRestartsThatOthersHaveOrdered) {
   const auto earlier = [](RestartBudget& budget, double at_s, std::int64_t saved_step) {

@@ -36,6 +36,7 @@ class RestartBudget {
     int code = 0;                 // as ProcessGroup::run() returns it
     Cause cause = Cause::unknown;
     bool asked = false;           // a person or a scheduler asked it to end
+    bool trained = false;         // an attempt of the job has finished a step, so the run has fitted once
     std::int64_t saved_step = 0;  // of the last checkpoint that the attempt has saved; 0: none
     std::int64_t from_step = 0;   // from which the attempt went on: of a checkpoint, or of a snapshot in memory
     double at_s = 0;              // the time, on any clock that goes on
@@ -60,7 +61,8 @@ class RestartBudget {
 
 // How many restarts without progress may follow ends with this code and cause, if RestartLimits allow as many. Starting again can
 // help after a crash, a kill, a lost peer and an internal error. It cannot after success, a request, an invalid configuration,
-// missing data, a model that does not fit, or a loss that is not finite.
+// missing data, a model that does not fit, or a loss that is not finite. RestartBudget itself makes one exception: a model that
+// has fitted before.
 int most_restarts(int code, Cause cause);
 
 }  // namespace octet::app

@@ -154,6 +154,7 @@ void Supervisor::look_back() {
   const double now_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9, utc_s = seconds_of_utc(utc_now()).value_or(0);
   for (const auto& [number, attempt] : attempts) {
     has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");
+    has_trained_ = has_trained_ || attempt.seconds.contains("first_step");
     if (attempt.ended.empty() || !is_restart_of_a_fault(attempt.next)) continue;
     budget_.count({.code = attempt.code,
                    .cause = attempt.code == static_cast<int>(ExitCode::data) ? Cause::storage : Cause::unknown,
@@ -189,6 +190,7 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
     decision = budget_.judge({.code = attempt.code,
                               .cause = verdict_.cause(),
                               .asked = asked,
+                              .trained = has_trained_,
                               .saved_step = ranks_.pages().page(0).saved_step,
                               .from_step = ranks_.pages().page(0).start_step,
                               .at_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9});
