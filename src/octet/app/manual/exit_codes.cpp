@@ -13,7 +13,8 @@ std::string_view meaning(ExitCode code) {
       return "A mistake in the configuration or the arguments, or another run writes into the folder. The run is as it was.";
     case ExitCode::does_not_fit:
       return "The run does not fit into memory, a checkpoint onto the disk, or a corpus into `--max-output`. Said with what "
-             "would help. After its first step a supervised run starts again, because another program may have taken the memory for a while.";
+             "would help. After its first step a supervised run starts again, because another program may have taken the memory "
+             "for a while.";
     case ExitCode::preempted:
       return "Asked to stop by SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or the first SIGINT, and saved. The same command continues the "
              "run if checkpoint.resume is auto.";
