@@ -10,7 +10,6 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/system_call.h"
-#include "octet/telemetry/rank_page.h"
 #include "octet/telemetry/stragglers.h"
 
 namespace octet::telemetry {
@@ -201,7 +200,6 @@ AppendFile open_after(const std::filesystem::path& path, std::optional<std::int6
     const std::string text = read_file(path);
     if (last_step) {
       each_line(text, [&](std::string_view line, bool whole) {
-        own_page().mark();  // a supervisor must not take long reading for a stall
         const auto record = whole ? from_json_line<Record>(line) : std::nullopt;
         if (record && record->step <= *last_step) kept.append(line).push_back('\n');
       });
