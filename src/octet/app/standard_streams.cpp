@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <forward_list>
 #include <string>
 #include <utility>
 
@@ -63,6 +64,12 @@ std::FILE* stream_of(Output& output, cookie_write_function_t* write, int bufferi
   std::FILE* const stream = ::fopencookie(&output, "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
   if (stream) std::setvbuf(stream, nullptr, buffering, BUFSIZ);
   return stream;
+}
+
+// Sanitizers must find them, and they do not look into streams.
+OutputText& kept_text(int fd) {
+  static auto& texts = *new std::forward_list<OutputText>;
+  return texts.emplace_front(fd);
 }
 
 }  // namespace
@@ -123,10 +130,10 @@ void hold_standard_streams() {
   }
   // In glibc stdout and stderr are variables like any other.
   if (::isatty(STDOUT_FILENO)) {
-    if (std::FILE* const stream = stream_of(*new OutputText(STDOUT_FILENO), write_or_fail, _IOLBF)) stdout = stream;
+    if (std::FILE* const stream = stream_of(kept_text(STDOUT_FILENO), write_or_fail, _IOLBF)) stdout = stream;
   }
   if (::isatty(STDERR_FILENO)) {
-    if (std::FILE* const stream = stream_of(*new OutputText(STDERR_FILENO), write_or_fail, _IONBF)) stderr = stream;
+    if (std::FILE* const stream = stream_of(kept_text(STDERR_FILENO), write_or_fail, _IONBF)) stderr = stream;
   }
 }
 
