@@ -27,6 +27,6 @@ if [ ! -e "$folder/$commit" ]; then
 fi
 record "$PWD" "$folder/after" "$folder/now"
 
-differing=$(diff -rq "$folder/$commit" "$folder/now" | tee "$folder/differences.txt" | wc -l)
+differing=$({ diff -rq "$folder/$commit" "$folder/now" || true; } | tee "$folder/differences.txt" | wc -l)
 printf '%d records, %d differ from %s\n' "$(find "$folder/now" -type f | wc -l)" "$differing" "${commit:0:12}"
 [ "$differing" -eq 0 ] || { diff -r "$folder/$commit" "$folder/now" | head -n 40; exit 1; }
