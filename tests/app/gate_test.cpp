@@ -20,6 +20,7 @@ using octet::testing::is_refused;
 using octet::testing::ProgramResult;
 using octet::testing::refused;
 using octet::testing::run_program;
+using octet::testing::says;
 using octet::testing::TemporaryFolder;
 
 class ExactProductTest : public ::testing::Test {
@@ -195,14 +196,22 @@ TEST_F(GateOfThisHost, PassesInAFewSecondsAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(GateOfThisHost, AFullOrForbiddenFolderIsAFaultOfTheHost) {
-  EXPECT_TRUE(
-      refused(gate("write */gate-* 1+ ENOSPC"), 79, "octet: gate: ", "cannot write: No space left on device. ", "its quota"));
+TEST_F(GateOfThisHost, AForbiddenFolderIsAFaultOfTheHost) {
   EXPECT_TRUE(refused(gate("open */gate-* 1+ EACCES"), 79, "octet: gate: ", "cannot create: Permission denied. "));
   const ProgramResult missing = run_program("doctor --gate quick --gpus 0 --json --folder nowhere", folder_.path());
   EXPECT_TRUE(refused(missing, 79, "nowhere/gate-", "No such file or directory"));
   EXPECT_EQ(json_of(missing.out)["gate"]["check"], "storage.trouble");
   EXPECT_TRUE(refused(run_program("doctor --gate quick --gpus 9", folder_.path()), 79, "octet: gate: 9 ranks need a GPU each"));
+}
+
+// A run that is in memory waits for room. Only the gate before a run, which is full, is strict.
+TEST_F(GateOfThisHost, AFullDiskEndsNoRestart) {
+  const char* const rule = "write */gate-* 1+ ENOSPC";
+  const ProgramResult quick = gate(rule);
+  EXPECT_EQ(quick.code, 0) << quick.err;
+  EXPECT_TRUE(says(quick.out, "cannot write: No space left on device. ")) << quick.out;
+  EXPECT_TRUE(refused(run_program("doctor --gate full --gpus 0", folder_.path(), failing(rule)), 79,
+                      "octet: gate: ", "cannot write: No space left on device. ", "its quota"));
 }
 
 TEST_F(GateOfThisHost, StorageThatMayAnswerLaterIsNoFaultOfTheHost) {

@@ -74,7 +74,8 @@ class SupervisorTest : public ::testing::Test {
   const TinyRun run_;
   const std::vector<std::string> hosts_ = {"127.0.0.5", "127.0.0.6", "127.0.0.7"};
   const std::string list_ = fmt::format("{}", fmt::join(hosts_, ",")), folder_ = (run_ / "out").string();
-  const std::string command_ = concat("train run.toml --comm.join_timeout_s=1 --run.output_dir=", folder_);
+  const std::string command_ =
+      concat("train run.toml --comm.join_timeout_s=1 --training.global_batch_size=12 --run.output_dir=", folder_);
   const comm::Token token_ = comm::Token::random();
   std::vector<NodeEvent> heard_;
 };
@@ -214,7 +215,7 @@ TEST_F(SupervisorTest, AnAttemptWithoutAFileYieldsToOneWithAFile) {
 
 // --min-hosts allows fewer hosts than the mesh does.
 TEST_F(SupervisorTest, SaysHowManyHostsTheMeshNeeds) {
-  Process process = start(0, "--min-hosts 1", " --parallel.context=3");
+  Process process = start(0, "--min-hosts 1", " --parallel.context=3 --training.seq_len=36");
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 78) << result.err;
   EXPECT_TRUE(says(result.err, "1 of 3 hosts are here after 1 s, and 3 are needed; missing: node1")) << result.err;

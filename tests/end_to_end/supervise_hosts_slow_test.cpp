@@ -521,8 +521,8 @@ TEST_F(SuperviseHosts, RefusesAHostWithAnotherNumberOfRanks) {
   const Hosts hosts(2);
   supervisors_.resize(2);
   for (const int host : {0, 1}) {
-    command_ =
-        concat("launch --hosts ", hosts.list(), " -n ", 2 - host, " --supervise -- train run.toml --comm.join_timeout_s=5");
+    command_ = concat("launch --hosts ", hosts.list(), " -n ", 2 - host,
+                      " --supervise -- train run.toml --comm.join_timeout_s=5 --training.global_batch_size=8");
     start_on(hosts, host);
   }
   const ProgramResult other = end_of(1);
