@@ -113,11 +113,11 @@ class ChaosHosts : public SupervisedHosts {
     switch (fault.kind) {
       case FaultKind::kill_rank:
         fault.rank = host % kRanks;
-        if (const pid_t rank = run_.pid_of_rank(fault.rank); rank > 0) ::kill(rank, SIGKILL);
+        if (const pid_t rank = run_.pid_of_rank(fault.rank); rank > 0) signal_process(rank, SIGKILL);
         break;
       case FaultKind::stop_rank:
         fault.rank = host % kRanks;
-        if (const pid_t rank = run_.pid_of_rank(fault.rank); rank > 0) ::kill(rank, SIGSTOP);
+        if (const pid_t rank = run_.pid_of_rank(fault.rank); rank > 0) signal_process(rank, SIGSTOP);
         break;
       case FaultKind::kill_supervisor:
         kill_supervisor_of(host);
@@ -238,7 +238,9 @@ class ChaosHosts : public SupervisedHosts {
   std::string last_words_, all_words_;  // of the supervisor that ended last, and of all that have ended
 
  private:
-  void kill_supervisor_of(int host) { ::kill(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()), SIGKILL); }
+  void kill_supervisor_of(int host) {
+    signal_process(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()), SIGKILL);
+  }
 
   void watch() {
     if (struck_ == 0 || recovered_s_) return;
@@ -268,13 +270,13 @@ class ChaosHosts : public SupervisedHosts {
   void damage_newest_checkpoint(Fault& fault) {
     const pid_t first = run_.pid_of_rank(0);
     ASSERT_GT(first, 1);
-    ::kill(first, SIGSTOP);
+    signal_process(first, SIGSTOP);
     const std::filesystem::path newest = last_checkpoint(run_ / "out"), file = newest / "rank-00000.safetensors";
     flip_bit(file, std::filesystem::file_size(file) / 2, 2);
     fault.step = std::stoll(newest.filename().string().substr(5));
     const pid_t other = run_.pid_of_rank(kRanks / 2);
     ASSERT_GT(other, 1);
-    for (const pid_t supervisor : {parent_of(first), parent_of(other)}) ::kill(supervisor, SIGKILL);
+    for (const pid_t supervisor : {parent_of(first), parent_of(other)}) signal_process(supervisor, SIGKILL);
   }
 
   // Flips a bit in the newest snapshot of a rank and kills the rank, if the run would go on from it: no checkpoint is newer or
@@ -296,7 +298,7 @@ class ChaosHosts : public SupervisedHosts {
       if (of_twin.empty() || of_twin[0].step > held[0].step) return false;
       flip_bit(held[0].data, std::filesystem::file_size(held[0].data) / 2, 2);
       fault.step = held[0].step;
-      ::kill(pid, SIGKILL);
+      signal_process(pid, SIGKILL);
       return true;
     });
     ASSERT_TRUE(damaged);

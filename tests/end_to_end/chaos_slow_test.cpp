@@ -212,7 +212,7 @@ TEST_P(Chaos, ChangesNothing) {
   }
   wait_s(kSilenceS + 1);  // the last fault may still end an attempt, whose code would be the run's
   ASSERT_TRUE(moves_on(hosts, step()));
-  for (const auto& supervisor : supervisors_) ::kill(only_child_of(supervisor->pid()), SIGTERM);
+  for (const auto& supervisor : supervisors_) signal_process(only_child_of(supervisor->pid()), SIGTERM);
   for (int host = 0; host < kHosts; ++host) {
     const ProgramResult result = end_of(host);
     EXPECT_EQ(result.code, 75) << host << "\n" << result.err;

@@ -84,12 +84,12 @@ TEST_F(SuperviseGate, AHostIsLostWhileTheOthersRunTheirGates) {
   const std::vector<pid_t> gates = {gate_of(0), gate_of(1)};
   for (const pid_t gate : gates) {
     ASSERT_GT(gate, 1);
-    ::kill(gate, SIGSTOP);
+    signal_process(gate, SIGSTOP);
   }
   hosts.power_off(2);
   ASSERT_TRUE(comes_true(30, [&] { return node_log(0).find("node2 (host2) has been silent for 1 s") != std::string::npos; }));
   sleep_s(11);
-  for (const pid_t gate : gates) ::kill(gate, SIGCONT);
+  for (const pid_t gate : gates) signal_process(gate, SIGCONT);
   for (const int host : {0, 1}) {
     const ProgramResult result = end_of(host);
     EXPECT_EQ(result.code, 0) << result.err;
@@ -124,7 +124,7 @@ TEST_F(SuperviseGate, BlamesNoHostForAFolderThatNoneCanWrite) {
   }));
   EXPECT_EQ(attempts()[0]["code"], 76);
   EXPECT_FALSE(says(node_log(0), "takes no part")) << node_log(0);
-  for (const auto& supervisor : supervisors_) ::kill(only_child_of(supervisor->pid()), SIGTERM);
+  for (const auto& supervisor : supervisors_) signal_process(only_child_of(supervisor->pid()), SIGTERM);
   for (int host = 0; host < 2; ++host) EXPECT_EQ(end_of(host).code, 75);
 }
 

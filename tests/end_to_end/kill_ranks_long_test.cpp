@@ -35,7 +35,7 @@ TEST_P(KilledRanksLong, RunsEndAsIfNothingHadHappened) {
     std::this_thread::sleep_for(std::chrono::microseconds(words[1] % 12'000));
     const pid_t victim = run.pid_of_rank(static_cast<int>(words[2] % static_cast<unsigned>(ranks)));
     if (victim <= 1) continue;
-    ::kill(victim, SIGKILL);
+    signal_process(victim, SIGKILL);
     const ProgramResult result = process.wait();
     EXPECT_EQ(result.code, 128 + SIGKILL) << result.err;
     ++died;

@@ -112,7 +112,7 @@ TEST(Launch, ASecondInterruptEndsItAtOnceAndLeavesNothing) {
   ASSERT_TRUE(process.read_to_step(2));
   const pid_t rank = child_of(process.pid());
   ASSERT_GT(rank, 1);
-  ::kill(rank, SIGSTOP);  // so that the run does not end between the two interrupts
+  signal_process(rank, SIGSTOP);  // so that the run does not end between the two interrupts
   process.send_and_wait(SIGINT);
   process.send(SIGINT);
   EXPECT_EQ(process.wait().code, 130);
@@ -142,7 +142,7 @@ TEST(Launch, SaysWhichSignalKilledARank) {
   ASSERT_TRUE(process.read_to_step(1));
   const pid_t rank = child_of(launcher);
   ASSERT_GT(rank, 1);
-  ::kill(rank, SIGKILL);
+  signal_process(rank, SIGKILL);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 128 + SIGKILL);
   EXPECT_NE(result.err.find("octet launch: rank 0 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;

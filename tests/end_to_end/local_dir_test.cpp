@@ -33,9 +33,9 @@ class LocalDir : public ::testing::Test {
     ASSERT_TRUE(process.read_to_step(step));
     const pid_t first = run_.pid_of_rank(0), second = run_.pid_of_rank(1);
     ASSERT_GT(std::min(first, second), 1);
-    ::kill(parent_of(first), SIGKILL);
-    ::kill(first, SIGKILL);
-    ::kill(second, SIGKILL);
+    signal_process(parent_of(first), SIGKILL);
+    signal_process(first, SIGKILL);
+    signal_process(second, SIGKILL);
     process.wait();
   }
   // Power may go while a rank writes a copy, which leaves it one; then all is done anew.
@@ -169,7 +169,7 @@ TEST_F(LocalDir, ADiskThatFailsDoesNotEndTheRun) {
   ASSERT_TRUE(process.read_to_step(8));
   write_text(broken, "");
   ASSERT_TRUE(process.read_to_step(12));
-  ::kill(run_.pid_of_rank(1), SIGKILL);
+  signal_process(run_.pid_of_rank(1), SIGKILL);
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
   expect_reference();

@@ -246,7 +246,7 @@ TEST_F(ObjectStorage, ASupervisedRunComesBackToAnOldFolder) {
     {
       Process process(first, run_.path());
       ASSERT_TRUE(process.read_to_step(6));
-      ::kill(process.pid(), SIGKILL);
+      signal_process(process.pid(), SIGKILL);
     }
     ASSERT_EQ(run_.train(options + "--training.steps=100000 --lr_scheduler.decay=constant --until 60 --checkpoint.interval=20 "
                                    "--run.output_dir=of-another-machine")
@@ -258,7 +258,7 @@ TEST_F(ObjectStorage, ASupervisedRunComesBackToAnOldFolder) {
     EXPECT_TRUE(says(log, "fetching the checkpoint of step 60 from s3://bucket/run/step-00000060-")) << log;
     EXPECT_TRUE(says(log, "resuming after step 60 from " + folder + "/checkpoints/step-00000060")) << log;
     server.control("fail?count=1000000&kind=503");
-    ::kill(run_.pid_of_rank(0), SIGKILL);
+    signal_process(run_.pid_of_rank(0), SIGKILL);
     PendingResult end(process);
     const fs::path said = run_ / (folder + "/logs/node-000.log");
     const auto node_log = [&] { return path_exists(said) ? read_file(said) : ""; };
@@ -281,7 +281,7 @@ TEST_F(ObjectStorage, ACorpusWithoutAnAnswerGetsTimeToComeBack) {
                   run_.path());
   ASSERT_TRUE(process.read_to_step(3));
   server.control("fail?count=1000000&kind=503");
-  ::kill(run_.pid_of_rank(0), SIGKILL);
+  signal_process(run_.pid_of_rank(0), SIGKILL);
   PendingResult end(process);
   const fs::path said = run_ / "out/logs/node-000.log";
   const auto waits = [&] { return path_exists(said) && says(read_file(said), "; restarts in 60 s"); };

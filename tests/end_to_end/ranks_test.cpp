@@ -209,7 +209,7 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   ASSERT_TRUE(process.read_to_step(3));
   const pid_t victim = run.pid_of_rank(2);
   ASSERT_GT(victim, 1);
-  ::kill(victim, SIGKILL);
+  signal_process(victim, SIGKILL);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 128 + SIGKILL);
   EXPECT_NE(result.err.find("octet launch: rank 2 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
@@ -226,7 +226,7 @@ TEST(Ranks, AStageThatIsKilledEndsTheOthersByName) {
   ASSERT_TRUE(process.read_to_step(3));
   const pid_t victim = run.pid_of_rank(1);
   ASSERT_GT(victim, 1);
-  ::kill(victim, SIGKILL);
+  signal_process(victim, SIGKILL);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 128 + SIGKILL);
   EXPECT_NE(result.err.find("octet launch: rank 1 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
@@ -246,7 +246,7 @@ TEST(Ranks, OneThatIsSilentEndsTheOthersByName) {
     const pid_t victim = run.pid_of_rank(silent);
     ASSERT_GT(victim, 1);
     const auto begin = std::chrono::steady_clock::now();
-    ::kill(victim, SIGSTOP);
+    signal_process(victim, SIGSTOP);
     const ProgramResult result = process.wait();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     EXPECT_LT(took.count(), 60) << "ten seconds of silence, two of grace, and what a busy machine adds";

@@ -161,7 +161,7 @@ TEST_F(Supervise, ADiskThatStaysFullIsTheRecordedEnd) {
   }
   const pid_t rank = run_.pid_of_rank(0);
   ASSERT_GT(rank, 1);
-  ::kill(rank, SIGKILL);
+  signal_process(rank, SIGKILL);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 1) << result.err;
   const std::string disk = concat("/proc/", ::getpid(), "/fd/", alive, "/out");

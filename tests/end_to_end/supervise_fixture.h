@@ -25,7 +25,7 @@ class Supervise : public ::testing::Test {
       const pid_t victim = run_.pid_of_rank(rank);
       if (victim > 1 && victim != victim_) {
         victim_ = victim;
-        ::kill(victim, SIGKILL);
+        signal_process(victim, SIGKILL);
         return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

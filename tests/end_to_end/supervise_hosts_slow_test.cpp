@@ -83,7 +83,7 @@ TEST_F(SuperviseHosts, AKilledRankOfAnotherHost) {
   const Hosts hosts(2);
   start(hosts, 1, "", options);
   ASSERT_TRUE(reaches(12));
-  ::kill(run_.pid_of_rank(1), SIGKILL);
+  signal_process(run_.pid_of_rank(1), SIGKILL);
   for (int host = 0; host < 2; ++host) EXPECT_EQ(end_of(host).code, 0);
   EXPECT_TRUE(is_reference());
   ASSERT_EQ(attempts().size(), 2u);
@@ -99,7 +99,7 @@ TEST_F(SuperviseHosts, ARankThatStandsStillOnAnotherHost) {
   const Hosts hosts(2);
   start(hosts, 2, "", options + "--comm.stall_s=2 ");
   ASSERT_TRUE(reaches(8));
-  ::kill(run_.pid_of_rank(3), SIGSTOP);
+  signal_process(run_.pid_of_rank(3), SIGSTOP);
   for (int host = 0; host < 2; ++host) EXPECT_EQ(end_of(host).code, 0);
   EXPECT_TRUE(is_reference());
   ASSERT_EQ(attempts().size(), 2u);
@@ -273,7 +273,7 @@ TEST_F(SuperviseHosts, ACoordinatorThatIsStartedAgainGoesOn) {
   start(hosts, 1, "", options + "--resume none --run.set_aside=true ");
   // On a busy machine training is far ahead of a checkpoint that is being written.
   ASSERT_TRUE(comes_true(60, [&] { return std::filesystem::exists(run_ / "out/checkpoints/step-00000010"); }));
-  ::kill(only_child_of(supervisors_[0]->pid()), SIGKILL);
+  signal_process(only_child_of(supervisors_[0]->pid()), SIGKILL);
   EXPECT_EQ(end_of(0).code, 128 + SIGKILL);
   start_on(hosts, 0);
   expect_reference_from({0, 1});
@@ -391,7 +391,7 @@ TEST_F(SuperviseHosts, EndsWhenAllAreAsked) {
   const Hosts hosts(2);
   start(hosts, 1, "", kRun + "--training.steps=100000 --checkpoint.interval=0 --parallel.shard=2 ");
   ASSERT_TRUE(reaches(3));
-  for (const auto& supervisor : supervisors_) ::kill(only_child_of(supervisor->pid()), SIGTERM);
+  for (const auto& supervisor : supervisors_) signal_process(only_child_of(supervisor->pid()), SIGTERM);
   for (int host = 0; host < 2; ++host) {
     const ProgramResult result = end_of(host);
     EXPECT_EQ(result.code, 75) << result.err;
@@ -407,7 +407,7 @@ TEST_F(SuperviseHosts, GoesOnWithoutAHostThatIsAskedToLeave) {
   const Hosts hosts(3);
   start(hosts, 1, "--spares 1", options);
   ASSERT_TRUE(reaches(3));
-  ::kill(only_child_of(supervisors_[1]->pid()), SIGTERM);
+  signal_process(only_child_of(supervisors_[1]->pid()), SIGTERM);
   EXPECT_EQ(end_of(1).code, 75);
   expect_reference_from({0, 2});
   EXPECT_EQ(attempts()[0]["next"], "restarts without the hosts that were asked to leave");
@@ -421,15 +421,15 @@ TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatIsAskedBetweenAttempts) {
   start(hosts, 1, "--spares 1", options);
   pid_t victim = -1;
   for (const std::size_t attempt : {1, 2}) {
+    pid_t rank = -1;
     ASSERT_TRUE(comes_true(60, [&] {
-      const pid_t rank = run_.pid_of_rank(1);
+      rank = run_.pid_of_rank(1);
       return rank > 0 && rank != victim && attempts().size() == attempt;
     }));
-    victim = run_.pid_of_rank(1);
-    ::kill(victim, SIGKILL);
+    signal_process(victim = rank, SIGKILL);
   }
   ASSERT_TRUE(comes_true(60, [&] { return attempts().back()["next"] == "restarts in 5 s"; }));
-  ::kill(only_child_of(supervisors_[0]->pid()), SIGTERM);
+  signal_process(only_child_of(supervisors_[0]->pid()), SIGTERM);
   EXPECT_EQ(end_of(0).code, 75);
   expect_reference_from({1, 2});
   ASSERT_EQ(attempts().size(), 3u);
@@ -439,22 +439,22 @@ TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatIsAskedBetweenAttempts) {
 
 // Host 0 coordinates, and runs no ranks any more, because they were killed twice.
 TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatRunsNoRanks) {
-  const std::string options = kRun + "--training.steps=150 ";
+  const std::string options = kRun + "--training.steps=400 ";
   make_reference(1, options);
   const Hosts hosts(2);
   start(hosts, 1, "--spares 1", options);
   pid_t victim = -1;
   for (const std::size_t attempt : {1, 2}) {
+    pid_t rank = -1;
     ASSERT_TRUE(comes_true(60, [&] {
-      const pid_t rank = run_.pid_of_rank(0);
+      rank = run_.pid_of_rank(0);
       return rank > 0 && rank != victim && attempts().size() == attempt;
     }));
-    victim = run_.pid_of_rank(0);
-    ::kill(victim, SIGKILL);
+    signal_process(victim = rank, SIGKILL);
   }
   ASSERT_TRUE(comes_true(60, [&] { return says(node_log(0), "attempt 3 trains from step "); }));
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host1"}));
-  ::kill(only_child_of(supervisors_[0]->pid()), SIGTERM);
+  signal_process(only_child_of(supervisors_[0]->pid()), SIGTERM);
   EXPECT_EQ(end_of(0).code, 75);
   expect_reference_from({1});
   EXPECT_EQ(attempts()[2]["next"], "restarts without the hosts that were asked to leave");
@@ -465,7 +465,7 @@ TEST_F(SuperviseHosts, EndsWithoutAHostThatItsMeshNeeds) {
   const Hosts hosts(2);
   start(hosts, 1, "--min-hosts 1", kRun + "--training.steps=100000 --parallel.tensor=2 ");
   ASSERT_TRUE(reaches(3));
-  ::kill(only_child_of(supervisors_[1]->pid()), SIGTERM);
+  signal_process(only_child_of(supervisors_[1]->pid()), SIGTERM);
   for (int host = 0; host < 2; ++host) {
     const ProgramResult result = end_of(host);
     EXPECT_EQ(result.code, 75) << result.err;
@@ -502,12 +502,12 @@ TEST_F(SuperviseHosts, TellsWhichHostItExcludes) {
   start(hosts, 1, R"(--spares 1 --on-exclude 'echo "$OCTET_NODE|$OCTET_CODE|$OCTET_REASON" >>excluded; exit 4')", options);
   pid_t victim = -1;
   for (int kills = 0; kills < 2; ++kills) {
+    pid_t rank = -1;
     ASSERT_TRUE(comes_true(60, [&] {
-      const pid_t rank = run_.pid_of_rank(1);
+      rank = run_.pid_of_rank(1);
       return rank > 0 && rank != victim && attempts().size() == static_cast<std::size_t>(kills) + 1;
     }));
-    victim = run_.pid_of_rank(1);
-    ::kill(victim, SIGKILL);
+    signal_process(victim = rank, SIGKILL);
   }
   expect_reference_from({0, 1, 2});
   ASSERT_EQ(attempts().size(), 3u);

@@ -161,9 +161,9 @@ TEST_F(Supervise, DamagedSnapshotsAreNotLoaded) {
   Process process(command(options), run_.path());
   ASSERT_TRUE(process.read_to_step(10));
   const pid_t first = run_.pid_of_rank(0);
-  ::kill(first, SIGSTOP);  // so that no newer snapshot comes
+  signal_process(first, SIGSTOP);  // so that no newer snapshot comes
   damage_snapshots(parent_of(first));
-  ::kill(first, SIGKILL);
+  signal_process(first, SIGKILL);
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "in memory cannot be used: rank 0: /proc/self/fd/")) << result.err;
@@ -324,7 +324,7 @@ TEST_F(Supervise, ARankThatStandsStillIsNamed) {
   ASSERT_EQ(run_.run("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference " + options).code, 0);
   Process process(command(options + "--comm.stall_s=2"), run_.path());
   ASSERT_TRUE(process.read_to_step(6));
-  ::kill(run_.pid_of_rank(1), SIGSTOP);
+  signal_process(run_.pid_of_rank(1), SIGSTOP);
   const ProgramResult result = process.wait();
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
@@ -439,7 +439,7 @@ TEST_F(SuperviseFaults, ObeysWhileAGateRuns) {
   Process process(command("--training.steps=4", 1, "--gate on"), run_.path(), "exec " + with_faults("open */gate-* 1+ hang"));
   for (int tries = 0; tries < 3000 && !std::filesystem::exists(run_ / "faults.log"); ++tries)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ::kill(process.pid(), SIGTERM);
+  signal_process(process.pid(), SIGTERM);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 75) << result.err;
 }

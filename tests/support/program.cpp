@@ -11,6 +11,7 @@
 #include <fstream>
 #include <regex>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 
 #include "support/paths.h"
@@ -25,6 +26,11 @@ std::string without_times(const std::string& text) {
 ::testing::AssertionResult says(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
+}
+
+void signal_process(pid_t process, int signal) {
+  if (process <= 1) throw std::runtime_error("there is no process to signal");
+  ::kill(process, signal);
 }
 
 Process::Process(const std::string& arguments, const std::filesystem::path& folder, const std::string& how)

@@ -31,6 +31,10 @@ std::string without_times(const std::string& text);
 
 inline std::int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
+// Sends a signal to one process. Throws if there is none, because kill(-1) would reach every process of this user: a test that
+// looks for a rank may find that it has just ended.
+void signal_process(pid_t process, int signal);
+
 // A running program. Tests can follow its output and send it signals. The destructor kills it if it still runs.
 // It also ends with the thread that started it.
 class Process {
