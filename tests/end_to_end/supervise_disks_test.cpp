@@ -224,9 +224,11 @@ TEST_F(Supervise, AnAttemptIsWrittenDownLater) {
   const std::string rules =
       concat("open */out/attempts/*.tmp-* 1+ ENOSPC while ", full, ";open */out/attempts/00000002.json 1+ ENOSPC while ", full);
   Process process(
-      command("--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=100000 --lr_scheduler.decay=constant", 1),
+      command("--checkpoint.interval=0 --checkpoint.memory_every=2 --training.steps=100000 --lr_scheduler.decay=constant "
+              "--training.global_batch_size=16",
+              1),
       run_.path(), "exec " + with_faults(rules));
-  ASSERT_TRUE(process.read_to_step(8));
+  ASSERT_TRUE(process.read_to_step(40));  // a snapshot is complete
   write_text(full, "");
   kill_rank(0);
   PendingResult end(process);
