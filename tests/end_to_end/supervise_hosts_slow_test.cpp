@@ -11,6 +11,19 @@ namespace {
 
 class SuperviseHosts : public SupervisedHosts {
  protected:
+  // Kills a rank in the first attempt, and again in the second one. Returns whether both came.
+  bool kill_in_two_attempts(int rank) const {
+    pid_t victim = -1, next = -1;
+    for (const std::size_t attempt : {1, 2}) {
+      const bool began = comes_true(60, [&] {
+        next = run_.pid_of_rank(rank);
+        return next > 0 && next != victim && attempts().size() == attempt;
+      });
+      if (!began) return false;
+      signal_process(victim = next, SIGKILL);
+    }
+    return true;
+  }
   // The supervisors of these hosts end with 0, and their run is the undisturbed one.
   void expect_reference_from(const std::vector<int>& hosts) {
     for (const int host : hosts) {
@@ -419,15 +432,7 @@ TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatIsAskedBetweenAttempts) {
   make_reference(2, options);
   const Hosts hosts(3);
   start(hosts, 1, "--spares 1", options);
-  pid_t victim = -1;
-  for (const std::size_t attempt : {1, 2}) {
-    pid_t rank = -1;
-    ASSERT_TRUE(comes_true(60, [&] {
-      rank = run_.pid_of_rank(1);
-      return rank > 0 && rank != victim && attempts().size() == attempt;
-    }));
-    signal_process(victim = rank, SIGKILL);
-  }
+  ASSERT_TRUE(kill_in_two_attempts(1));
   ASSERT_TRUE(comes_true(60, [&] { return attempts().back()["next"] == "restarts in 5 s"; }));
   signal_process(only_child_of(supervisors_[0]->pid()), SIGTERM);
   EXPECT_EQ(end_of(0).code, 75);
@@ -443,15 +448,7 @@ TEST_F(SuperviseHosts, GoesOnWithoutACoordinatorThatRunsNoRanks) {
   make_reference(1, options);
   const Hosts hosts(2);
   start(hosts, 1, "--spares 1", options);
-  pid_t victim = -1;
-  for (const std::size_t attempt : {1, 2}) {
-    pid_t rank = -1;
-    ASSERT_TRUE(comes_true(60, [&] {
-      rank = run_.pid_of_rank(0);
-      return rank > 0 && rank != victim && attempts().size() == attempt;
-    }));
-    signal_process(victim = rank, SIGKILL);
-  }
+  ASSERT_TRUE(kill_in_two_attempts(0));
   ASSERT_TRUE(comes_true(60, [&] { return says(node_log(0), "attempt 3 trains from step "); }));
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host1"}));
   signal_process(only_child_of(supervisors_[0]->pid()), SIGTERM);
@@ -500,15 +497,7 @@ TEST_F(SuperviseHosts, TellsWhichHostItExcludes) {
   make_reference(2, options);
   const Hosts hosts(3);
   start(hosts, 1, R"(--spares 1 --on-exclude 'echo "$OCTET_NODE|$OCTET_CODE|$OCTET_REASON" >>excluded; exit 4')", options);
-  pid_t victim = -1;
-  for (int kills = 0; kills < 2; ++kills) {
-    pid_t rank = -1;
-    ASSERT_TRUE(comes_true(60, [&] {
-      rank = run_.pid_of_rank(1);
-      return rank > 0 && rank != victim && attempts().size() == static_cast<std::size_t>(kills) + 1;
-    }));
-    signal_process(victim = rank, SIGKILL);
-  }
+  ASSERT_TRUE(kill_in_two_attempts(1));
   expect_reference_from({0, 1, 2});
   ASSERT_EQ(attempts().size(), 3u);
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host2"}));
