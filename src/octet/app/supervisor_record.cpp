@@ -55,7 +55,11 @@ void Supervisor::write_waiting() {
     for (; !waiting_.empty(); waiting_.erase(waiting_.begin())) {
       const telemetry::Attempt& attempt = waiting_.front();
       if (without_file_.contains(attempt.number)) {
-        if (!attempts_.begin_as(attempt)) continue;  // another node has begun an attempt of that number
+        if (!attempts_.begin_as(attempt)) {
+          ranks_.say(fmt::format("attempt {} is not recorded, because another node has begun an attempt of this number: {}",
+                                 attempt.number, line_of(attempt)));
+          continue;
+        }
         without_file_.erase(attempt.number);
         recorded_attempt_ = std::max(recorded_attempt_, attempt.number);
       }
