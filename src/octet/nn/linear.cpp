@@ -162,12 +162,6 @@ Quantizer::Options Linear::operand(Role role) const {
   return options;
 }
 
-void Linear::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
-                   parallel::ParameterStore& store) {
-  weights_.front().adapt(parts, rank, scale, dropout, store);
-  serve_adapters();
-}
-
 void Linear::serve_adapters() {
   const auto parts_of = [](const LinearWeight& weight) {
     return weight.adapter() ? weight.adapter()->options().parts : std::vector<std::size_t>{};

@@ -92,13 +92,13 @@ class Linear {
  public:
   using Options = LinearWeight::Options;
   Linear(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
-  // Of experts: `weights` are those of all experts, in their order. Throws Error{config} if the recipe's skip list names only
-  // some of them.
+  // Makes the linear of a layer of experts from the weights of all experts, in their order. Throws Error{config} if the recipe's
+  // skip list names only some of them.
   Linear(std::vector<LinearWeight> weights, const parallel::ExpertPlace& place, const Recipe& recipe,
          const recipes::ScaleState& scales);
 
   std::vector<LinearWeight>& weights() { return weights_; }
-  // Of the only weight, or of the first that this rank holds.
+  // These return what belongs to the only weight. A layer of experts returns what belongs to the first expert of this rank.
   const std::string& name() const { return own().front().name(); }
   parallel::Parameter& weight() const { return own().front().weight(); }
   parallel::Parameter* bias() const { return own().front().bias(); }
@@ -107,9 +107,7 @@ class Linear {
   // The cut along which ranks of the tensor axis exchange tokens.
   parallel::Cut cut() const { return of_experts() ? parallel::Cut::none : weight().spec.cut.along; }
 
-  // Give the only weight an adapter, and its scale (LinearWeight).
-  void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
-             parallel::ParameterStore& store);
+  // Gives the only weight its scale (LinearWeight::bind).
   void bind() { weights_.front().bind(); }
   // Call it after weights have been given adapters. Throws Error{config} if only some of them have.
   void serve_adapters();

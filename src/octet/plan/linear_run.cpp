@@ -53,7 +53,10 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
       stash_(stream.device(), MemoryCategory::activations, capacity.stash),
       scratch_(stream.device(), MemoryCategory::workspace, capacity.scratch) {
   parameters_.set_frozen(false);
-  if (kind.adapter_rank > 0) linear_.adapt({0}, kind.adapter_rank, 1.0, {}, parameters_);
+  if (kind.adapter_rank > 0) {
+    linear_.weights().front().adapt({0}, kind.adapter_rank, 1.0, {}, parameters_);
+    linear_.serve_adapters();
+  }
   parameters_.materialise(stream.device(), setting.storage);
   for (parallel::Parameter& p : parameters_.parameters())
     parameters_.fill(stream, scratch_, p, [&] { parameters_.initialise(stream, p, 1); });
