@@ -23,7 +23,7 @@ class LocalToken {
   // Takes the token in this file if none is given. The file is made if it does not exist, and stays. Without a path there is no
   // token.
   explicit LocalToken(const std::filesystem::path& file);
-  // Of TokenMemory; "" if there is no token.
+  // Returns TokenMemory::variable(), or "" if there is no token.
   std::string variable() const { return memory_ ? memory_->variable() : ""; }
   const comm::Token& token() const { return token_; }
 

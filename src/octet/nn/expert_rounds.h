@@ -21,7 +21,7 @@ struct ExpertRound {
   bool whole = true;                         // the only round: this rank's rows leave as they stand
   std::vector<std::int32_t> counts;          // [own experts] rows received from all ranks
   std::vector<std::int32_t> places;          // of each row that arrives, by rank and expert: its row among those of the experts
-  // Of the caller.
+  // The caller sets these two.
   RowGroups groups = {};      // [R] rows of this rank's experts
   Tensor device_places = {};  // [A, 1] I32: room for `places`
 };

@@ -14,9 +14,9 @@
 #include "octet/checkpoint/steps.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
-#include "octet/train/tokenizer.h"
 #include "octet/telemetry/stragglers.h"
 #include "octet/telemetry/tensorboard.h"
+#include "octet/train/tokenizer.h"
 
 namespace octet::train {
 namespace {

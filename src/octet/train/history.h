@@ -25,8 +25,8 @@ struct History {
 // the folder cannot be read.
 History history_of(const std::filesystem::path& folder, double retry_s);
 
-// Why a run in `folder` with this checkpoint.resume, which does not continue the history there, is refused without run.set_aside.
-// With `kept_step` it continues a part of it.
+// Returns why a run is refused without run.set_aside: its checkpoint.resume does not continue the history that is in `folder`, or
+// continues it only up to `kept_step`.
 std::string why_in_the_way(const std::filesystem::path& folder, const History& history, std::string_view resume,
                            std::optional<std::int64_t> kept_step = std::nullopt);
 

@@ -45,21 +45,21 @@ struct BlockSaved {
 // What the caller hands to the parts of a block, and the temporaries that these hand on to each other, in the scratch. A mark is
 // where the scratch is released to when the temporaries are no longer needed.
 struct BlockWork {
-  // Of the caller. A recompute has no y. Forward alone has no gradients.
+  // The caller sets these. y is absent in a recompute, and gy and gx are absent in a forward pass.
   Tensor x, y;          // [T, D]; an absent y is not computed
   nn::Operand gy = {};  // gradient of y, from output_gradient() of this block
   nn::Operand gx = {};  // gradient of x, from output_gradient() of the block before; its values are gy's own, overwritten
-  // Forward.
+  // The forward parts set these.
   Tensor sum = {};   // x + attention(h1); absent if nobody reads it
   Tensor keys = {};  // of a context axis
   std::size_t keys_mark = 0;
-  // Backward.
+  // The backward parts set these.
   nn::Operand gsum = {};
   Tensor gh1 = {}, gh2 = {};
   nn::AttentionBackward attention = {};
   std::size_t attention_mark = 0, moe_mark = 0;
 
-  nn::MoeWork moe = {};  // of both
+  nn::MoeWork moe = {};  // set by the forward parts and by the backward parts
 };
 
 class Block {
