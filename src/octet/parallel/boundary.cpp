@@ -4,34 +4,30 @@
 
 namespace octet::parallel {
 
-Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, DType dtype, const Shape& shape)
+Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, Arena& scratch, DType dtype, const Shape& shape)
     : compute_(executor.stream(StreamId::compute)), dtype_(dtype), shape_(shape) {
-  for (std::size_t m = 0; m < kMessages; ++m) {
-    const auto open = [&](End& end, const std::unique_ptr<comm::Group>& group, StreamId id) {
-      if (!group) return;
-      end = {group.get(), device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
-      executor.add(id, *end.stream);
-    };
-    const auto message = static_cast<Message>(m);
-    const bool forward = message == Message::activations;
-    open(received_[m], (forward ? groups.before : groups.behind)[m], receive_stream(message));
-    open(sent_[m], (forward ? groups.behind : groups.before)[m], send_stream(message));
-  }
   // In the order of the links (groups.cpp), in which no rank waits for one that waits for it.
   const bool first = groups.stages->rank() == 0;
-  connect(!first);
-  connect(first);
+  for (const bool before : {!first, first}) {
+    for (std::size_t m = 0; m < kMessages; ++m) {
+      comm::Group* const group = (before ? groups.before : groups.behind)[m].get();
+      if (!group) continue;
+      const auto message = static_cast<Message>(m);
+      const bool receives = before == (message == Message::activations);
+      End& end = (receives ? received_ : sent_)[m];
+      end = {group, device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
+      links_.push_back(&end);
+      executor.add(receives ? receive_stream(message) : send_stream(message), *end.stream);
+      if (compute_.kind() == DeviceKind::meta) continue;
+      group->share(*end.stream, scratch, end.memory.data(), end.memory.bytes());
+      run({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)}, {});
+      end.stream->synchronize();
+    }
+  }
 }
 
-// Sends or receives a message of each kind on the link to the stage before, or to the one behind.
-void Boundary::connect(bool before) {
-  for (std::size_t m = 0; m < kMessages; ++m) {
-    const bool receives = before == (static_cast<Message>(m) == Message::activations);
-    End& end = (receives ? received_ : sent_)[m];
-    if (!end.group || compute_.kind() == DeviceKind::meta) continue;
-    run({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)}, {});
-    end.stream->synchronize();
-  }
+void Boundary::close() {
+  for (const End* end : links_) end->group->unshare(*end->stream);
 }
 
 void Boundary::run(const Task& task, const Tensor& x) {

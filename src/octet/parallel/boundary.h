@@ -1,11 +1,13 @@
 // The messages of a pipeline stage: activations [T / t, D] from the stage before, and their gradients from the one behind. Each
 // kind has memory for one message that is received and for one that is sent, and a stream in each direction, so that messages
-// travel beside the computation. A message that was received is copied to the memory of its micro-batch (take). Before a message
-// is sent, it is copied out of that memory (give), so that the computation can go on. parallel/schedule.h says when.
+// travel beside the computation. GPUs of one machine share the memory, so that copy engines move the messages. A message that was
+// received is copied to the memory of its micro-batch (take). Before a message is sent, it is copied out of that memory (give),
+// so that the computation can go on. parallel/schedule.h says when.
 #pragma once
 
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "octet/device/device.h"
 #include "octet/parallel/executor.h"
@@ -16,9 +18,12 @@ namespace octet::parallel {
 
 class Boundary {
  public:
-  // Takes the memory, adds the streams to `executor`, and sends a first message over each link: NCCL connects two ranks in their
-  // first message, and their hosts wait for each other. All stages call together. `groups` and `executor` outlive this.
-  Boundary(Device& device, const Groups& groups, Executor& executor, DType dtype, const Shape& shape);
+  // Takes the memory, shares it with the neighbours, adds the streams to `executor`, and sends a first message over each link:
+  // NCCL connects two ranks in their first message, and their hosts wait for each other. All stages call together. `groups` and
+  // `executor` outlive this.
+  Boundary(Device& device, const Groups& groups, Executor& executor, Arena& scratch, DType dtype, const Shape& shape);
+  // Ends the sharing. All stages call together, before any of them frees its memory.
+  void close();
 
   // While muted, nothing is sent or received, and every message that is taken is zero. So a stage can run a micro-batch alone.
   void mute(bool muted) { muted_ = muted; }
@@ -33,10 +38,10 @@ class Boundary {
     Buffer memory;
     std::unique_ptr<Stream> stream;
   };
-  void connect(bool before);
 
   Stream& compute_;
   std::array<End, kMessages> received_, sent_;
+  std::vector<const End*> links_;  // those of them that exist, in the order in which all stages connect
   DType dtype_;
   Shape shape_;
   bool muted_ = false;

@@ -105,9 +105,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   assembler_ = std::make_unique<Assembler>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
   for (int i = 0; i < in_flight_.passes; ++i)
     stashes_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash));
-  if (stages.count > 1) start_pipeline(capacity);
   for (int lane = 0; lane < options_.layout.lanes; ++lane)
     scratches_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch));
+  if (stages.count > 1) start_pipeline(capacity);
   const std::vector<comm::Group*> groups_of_shards = groups_.all_shards();
   for (std::size_t i = 0; i < groups_of_shards.size(); ++i) {
     const Buffer& parts = model_->parameters().gathered_shards(i);
@@ -134,8 +134,8 @@ bool Engine::loads_before_messages() const {
 void Engine::start_pipeline(const Capacity& capacity) {
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size() / groups_.tensor->size();
   backward_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.backward);
-  boundary_ = std::make_unique<parallel::Boundary>(*device_, groups_, model_->units().executor(), compute_dtype(options_.recipe),
-                                                   Shape{tokens, options_.model.dim});
+  boundary_ = std::make_unique<parallel::Boundary>(*device_, groups_, model_->units().executor(), scratch(),
+                                                   compute_dtype(options_.recipe), Shape{tokens, options_.model.dim});
   models::Decoder::FlightMemory memory{.backward = backward_.get(), .boundary = boundary_.get()};
   for (const auto& stash : stashes_) memory.stashes.push_back(stash.get());
   model_->use(std::move(memory));
@@ -519,6 +519,7 @@ std::vector<double> Engine::of_all_ranks(double value) {
 }
 
 void Engine::close() {
+  if (boundary_) boundary_->close();
   for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().params_stream());
   groups_.context->unshare(model_->units().params_stream());
   Stream* const tensor_stream = model_->units().side_streams().tensor;

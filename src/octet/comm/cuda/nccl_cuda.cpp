@@ -117,12 +117,24 @@ class NcclGroup final : public Group {
               return ncclBroadcast(op.x.data, op.x.data, op.x.bytes(), ncclUint8, op.root, group, native);
             }});
   }
+  // A message in shared memory is fetched by its receiver between two fences: the first one comes when the message is complete,
+  // the second one when it has been fetched. NCCL's kernels would hold multiprocessors while they wait for the other rank.
+  bool fetches(const Tensor& message) const { return size() == 2 && reaches(message); }
   void run(Stream& stream, const Send& op) override {
+    if (fetches(op.x)) {
+      fence(stream);
+      return fence(stream);
+    }
     const cudaStream_t native = cuda::native_stream(stream);
     enqueue("send", native,
             {[=](ncclComm_t group) { return ncclSend(op.x.data, op.x.bytes(), ncclUint8, op.to, group, native); }});
   }
   void run(Stream& stream, const Receive& op) override {
+    if (fetches(op.y)) {
+      fence(stream);
+      run(stream, Fetch{.x = op.y, .y = op.y, .from = op.from});
+      return fence(stream);
+    }
     const cudaStream_t native = cuda::native_stream(stream);
     enqueue("receive", native,
             {[=](ncclComm_t group) { return ncclRecv(op.y.data, op.y.bytes(), ncclUint8, op.from, group, native); }});
