@@ -2,8 +2,10 @@
 // and weights have the same bits; only the norm of the gradient is added up in another order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "octet/train/health.h"
 #include "support/blind_routers.h"
 #include "train/meshes.h"
 
@@ -95,6 +97,21 @@ TEST_F(Pipeline, ARehearsalLeavesNoTrace) {
       expect_same_bits(run_mesh(options, layout, steps, rehearsed), run_mesh(options, layout, steps));
     }
   }
+}
+
+TEST_F(Pipeline, ARehearsalMeasuresHealthAndKeepsNothing) {
+  train::EngineOptions options = deep(context_options("fp8_block"));
+  train::HealthWatch health;
+  options.watch = &health;
+  train::Engine engine(options, DeviceKind::cpu);
+  engine.initialise(1);
+  engine.stream().start_profile();
+  engine.rehearse();
+  const std::vector<OpTime> profile = engine.stream().take_profile();
+  EXPECT_TRUE(
+      std::any_of(profile.begin(), profile.end(), [](const OpTime& op) { return op.op == std::string("quantize_health"); }));
+  EXPECT_TRUE(health.take(1).empty());
+  EXPECT_TRUE(health.take_attention(1).empty());
 }
 
 TEST_F(Pipeline, EvaluatesAndExportsWhatOneRankDoes) {

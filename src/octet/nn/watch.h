@@ -29,6 +29,9 @@ class Watch {
   virtual void attention(const Scope& scope, std::string_view layer, const Tensor& lse) = 0;
   // The weight [D] of a norm, in each pass that applies it. `name` is that of the norm.
   virtual void norm(const Scope&, std::string_view, const Tensor&) {}
+  // Between rehearse(true) and rehearse(false) it is shown passes with scope.record = nothing, so that it runs, and CUDA loads,
+  // its kernels. It keeps nothing of them.
+  virtual void rehearse(bool) {}
 };
 
 // Shows scope.watch a GEMM that has run.

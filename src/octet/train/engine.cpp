@@ -326,6 +326,11 @@ void Engine::rehearse() {
     const nn::Scope traceless = nn::without_record(scope(nullptr));
     run(traceless, 0);
     if (options_.calibrates) run(for_calibration(traceless), {});
+    if (options_.watch) {
+      options_.watch->rehearse(true);
+      run(nn::without_record(scope(options_.watch)), 0);
+      observe_weights(*options_.watch);
+    }
     model_->units().exchange([](Stream&) {});  // behind reductions, which may write the gradients that begin_step() zeroes
     begin_step();
   } else {
@@ -333,6 +338,7 @@ void Engine::rehearse() {
   }
   if (boundary_) boundary_->mute(false);
   stream_->synchronize();
+  if (options_.watch) options_.watch->rehearse(false);
 }
 
 void Engine::tune(const kernels::GemmTuning& tuning) {

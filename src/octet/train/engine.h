@@ -146,8 +146,8 @@ class Engine {
 
   // The scope of a calibration pass that begins in `scope`.
   nn::Scope for_calibration(nn::Scope scope) const;
-  // Runs a micro-batch that leaves no trace, and one of calibration if this engine calibrates. Each pipeline stage runs them
-  // alone, without messages. Waits.
+  // Runs a micro-batch that leaves no trace, and others of calibration and for options().watch if this engine has them. Each
+  // pipeline stage runs them alone, without messages. Waits.
   void rehearse();
 
   // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Routers are an exception

@@ -11,7 +11,7 @@
 namespace octet::train {
 
 void HealthWatch::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
-  if (scope.record == nn::Record::nothing) return;  // a recomputation of operands that were already measured
+  if (!measures(scope)) return;
   const ArenaScope temporaries(scope.scratch);
   const Tensor out = allocate(scope.scratch, DType::f32, {kernels::kHealthValues});
   kernels::quantize_health(scope.stream, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});
@@ -28,15 +28,23 @@ void HealthWatch::operand(const nn::Scope& scope, std::string_view linear, Role 
 }
 
 void HealthWatch::attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) {
-  if (scope.record == nn::Record::nothing || scope.stream.kind() == DeviceKind::meta) return;
+  if (!measures(scope) || scope.stream.kind() == DeviceKind::meta) return;
   auto& [name, values] = lse_.emplace_back(layer, HostTensor(lse.dtype, lse.shape));
   scope.stream.copy_to_host(values.data(), lse.data, lse.bytes());
 }
 
 void HealthWatch::norm(const nn::Scope& scope, std::string_view name, const Tensor& weight) {
-  if (!watches_norms_ || scope.record == nn::Record::nothing || scope.stream.kind() == DeviceKind::meta) return;
+  if (!watches_norms_ || !measures(scope) || scope.stream.kind() == DeviceKind::meta) return;
   auto& [of, values] = norms_.emplace_back(name, HostTensor(weight.dtype, weight.shape));
   scope.stream.copy_to_host(values.data(), weight.data, weight.bytes());
+}
+
+void HealthWatch::rehearse(bool rehearses) {
+  rehearses_ = rehearses;
+  if (rehearses) return;
+  samples_.clear();
+  lse_.clear();
+  norms_.clear();
 }
 
 double edge_pct(std::span<const double> weights) {

@@ -32,12 +32,16 @@ class HealthWatch final : public nn::Watch {
   // Also measures the weights of norms from now on.
   void watch_norms() { watches_norms_ = true; }
   void norm(const nn::Scope& scope, std::string_view name, const Tensor& weight) override;
+  void rehearse(bool rehearses) override;
 
   // Return the samples since the last call. The stream must be synchronised first.
   std::vector<telemetry::HealthSample> take(std::int64_t step);
   std::vector<telemetry::AttentionSample> take_attention(std::int64_t step);
 
  private:
+  // Operands that are made again were measured before.
+  bool measures(const nn::Scope& scope) const { return scope.record != nn::Record::nothing || (rehearses_ && !scope.rebuilds); }
+
   std::set<std::string, std::less<>> gated_;
   struct Sample {
     std::string tensor;
@@ -46,7 +50,7 @@ class HealthWatch final : public nn::Watch {
   };
   std::deque<Sample> samples_;  // a deque, because copies to the samples may be running and their addresses must not change
   std::vector<std::pair<std::string, HostTensor>> lse_;  // by layer
-  bool watches_norms_ = false;
+  bool watches_norms_ = false, rehearses_ = false;
   std::vector<std::pair<std::string, HostTensor>> norms_;  // weights, by norm
 };
 
