@@ -209,6 +209,8 @@ same_model() {
   last_loss() { grep -o '"loss":[0-9.]*' "$out/same-$1/metrics.jsonl" | tail -n 1 | cut -d : -f 2; }
   local whole="--parallel.gradients=whole" global="--training.global_batch_size=$((2 * gpus))"
   local deep="--training.global_batch_size=8 --model.num_hidden_layers=4 --optimizer.max_grad_norm=0"
+  local experts="--model.model_type=mixtral --model.num_local_experts=4 --model.num_experts_per_tok=2"
+  local interleaved="--parallel.pipeline=2 --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2"
   same_run kept 2 --training.global_batch_size=4 $whole --parallel.reshard_after_forward=false &&
     same_run resharded 2 --training.global_batch_size=4 $whole --parallel.reshard_after_forward=true &&
     same_run sharded 2 --training.global_batch_size=4 --parallel.gradients=sharded --parallel.reshard_after_forward=true &&
@@ -216,15 +218,15 @@ same_model() {
       same_run $name "$gpus" $global --parallel.context="$gpus" || break
     done && for name in tensor-a tensor-b; do
       same_run $name 2 $global --parallel.tensor=2 || break
-    done && same_run stage 1 $deep && same_run stages 2 $deep --parallel.pipeline=2 &&
-    same_run interleaved 2 $deep --parallel.pipeline=2 --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2 ||
-    status=1
+    done && same_run stage 1 $deep && same_run stages 2 $deep --parallel.pipeline=2 && same_run interleaved 2 $deep $interleaved &&
+    same_run mixture 1 $deep $experts && same_run mixture-stages 2 $deep $experts $interleaved || status=1
   same_as kept resharded
   same_as kept sharded
   same_as context-a context-b
   same_as tensor-a tensor-b
   same_as stage stages
   same_as stage interleaved
+  same_as mixture mixture-stages
   for name in context-a tensor-a; do
     echo "last loss: one GPU $(last_loss context), $name $(last_loss $name)"
     awk -v a="$(last_loss context)" -v b="$(last_loss $name)" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < (0.005 * a) ^ 2) }' || status=1

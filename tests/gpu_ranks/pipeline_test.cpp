@@ -12,13 +12,15 @@ class PipelineOnGpus : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     if (cuda_device_count() < 2) GTEST_SKIP() << "needs 2 GPUs; this machine has " << cuda_device_count();
   }
-  static RunState together(const parallel::Mesh& mesh) {
+  static RunState together(const parallel::Mesh& mesh, int experts = 0) {
     train::EngineOptions options = tiny_options(GetParam());
     options.model.layers = 4;
     options.model.dim = 64;
     options.model.head_dim = 16;
     options.model.ffn = 128;
     options.model.vocab = 64;
+    options.model.experts = experts;
+    options.model.experts_per_token = experts / 2;
     options.seq_len = 128;
     options.deterministic = true;
     options.optimizer.max_grad_norm = 0;  // stages add the norm up in another order
@@ -39,13 +41,15 @@ class PipelineOnGpus : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(PipelineOnGpus, HasTheBitsOfOneGpu) {
-  const RunState one = together(parallel::Mesh());
-  for (const int chunks : {1, 2}) {
-    SCOPED_TRACE(chunks);
-    RunState stages = together(parallel::Mesh({1, 1, 1, 1}, 1, {.count = 2, .chunks = chunks}));
-    EXPECT_NEAR(stages.taken.norm, one.taken.norm, 1e-6 * one.taken.norm);
-    stages.taken.norm = one.taken.norm;
-    expect_same_bits(stages, one);
+  for (const int experts : {0, 4}) {
+    const RunState one = together(parallel::Mesh(), experts);
+    for (const int chunks : {1, 2}) {
+      SCOPED_TRACE(concat(experts, " experts, ", chunks, " chunks"));
+      RunState stages = together(parallel::Mesh({1, 1, 1, 1}, 1, {.count = 2, .chunks = chunks}), experts);
+      EXPECT_NEAR(stages.taken.norm, one.taken.norm, 1e-6 * one.taken.norm);
+      stages.taken.norm = one.taken.norm;
+      expect_same_bits(stages, one);
+    }
   }
 }
 

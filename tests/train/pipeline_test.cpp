@@ -114,6 +114,22 @@ TEST_F(Pipeline, ARehearsalMeasuresHealthAndKeepsNothing) {
   EXPECT_TRUE(health.take_attention(1).empty());
 }
 
+TEST_F(Pipeline, InterleavedStagesOnGpusRefuseExpertsThatMultiplyAlone) {
+  const Layout interleaved = with_stages({}, {.count = 2, .chunks = 2});
+  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_rowwise", "fp8_block", "mxfp8"}) {
+    SCOPED_TRACE(recipe);
+    train::EngineOptions options = deep(mixture_options(recipe));
+    options.layout = interleaved;
+    if (recipe == "mxfp8") {
+      EXPECT_THROW(train::measure(options, DeviceKind::cuda), Error);
+    } else {
+      EXPECT_GT(train::measure(options, DeviceKind::cuda).total(), 0);
+    }
+    options.layout = with_stages({}, {.count = 2});
+    EXPECT_GT(train::measure(options, DeviceKind::cuda).total(), 0);
+  }
+}
+
 TEST_F(Pipeline, EvaluatesAndExportsWhatOneRankDoes) {
   const train::EngineOptions options = deep(context_options("fp8_delayed"));
   const Steps steps{.count = 2, .micro_batches = 4};

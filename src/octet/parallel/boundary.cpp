@@ -1,6 +1,7 @@
 #include "octet/parallel/boundary.h"
 
 #include "octet/base/require.h"
+#include "octet/kernels/fill/fill.h"
 
 namespace octet::parallel {
 
@@ -16,28 +17,35 @@ Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, Are
       const bool receives = before == (message == Message::activations);
       End& end = (receives ? received_ : sent_)[m];
       end = {group, device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
-      links_.push_back(&end);
       executor.add(receives ? receive_stream(message) : send_stream(message), *end.stream);
-      if (compute_.kind() == DeviceKind::meta) continue;
-      group->share(*end.stream, scratch, end.memory.data(), end.memory.bytes());
-      run({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)}, {});
-      end.stream->synchronize();
+      links_.push_back({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)});
     }
+  }
+  if (compute_.kind() == DeviceKind::meta) return;
+  // Behind all allocations: one of a rank that is a thread of this process could wait for a message to that rank.
+  for (const Task& link : links_) {
+    const End& end = end_of(link);
+    end.group->share(*end.stream, scratch, end.memory.data(), end.memory.bytes());
+    run(link, {});
+    end.stream->synchronize();
   }
 }
 
 void Boundary::close() {
-  for (const End* end : links_) end->group->unshare(*end->stream);
+  for (const Task& link : links_) end_of(link).group->unshare(*end_of(link).stream);
+}
+
+const Boundary::End& Boundary::end_of(const Task& task) const {
+  const bool arrives = task.kind == Kind::receive || task.kind == Kind::take;
+  return (arrives ? received_ : sent_)[static_cast<std::size_t>(task.index)];
 }
 
 void Boundary::run(const Task& task, const Tensor& x) {
   if (muted_) {
-    if (task.kind == Kind::take) compute_.zero(x.data, x.bytes());
+    if (task.kind == Kind::take) kernels::fill_normal(compute_, {.x = x});
     return;
   }
-  const auto m = static_cast<std::size_t>(task.index);
-  const bool arrives = task.kind == Kind::receive || task.kind == Kind::take;
-  End& end = (arrives ? received_ : sent_)[m];
+  const End& end = end_of(task);
   require(end.group != nullptr, "a message at the end of the model");
   const Tensor message = view(end.memory, dtype_, shape_);
   const int other = 1 - end.group->rank();

@@ -25,7 +25,8 @@ class Boundary {
   // Ends the sharing. All stages call together, before any of them frees its memory.
   void close();
 
-  // While muted, nothing is sent or received, and every message that is taken is zero. So a stage can run a micro-batch alone.
+  // While muted, nothing is sent or received, and every message that is taken is random, so that a router chooses all experts. So
+  // a stage can run a micro-batch alone.
   void mute(bool muted) { muted_ = muted; }
 
   // Enqueues a task of messages. `x`: the tensor of the micro-batch that take overwrites and give reads.
@@ -38,10 +39,11 @@ class Boundary {
     Buffer memory;
     std::unique_ptr<Stream> stream;
   };
+  const End& end_of(const Task& task) const;
 
   Stream& compute_;
   std::array<End, kMessages> received_, sent_;
-  std::vector<const End*> links_;  // those of them that exist, in the order in which all stages connect
+  std::vector<Task> links_;  // a message of each, in the order in which all stages connect
   DType dtype_;
   Shape shape_;
   bool muted_ = false;

@@ -7,6 +7,7 @@
 
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
+#include "octet/kernels/grouped_gemm/grouped_gemm.h"
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/rank_page.h"
@@ -54,11 +55,13 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
          "data.document_mask = true, or data.packing = \"documents\", with run.deterministic = true: on CUDA attention that "
          "keeps documents apart does not give the "
          "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
-  demand(options_.layout.mesh.stages().chunks == 1 || stream_->target() != DeviceKind::cuda || options_.model.experts == 0,
-         ExitCode::config,
-         "parallel.pipeline_schedule = \"interleaved\" with a mixture of experts on a GPU: its GEMMs have new shapes in every "
-         "step, and "
-         "loading their kernels would let stages wait for each other for ever; use \"1f1b\"");
+  const models::DecoderConfig& model = options_.model;
+  demand(options_.layout.mesh.stages().chunks == 1 || stream_->target() != DeviceKind::cuda || model.experts == 0 ||
+             kernels::in_one_launch(*stream_, options_.recipe, {model.dim, model.ffn_of_expert() / groups_.tensor->size()}),
+         ExitCode::config, "parallel.pipeline_schedule = \"interleaved\" with experts of ", model.dim, " x ",
+         model.ffn_of_expert(), " in ", options_.recipe.name,
+         " on this kind of GPU: each expert has a product of its own, whose shape is new in every step, "
+         "and loading its kernel would let stages wait for each other for ever; use \"1f1b\"");
   demand(options_.recipe.attention == AttentionPrecision::bf16 || groups_.context->size() == 1, ExitCode::config,
          "precision.attention = \"", name_of(options_.recipe.attention), "\" with parallel.context = ", groups_.context->size(),
          ": ranks that share sequences exchange keys in BF16; use precision.attention = \"bf16\", or parallel.tensor instead of "
@@ -318,9 +321,12 @@ void Engine::initialise_adapters(std::uint64_t seed) {
 void Engine::rehearse() {
   if (boundary_) boundary_->mute(true);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len));
+  // As many micro-batches as any schedule accepts. All but the first add to gradients.
+  const int micro_batches = options_.layout.mesh.stages().count;
   const auto run = [&](const nn::Scope& of_pass, std::optional<std::int64_t> first_sample) {
-    begin_step();
-    model_->forward_backward(of_pass, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
+    begin_step(micro_batches);
+    for (int i = 0; i < micro_batches; ++i)
+      model_->forward_backward(of_pass, upload(ids, ids, {}, first_sample), optimizer_->loss_total());
   };
   if (options_.storage.training) {
     const nn::Scope traceless = nn::without_record(scope(nullptr));

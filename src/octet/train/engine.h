@@ -146,7 +146,7 @@ class Engine {
 
   // The scope of a calibration pass that begins in `scope`.
   nn::Scope for_calibration(nn::Scope scope) const;
-  // Runs a micro-batch that leaves no trace, and others of calibration and for options().watch if this engine has them. Each
+  // Runs micro-batches that leave no trace, and others of calibration and for options().watch if this engine has them. Each
   // pipeline stage runs them alone, without messages. Waits.
   void rehearse();
 

@@ -1,5 +1,6 @@
 #include "octet/kernels/grouped_gemm/grouped_gemm.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "octet/device/cuda/cuda_device.h"
@@ -169,6 +170,14 @@ Gemm product_of(const GroupedGemmK& op, const GroupPart& part, std::int64_t rows
 void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmM& op) { run(stream, scratch, op, scale_bytes(op.a)); }
 void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmK& op) {
   run(stream, scratch, op, scale_bytes(op.a) + scale_bytes(op.b));
+}
+
+bool in_one_launch(Stream& stream, const Recipe& recipe, const std::vector<std::int64_t>& dims) {
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda && !cuda::is_hopper(stream)) return false;
+  }
+  const bool has_kernel = recipe.compute == Compute::bf16 || (recipe.is_fp8() && recipe.w.tile != ScaleTile::mx_1x32);
+  return has_kernel && std::all_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim % 16 == 0; });
 }
 
 }  // namespace octet::kernels

@@ -4,10 +4,12 @@
 // The names are those of DeepGEMM.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include "octet/kernels/gemm/gemm.h"
+#include "octet/numerics/recipe.h"
 #include "octet/tensor/row_groups.h"
 
 namespace octet::kernels {
@@ -37,5 +39,10 @@ struct GroupedGemmK {
   Accumulation accumulation = Accumulation::precise;
 };
 void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmK& op);
+
+// Whether a GPU multiplies all groups in one launch, by a kernel that does not depend on their rows. Otherwise each group has a
+// product of its own, whose shape may be new in every step. `dims`: all N and K. A GPU that is only planned for counts as a
+// Hopper.
+bool in_one_launch(Stream& stream, const Recipe& recipe, const std::vector<std::int64_t>& dims);
 
 }  // namespace octet::kernels

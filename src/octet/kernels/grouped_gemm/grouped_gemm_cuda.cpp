@@ -24,8 +24,8 @@ bool is_aligned(const Tensor& x) {
          static_cast<std::size_t>(x.row_stride) * size_of(x.dtype) % 16 == 0;
 }
 bool has_kernel(Stream& stream, const GemmOperand& a, const GemmOperand& b, const Tensor& d) {
-  return octet::cuda::extension<Architecture>(stream).is_hopper && !has_mx_tiles(a) && d.cols() % 16 == 0 &&
-         is_aligned(a.values) && is_aligned(b.values) && is_aligned(d) && a.values.dtype != DType::f32;
+  return is_hopper(stream) && !has_mx_tiles(a) && d.cols() % 16 == 0 && is_aligned(a.values) && is_aligned(b.values) &&
+         is_aligned(d) && a.values.dtype != DType::f32;
 }
 
 std::vector<GroupPart> parts_on_host(Stream& stream, const RowGroups& groups) {
@@ -61,6 +61,8 @@ void multiply_one_by_one(Stream& stream, const Op& op, void* scratch) {
 }
 
 }  // namespace
+
+bool is_hopper(Stream& stream) { return octet::cuda::extension<Architecture>(stream).is_hopper; }
 
 void grouped_gemm(Stream& stream, const GroupedGemmM& op, void* scratch) {
   if (has_kernel(stream, op.a, op.b.front(), op.d)) return grouped_gemm_on_hopper(stream, op);

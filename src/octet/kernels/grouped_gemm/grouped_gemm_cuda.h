@@ -10,6 +10,8 @@ namespace octet::kernels::cuda {
 void grouped_gemm(Stream& stream, const GroupedGemmM& op, void* scratch);
 void grouped_gemm(Stream& stream, const GroupedGemmK& op, void* scratch);
 
+bool is_hopper(Stream& stream);
+
 // N and K must be multiples of 16 and rows must begin at multiples of 16 bytes, as TMA requires.
 void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmM& op);
 void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmK& op);
