@@ -185,11 +185,16 @@ class Engine {
     std::size_t stash = 0, backward = 0, scratch = 0;
   };
   Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, const parallel::Groups* groups);
+  void check_options(bool has_groups) const;
+  void make_model();
+  void take_memory(const Capacity& capacity);
+  void start_pipeline(const Capacity& capacity);
+  void share_memory();
+  bool loads_before_messages() const;
+  std::int64_t tokens_of_micro_batch() const;  // on this rank, before the tensor axis divides them
+  std::size_t bytes_of_batch() const;
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   Capacity used() const;
-  void start_pipeline(const Capacity& capacity);
-  bool loads_before_messages() const;
-  std::size_t bytes_of_batch() const;
   void dry_run();
   std::int64_t router_numbers() const { return 2 + options_.model.mixtures() * options_.model.experts; }
   // Null without experts.
