@@ -381,6 +381,12 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   for (const char* command :
        {"convert verify base base/model", "convert verify base/model base", "convert import --input base --output new"})
     EXPECT_TRUE(refused(run_.run(command), 76, "did you mean base/model?")) << command;
+  for (const std::string path : {"out", "out/adapter"}) {
+    const std::string advice =
+        path + ": an adapter, not a whole model; export the model first: `octet convert export --checkpoint " + path;
+    EXPECT_TRUE(refused(run_.run("convert verify base/model " + path), 76, advice));
+    expect_refused("--run.output_dir=third --model.init_from=" + path, 76, advice);
+  }
   expect_refused("--run.output_dir=third --lora.init_from=base/model", 76, "base/model/adapter_config.json: No such file");
   const fs::path config = run_ / "out/adapter/adapter_config.json";
   Json json = json_of(read_file(config));

@@ -112,6 +112,14 @@ void demand_no_run_folder(const fs::path& path) {
   }
 }
 
+void demand_whole_model(const fs::path& path) {
+  const bool adapter = is_adapter(path) || (is_adapter(path / "adapter") && !path_exists(path / "model"));
+  demand(!adapter || path_exists(path / "config.json"), ExitCode::data, path.string(),
+         ": an adapter, not a whole model; export the model first: `octet convert export --checkpoint ",
+         shell_word(path.string()), " --output MODEL`");
+  demand_no_run_folder(path);
+}
+
 AdapterDirectory open_adapter(const fs::path& directory) {
   demand_no_run_folder(directory);
   const std::string source = (directory / kConfig).string();

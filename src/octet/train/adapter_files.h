@@ -20,6 +20,10 @@ bool is_adapter(const std::filesystem::path& directory);
 // directory in it.
 void demand_no_run_folder(const std::filesystem::path& path);
 
+// Where a whole model is wanted: throws as demand_no_run_folder() does, and also if `path` is an adapter or the folder of a run
+// that has one.
+void demand_whole_model(const std::filesystem::path& path);
+
 struct AdapterDirectory {
   checkpoint::ModelWeights weights;
   std::string base;           // base_model_name_or_path: a model directory, or a name on a hub

@@ -158,7 +158,7 @@ Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone
     meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
   }
   const bool known = meta.contains("model") && meta["model"].is_object();
-  if (!known) demand_no_run_folder(config.model.init_from);
+  if (!known) demand_whole_model(config.model.init_from);
   demand(known, ExitCode::data, gone.string(), ": No such file. The run starts from model.init_from: ",
          resume == "auto" ? concat(root.string(), " has no checkpoint to continue from") : concat("checkpoint.resume = \"", resume, "\""));
   return meta["model"];
