@@ -406,6 +406,8 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
     expect_refused(options + " --run.output_dir=third", 76,
                    concat(key, " = ", value.dump(), ": Octet reads only adapters with "));
   }
+  with("r", 4.7);
+  expect_refused(options + " --run.output_dir=third", 76, "r = 4.7: must be a whole number");
   with("r", 0);
   expect_refused(options + " --run.output_dir=third", 76, "r = 0: must be between 1 and");
   with("lora_alpha", "much");

@@ -24,11 +24,12 @@ template <class T>
 T value_of(const nlohmann::json& config, const char* key, const std::string& source, const char* wanted) {
   const auto found = config.find(key);
   demand(found != config.end(), ExitCode::data, source, ": no ", key);
+  const bool cuts = std::is_same_v<T, std::int64_t> && found->is_number_float();  // get() would drop the fraction
   try {
-    return found->get<T>();
-  } catch (const nlohmann::json::exception&) {
-    fail(ExitCode::data, source, ": ", key, " = ", shown(*found), ": must be ", wanted);
+    if (!cuts) return found->get<T>();
+  } catch (const nlohmann::json::exception&) {  // refused below
   }
+  fail(ExitCode::data, source, ": ", key, " = ", shown(*found), ": must be ", wanted);
 }
 
 // Refuses adapters that compute something else than plain LoRA. Such an adapter has another value in one of these keys than the
