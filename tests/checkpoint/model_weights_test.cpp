@@ -42,6 +42,38 @@ struct QuantisedMatrix {
   Tensor codes, scales;
 };
 
+// F64 becomes BF16 and F16 in one rounding: the value is the nearest, and even where two are.
+TEST(ModelWeights, DoublesAreRoundedOnce) {
+  const auto converted = [](double x, DType dtype) {
+    BFloat16 brain;
+    Float16 half;
+    convert(DType::f64, &x, dtype, dtype == DType::bf16 ? static_cast<void*>(&brain) : &half, 1);
+    return static_cast<double>(dtype == DType::bf16 ? static_cast<float>(brain) : static_cast<float>(half));
+  };
+  const Rng rng(7, RngStream::test);
+  for (const auto& [dtype, bits, least] : {std::tuple(DType::bf16, 8, -133), std::tuple(DType::f16, 11, -24)}) {
+    for (std::uint64_t i = 0; i < 4000; ++i) {
+      const auto word = rng.words(i);
+      const int exponent = static_cast<int>(word[0] % static_cast<unsigned>(20 - least)) + least - 2;
+      const double ulp = std::ldexp(1.0, std::max(exponent - bits + 1, least));
+      // A tie between two values, and the doubles beside it.
+      const double below = std::floor(std::ldexp(1.0 + word[1] * 0x1p-32, exponent) / ulp) * ulp, tie = below + ulp / 2;
+      const double even = std::fmod(below / ulp, 2.0) == 0 ? below : below + ulp;
+      for (const double sign : {1.0, -1.0}) {
+        if (below + ulp > 65504.0) continue;
+        ASSERT_EQ(converted(sign * tie, dtype), sign * even) << tie;
+        ASSERT_EQ(converted(sign * std::nextafter(tie, 0.0), dtype), sign * below) << tie;
+        ASSERT_EQ(converted(sign * std::nextafter(tie, 1e9), dtype), sign * (below + ulp)) << tie;
+      }
+    }
+    EXPECT_EQ(converted(1e300, dtype), std::numeric_limits<double>::infinity());
+    EXPECT_EQ(converted(-std::numeric_limits<double>::infinity(), dtype), -std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(std::isnan(converted(std::numeric_limits<double>::quiet_NaN(), dtype)));
+    EXPECT_EQ(converted(1e-300, dtype), 0.0);
+  }
+  EXPECT_EQ(converted(1 + 0x1p-8 + 0x1p-40, DType::bf16), 1.0078125);
+}
+
 TEST(ModelWeights, CodesTimesScalesFromAnyElementOn) {
   for (const auto& [rows, cols] :
        std::vector<std::pair<int, int>>{{128, 128}, {1, 1}, {300, 200}, {127, 129}, {5, 1000}, {1500, 1024}}) {

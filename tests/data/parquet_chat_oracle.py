@@ -1,6 +1,7 @@
 """Writes conversations with pyarrow as lists of structures, and compares the corpora of `octet data prepare --chat` with those of the same
 conversations in JSONL: every token and every bit of the mask."""
 
+import decimal
 import json
 import pathlib
 import random
@@ -110,6 +111,12 @@ def main():
         refusal(octet, folder, [good, good, None], kind, ":3: column \"messages\" is null, not a list of messages")
         refusal(octet, folder, [good + [None]], kind, ":1: a message is null, not an object")
         refusal(octet, folder, [[{"role": "user", "content": None}]], kind, ":1: \"content\" is missing")
+        parts = pa.list_(pa.struct([("type", pa.string()), ("text", pa.string())]))
+        refusal(octet, folder, [[{"role": "user", "content": [{"type": "text", "text": "q"}]}]],
+                pa.list_(pa.struct([("role", pa.string()), ("content", parts)])), ':1: "content" is ["a list or structure"], not a string')
+        for number, value, told in [(pa.decimal128(2, 1), decimal.Decimal("0.1"), "a decimal number"), (pa.float16(), 1.0, "FIXED_LEN_BYTE_ARRAY")]:
+            refusal(octet, folder, [[dict(m, weight=value) for m in good]], pa.list_(pa.struct(message + [pa.field("weight", number)])),
+                    f':1: "weight" is ["{told}"], and Octet knows the weights 0 and 1')
         refusal(octet, folder, [[{"role": "robot", "content": "a"}]], kind, ":1: role \"robot\" is not known")
         refusal(octet, folder, [["a"]], pa.list_(pa.string()), "holds lists of values, not of messages")
         refusal(octet, folder, [{"role": "user"}], pa.struct(message), "holds structures, not lists of messages")

@@ -211,6 +211,72 @@ TEST_F(Lora, IsEvaluatedAndTalks) {
   }
 }
 
+std::vector<double> logits_of(const TinyRun& run, const std::string& model) {
+  const std::string tokens = concat("'", golden_dir(), "/llama/mha/tokens.safetensors'");
+  const ProgramResult probe =
+      run.run(concat("probe --recipe fp32 --device cpu --tokens ", tokens, " --model ", model, " --output logits.safetensors"));
+  EXPECT_EQ(probe.code, 0) << probe.err;
+  const SafetensorsFile file = SafetensorsFile::open(run / "logits.safetensors");
+  return values_of(file.get("logits"));
+}
+
+// What a run changes in the model's config.json belongs to the adapter, wherever it is used.
+TEST_F(Lora, BelongsToTheModelThatTheRunChanged) {
+  const std::string keys =
+      "--precision.recipe=fp32 --optimizer.lr=0.05 --model.rope_theta=500 --model.max_position_embeddings=128 "
+      "--model.rope_scaling.rope_type=linear --model.rope_scaling.factor=2 ";
+  const ProgramResult result = train(keys);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err,
+                   "base/model/config.json: the adapter was trained with max_position_embeddings = 128, rope_scaling = "
+                   "{\"rope_type\":\"linear\",\"factor\":2.0}, rope_theta = 500.0, which PEFT will not see"));
+  for (const std::string from : {"out", "out/adapter"}) {
+    fs::remove_all(run_ / "merged");
+    ASSERT_EQ(run_.run("convert export --dtype fp32 --output merged --checkpoint " + from).code, 0);
+    const Json config = json_of(read_file(run_ / "merged/config.json"));
+    EXPECT_EQ(config["rope_theta"], 500.0);
+    EXPECT_EQ(config["max_position_embeddings"], 128);
+    EXPECT_EQ(config["rope_scaling"], Json({{"rope_type", "linear"}, {"factor", 2.0}}));
+  }
+  ASSERT_EQ(run_.run("convert export --adapter --output again --checkpoint out").code, 0);
+  const std::vector<double> merged = logits_of(run_, "merged");
+  // FP32 itself errs by about 1e-6: the merged weights are rounded, and the adapters' products are not.
+  for (const char* adapter : {"out", "out/adapter", "again"})
+    EXPECT_TRUE(near_norm(logits_of(run_, adapter), merged, 1e-5)) << adapter;
+  fs::remove(run_ / "again/model_config.json");
+  EXPECT_FALSE(near_norm(logits_of(run_, "again"), merged, 1e-2)) << "of the base's config.json";
+
+  const ProgramResult next =
+      train("--precision.recipe=fp32 --run.output_dir=next --training.steps=1 --lora.init_from=out/adapter");
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_TRUE(says(next.err, "out/adapter: was trained with rope_theta = 500.0, and this run has 10000.0"));
+  EXPECT_FALSE(fs::exists(run_ / "next/adapter/model_config.json"));
+
+  // The length is the one key that may change when a run goes on.
+  ASSERT_EQ(train("--run.output_dir=long --training.steps=1 --model.max_position_embeddings=128").code, 0);
+  EXPECT_TRUE(fs::exists(run_ / "long/adapter/model_config.json"));
+  ASSERT_EQ(train("--run.output_dir=long --training.steps=2").code, 0);
+  EXPECT_FALSE(fs::exists(run_ / "long/adapter/model_config.json"));
+}
+
+TEST_F(Lora, BelongsToTheTokenizerThatTheRunChose) {
+  Json base = json_of(read_file(run_ / "base/model/config.json"));
+  base.erase("tokenizer");
+  base["of_another_program"] = true;
+  write_text(run_ / "base/model/config.json", base.dump());
+  ASSERT_EQ(train("--training.steps=2 --model.tokenizer=byte").code, 0);
+  ASSERT_EQ(run_.run("convert export --output merged --checkpoint out").code, 0);
+  for (const std::string model : {"out", "out/adapter", "merged"}) {
+    const ProgramResult text = run_.run("generate --prompt The --max-tokens 4 --model " + model);
+    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_EQ(text.out.rfind("The", 0), 0u) << text.out;
+  }
+  EXPECT_EQ(json_of(read_file(run_ / "merged/config.json"))["tokenizer"], "byte");
+  ASSERT_EQ(train("--training.steps=2 --run.output_dir=same").code, 0);
+  ASSERT_EQ(run_.run("convert export --output kept --checkpoint same").code, 0);
+  EXPECT_EQ(json_of(read_file(run_ / "kept/config.json")), base) << "a config.json that the run left as it was";
+}
+
 // Ranks load the model in shards, and the run goes on on one rank.
 TEST_F(Lora, GoesFromTwoRanksToOne) {
   const std::string dropout = "--lora.dropout=0.3 ";
@@ -315,6 +381,12 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   for (const char* command :
        {"convert verify base base/model", "convert verify base/model base", "convert import --input base --output new"})
     EXPECT_TRUE(refused(run_.run(command), 76, "did you mean base/model?")) << command;
+  for (const std::string path : {"out", "out/adapter"}) {
+    const std::string advice =
+        path + ": an adapter, not a whole model; export the model first: `octet convert export --checkpoint " + path;
+    EXPECT_TRUE(refused(run_.run("convert verify base/model " + path), 76, advice));
+    expect_refused("--run.output_dir=third --model.init_from=" + path, 76, advice);
+  }
   expect_refused("--run.output_dir=third --lora.init_from=base/model", 76, "base/model/adapter_config.json: No such file");
   const fs::path config = run_ / "out/adapter/adapter_config.json";
   Json json = json_of(read_file(config));
@@ -334,6 +406,8 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
     expect_refused(options + " --run.output_dir=third", 76,
                    concat(key, " = ", value.dump(), ": Octet reads only adapters with "));
   }
+  with("r", 4.7);
+  expect_refused(options + " --run.output_dir=third", 76, "r = 4.7: must be a whole number");
   with("r", 0);
   expect_refused(options + " --run.output_dir=third", 76, "r = 0: must be between 1 and");
   with("lora_alpha", "much");

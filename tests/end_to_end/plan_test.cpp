@@ -540,24 +540,16 @@ TEST_F(Plan, SearchPassesOverWhatIsRefused) {
   }
 }
 
-// A model whose config.json lists every layer has no slice of few layers, so the search counts it whole.
+// GPT-Neo whose config.json lists every layer has no slice of few layers, so the search counts it whole.
 TEST_F(Plan, SearchCountsAListOfLayersWhole) {
-  const std::vector<std::string> types(8, "sliding_attention");
-  const Json model = {{"model_type", "qwen3"},
+  const Json kinds = {"global", "local"}, types = Json::array({Json::array({kinds, 4})});
+  const Json model = {{"model_type", "gpt_neo"},
                       {"hidden_size", 1024},
-                      {"intermediate_size", 3072},
-                      {"num_hidden_layers", 8},
-                      {"num_attention_heads", 8},
-                      {"num_key_value_heads", 8},
-                      {"head_dim", 128},
+                      {"num_layers", 8},
+                      {"num_heads", 8},
                       {"vocab_size", 4096},
-                      {"max_position_embeddings", 2048},
-                      {"use_sliding_window", true},
-                      {"sliding_window", 512},
-                      {"layer_types", types},
-                      {"rms_norm_eps", 1e-6},
-                      {"rope_theta", 1e4},
-                      {"tie_word_embeddings", false}};
+                      {"attention_types", types},
+                      {"max_position_embeddings", 2048}};
   std::filesystem::create_directory(run_ / "listed");
   write_text(run_ / "listed" / "config.json", model.dump());
   write_text(run_ / "listed.toml", "[model]\ninit_from = 'listed'\n[[data.source]]\npath = 'none'\n");

@@ -174,6 +174,25 @@ TEST(Probe, AddsTheBalanceLossOfTransformers) {
   EXPECT_NEAR(loss_of({{"tokens", tokens}, {"targets", few}}), mean_loss(logits, targets) + balance, 1e-4);
 }
 
+// A key of a run that would change nothing is refused.
+TEST(Probe, SetsOnlyTheKeysThatItUses) {
+  const TemporaryFolder folder;
+  const std::string mha = golden_dir() + "/llama/mha";
+  const std::string probe =
+      concat("probe --model '", mha, "/model' --tokens '", mha, "/tokens.safetensors' --recipe fp32 --output o --set ");
+  for (const std::string set : {"model.rope_theta=5", "model.rope_scaling.factor=2", "lora.rank=2", "data.document_mask=true",
+                                "parallel.tensor=2", "training.seq_len=8", "lr_scheduler.decay=linear", "run.output_dir=x"})
+    EXPECT_TRUE(refused(run_program(probe + set, folder.path()), 2,
+                        "--set " + set + ": this command does not use the key; it uses precision.*, "));
+  EXPECT_TRUE(refused(run_program(probe + "run.device=cpu", folder.path()), 2, "--set run.device=cpu: --device says which"));
+  EXPECT_TRUE(refused(run_program(probe + "precision.recipe=bf16", folder.path()), 2,
+                      "--set precision.recipe=bf16: --recipe says which"));
+  EXPECT_TRUE(refused(run_program(probe + "modle.rope_theta=5", folder.path()), 2, "did you mean model"));
+  for (const std::string set :
+       {"optimizer.lr=0.1", "activation_checkpoint.mode=full", "training.micro_batch_size=1", "run.threads=1"})
+    EXPECT_EQ(run_program(probe + set + " --steps 1", folder.path()).code, 0) << set;
+}
+
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
   for (const std::string family : {"llama", "mistral", "mixtral", "gpt_neox"}) {

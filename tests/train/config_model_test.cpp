@@ -45,6 +45,91 @@ TEST(ModelConfig, KeysReplaceThoseOfAFileOfTransformers5) {
   EXPECT_THROW(decoder_config(c), Error) << "a factor of its own, not Llama's";
 }
 
+// A model directory's config.json with these members beside the sizes.
+Config config_of(const testing::TemporaryFolder& folder, const std::string& members) {
+  write_file_atomically(folder / "config.json", R"({"vocab_size":96,"hidden_size":64,"intermediate_size":96,
+    "num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":4096,)" +
+                                                    members + "}");
+  Config c;
+  c.file = "run.toml";
+  c.model.config = (folder / "config.json").string();
+  return c;
+}
+
+TEST(ModelConfig, KeysOfRopeScalingReplaceThoseOfTheSameLaw) {
+  const testing::TemporaryFolder folder;
+  Config c = config_of(folder, R"("model_type":"llama","rope_scaling":{"type":"yarn","factor":4.0,"beta_fast":16.0,
+    "original_max_position_embeddings":1024,"rope_theta":500.0})");
+  c.model.rope_scaling = RopeScalingConfig{.factor = 8.0};
+  const auto yarn = std::get<kernels::RopeScalingYarn>(decoder_config(c).rope_scaling.value());
+  EXPECT_EQ(yarn.factor, 8.0);
+  EXPECT_EQ(yarn.beta_fast, 16.0);
+  EXPECT_EQ(yarn.original_max_position, 1024);
+  EXPECT_EQ(decoder_config(c).rope_theta, 500.0);
+  c.model.rope_scaling->rope_type = "yarn";
+  EXPECT_EQ(std::get<kernels::RopeScalingYarn>(decoder_config(c).rope_scaling.value()).beta_fast, 16.0);
+  c.model.rope_scaling->rope_type = "llama3";
+  const auto llama3 = std::get<kernels::RopeScalingLlama3>(decoder_config(c).rope_scaling.value());
+  EXPECT_EQ(llama3.original_max_position, 8192) << "nothing of another law";
+  EXPECT_EQ(decoder_config(c).rope_theta, 500.0);
+  c.model.rope_theta = 700.0;
+  EXPECT_EQ(decoder_config(c).rope_theta, 700.0);
+
+  c = config_of(folder, R"("model_type":"llama","rope_parameters":{"rope_type":"linear","factor":3.0,"rope_theta":500.0})");
+  c.model.rope_scaling = RopeScalingConfig{.factor = 8.0};
+  EXPECT_EQ(std::get<kernels::RopeScalingLinear>(decoder_config(c).rope_scaling.value()).factor, 8.0);
+  c.model.rope_scaling->beta_fast = 3.0;
+  EXPECT_EQ(refusal_of([&] { decoder_config(c); }), "run.toml: model.rope_scaling.beta_fast = 3.0: linear has no such key");
+
+  c = config_of(folder, R"("model_type":"llama","rope_parameters":{"rope_type":"default","rope_theta":500.0})");
+  c.model.rope_scaling = RopeScalingConfig{.factor = 4.0};
+  EXPECT_EQ(std::get<kernels::RopeScalingLlama3>(decoder_config(c).rope_scaling.value()).factor, 4.0) << "there is no law";
+  c = {};
+  c.model.config = "llama3.2-1b";
+  c.model.rope_scaling = RopeScalingConfig{.low_freq_factor = 2.0};
+  const auto preset = std::get<kernels::RopeScalingLlama3>(decoder_config(c).rope_scaling.value());
+  EXPECT_EQ(preset.low_freq_factor, 2.0);
+  EXPECT_EQ(preset.factor, 32.0) << "the preset's";
+}
+
+// transformers writes layer_types beside max_window_layers, and null where there is no window.
+TEST(ModelConfig, KeysOfAWindowReplaceAListOfLayers) {
+  const testing::TemporaryFolder folder;
+  const auto windows = [&](const Config& c) {
+    const models::DecoderConfig model = decoder_config(c);
+    std::vector<std::int64_t> result;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) result.push_back(model.window(layer));
+    return result;
+  };
+  using List = std::vector<std::int64_t>;
+  for (const std::string family : {"qwen2", "qwen3"}) {
+    const std::string type = R"("model_type":")" + family + R"(",)";
+    Config c = config_of(folder, type + R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":2,
+      "layer_types":["full_attention","sliding_attention","full_attention","sliding_attention"])");
+    c.model.use_sliding_window = true;
+    EXPECT_EQ(windows(c), (List{0, 8, 0, 8})) << "changes nothing";
+    c.model.num_hidden_layers = 3;
+    EXPECT_EQ(windows(c), (List{0, 8, 0})) << "the first layers";
+    c.model.num_hidden_layers = 5;
+    EXPECT_THROW(decoder_config(c), Error);
+    c.model.max_window_layers = 3;
+    EXPECT_EQ(windows(c), (List{0, 0, 0, 8, 8}));
+
+    c = config_of(folder, type + R"("use_sliding_window":false,"sliding_window":null,"max_window_layers":4,
+      "layer_types":["full_attention","full_attention","full_attention","full_attention"])");
+    c.model.use_sliding_window = true;
+    EXPECT_EQ(refusal_of([&] { decoder_config(c); }),
+              "run.toml: model.use_sliding_window = true: needs model.sliding_window, for config.json has null");
+    c.model.sliding_window = 8;
+    EXPECT_EQ(
+        refusal_of([&] { decoder_config(c); }),
+        "run.toml: model.use_sliding_window = true: needs model.max_window_layers below 4, the number of layers, for no layer "
+        "has the window otherwise");
+    c.model.max_window_layers = 1;
+    EXPECT_EQ(windows(c), (List{0, 8, 8, 8}));
+  }
+}
+
 TEST(ModelConfig, KeysThatWouldChangeNothingAreRefused) {
   const auto refusal = [](const std::string& toml) {
     return refusal_of([&] { decoder_config(parse_config("[model]\n" + toml, "run.toml")); });

@@ -185,7 +185,12 @@ void Octet::add_numerics() {
   option(probe,
          {.name = "--dump", .help = "Write the operands and products of the linear layers that match; needs --steps.", .value = "PATTERN"},
          probe_.dump);
-  option(probe, {.name = "--set", .help = "A key of a run: section.key=value. May be repeated.", .value = "KEY=VALUE"}, probe_.set)
+  option(probe,
+         {.name = "--set",
+          .help = "A key of a run: one of [precision], [optimizer] or [activation_checkpoint], training.micro_batch_size, "
+                  "training.grad_dtype, run.seed, run.threads or run.deterministic. May be repeated.",
+          .value = "KEY=VALUE"},
+         probe_.set)
       ->expected(1)
       ->take_all();
 

@@ -164,7 +164,7 @@ class Slices {
     const std::int64_t more = round_up(kFew, period) + round_up(kMore - kFew, period);
     if (period > 1 && more >= layers_) return 0;
     const std::int64_t layers = std::min(more, std::max<std::int64_t>(1, layers_ - 1));
-    try {  // a configuration that lists every layer has no slices
+    try {  // attention_types of GPT-Neo lists every layer, so there are no slices
       const std::vector<BlockKind> slice = block_kinds(this->slice({}, layers));
       return std::equal(slice.begin(), slice.end(), kinds.begin()) ? period : 0;
     } catch (const Error&) {

@@ -3,6 +3,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
 #include "octet/app/output_file.h"
+#include "octet/app/set_option.h"
 #include "octet/app/threads.h"
 #include "octet/train/probe.h"
 #include "octet/train/restore.h"
@@ -20,10 +21,9 @@ int run_probe(const ProbeArgs& args) {
   config.optimizer.weight_decay = 0.0;
   config.optimizer.max_grad_norm = 0.0;
   config.training.micro_batch_size = 0;
-  for (const std::string& assignment : args.set) {
-    demand(assignment.rfind("precision.recipe=", 0) != 0, ExitCode::config, "--set ", assignment, ": --recipe says which");
-    train::apply_override(config, assignment);
-  }
+  apply_set(config, args.set,
+            {"precision.*", "optimizer.*", "activation_checkpoint.*", "training.micro_batch_size", "training.grad_dtype",
+             "run.seed", "run.threads", "run.deterministic"});
   use_threads(config);
   const DeviceKind device = train::device_of(config);
   train::ProbeOptions options{.model = train::exported_model_at(fetched_folder(args.model)),

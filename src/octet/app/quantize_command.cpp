@@ -8,6 +8,7 @@
 
 #include "octet/app/commands.h"
 #include "octet/app/output_file.h"
+#include "octet/app/set_option.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/base/system_call.h"
@@ -276,12 +277,7 @@ int run_quantize(const QuantizeArgs& args) {
   train::Config config;
   config.precision.recipe = args.recipe;
   config.run.device = args.device;
-  for (const std::string& assignment : args.set) {
-    demand(assignment.rfind("precision.", 0) == 0, ExitCode::config, "--set ", assignment,
-           ": only keys of [precision] are allowed here");
-    demand(assignment.rfind("precision.recipe=", 0) != 0, ExitCode::config, "--set ", assignment, ": --recipe says which");
-    train::apply_override(config, assignment);
-  }
+  apply_set(config, args.set, {"precision.*"});
   use_threads(config);
   const DeviceKind device = train::device_of(config);
   const Recipe recipe = train::recipe_of(config, device);

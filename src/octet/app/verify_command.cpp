@@ -63,7 +63,7 @@ int run_convert_verify(const ConvertVerifyArgs& args) {
   const std::filesystem::path a = fetched_folder(args.a), b = fetched_folder(args.b);
   for (const std::filesystem::path& path : {a, b}) {
     train::demand_one(path, "a model directory");
-    train::demand_no_run_folder(path);
+    train::demand_whole_model(path);
   }
   Verification result;
   {

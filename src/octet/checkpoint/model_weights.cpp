@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <set>
 #include <system_error>
@@ -33,6 +34,15 @@ void visit_stored_float(DType dtype, F&& f) {
   } else {
     visit_float(dtype, std::forward<F>(f));
   }
+}
+
+// Rounds to F32 for a second rounding to a narrower type. A value that is not exact becomes its neighbour with an odd last bit,
+// which is no tie of the narrower type, so the second rounding errs as if it were the only one.
+float round_to_odd(double x) {
+  const auto nearest = static_cast<float>(x);
+  if (static_cast<double>(nearest) == x) return nearest;
+  const std::uint32_t beyond = std::abs(static_cast<double>(nearest)) > std::abs(x) ? 1 : 0;
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - beyond) | 1u);
 }
 
 bool config_says_block_fp8(const fs::path& dir) {
@@ -85,6 +95,8 @@ void convert(DType from, const void* in, DType to, void* out, std::int64_t count
         for (std::int64_t i = begin; i < end; ++i) {
           if constexpr (std::is_same_v<From, To>) {
             target[i] = source[i];
+          } else if constexpr (std::is_same_v<From, double> && !std::is_same_v<To, float>) {
+            target[i] = static_cast<To>(round_to_odd(source[i]));
           } else {
             target[i] = static_cast<To>(static_cast<float>(source[i]));
           }

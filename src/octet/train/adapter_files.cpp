@@ -7,6 +7,7 @@
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
+#include "octet/base/log.h"
 #include "octet/base/visible.h"
 #include "octet/models/registry.h"
 
@@ -16,17 +17,19 @@ namespace {
 
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kWeights = "adapter_model.safetensors";
+constexpr const char* kChangedConfig = "model_config.json";
 constexpr std::string_view kPrefix = "base_model.model.", kSuffix = ".lora_A.weight";
 
 template <class T>
 T value_of(const nlohmann::json& config, const char* key, const std::string& source, const char* wanted) {
   const auto found = config.find(key);
   demand(found != config.end(), ExitCode::data, source, ": no ", key);
+  const bool cuts = std::is_same_v<T, std::int64_t> && found->is_number_float();  // get() would drop the fraction
   try {
-    return found->get<T>();
-  } catch (const nlohmann::json::exception&) {
-    fail(ExitCode::data, source, ": ", key, " = ", shown(*found), ": must be ", wanted);
+    if (!cuts) return found->get<T>();
+  } catch (const nlohmann::json::exception&) {  // refused below
   }
+  fail(ExitCode::data, source, ": ", key, " = ", shown(*found), ": must be ", wanted);
 }
 
 // Refuses adapters that compute something else than plain LoRA. Such an adapter has another value in one of these keys than the
@@ -79,6 +82,21 @@ nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters&
           {"inference_mode", true}};
 }
 
+void write_changed_config(const fs::path& directory, const models::DecoderConfig& trained, const fs::path& base) {
+  remove_tree(directory / kChangedConfig);  // of an earlier part of the run, which may go on with another [model]
+  if (base.empty()) return;
+  if (path_exists(base / "config.json")) {  // else somebody has deleted it meanwhile
+    std::string changes;
+    for (const auto& [key, before, now] : changes_of_base(models::read_config(base), trained))
+      changes += concat(changes.empty() ? "" : ", ", key, " = ", now.empty() ? "null" : now);
+    if (changes.empty()) return;
+    log_warning(concat((base / "config.json").string(), ": the adapter was trained with ", changes,
+                       ", which PEFT will not see. Octet reads ", kChangedConfig,
+                       " beside the adapter. For other programs merge the two with `octet convert export`"));
+  }
+  write_file_atomically(directory / kChangedConfig, models::config_json(trained, DType::bf16).dump(2) + "\n");
+}
+
 checkpoint::OutputForm form_of_adapter() {
   return {.dtype = DType::f32, .max_shard_bytes = std::numeric_limits<std::int64_t>::max(), .file = kWeights};
 }
@@ -93,6 +111,14 @@ void demand_no_run_folder(const fs::path& path) {
     demand(!path_exists(path / name), ExitCode::data, path.string(), ": the folder of a run, not of a model; did you mean ",
            (path / name).string(), "?");
   }
+}
+
+void demand_whole_model(const fs::path& path) {
+  const bool adapter = is_adapter(path) || (is_adapter(path / "adapter") && !path_exists(path / "model"));
+  demand(!adapter || path_exists(path / "config.json"), ExitCode::data, path.string(),
+         ": an adapter, not a whole model; export the model first: `octet convert export --checkpoint ",
+         shell_word(path.string()), " --output MODEL`");
+  demand_no_run_folder(path);
 }
 
 AdapterDirectory open_adapter(const fs::path& directory) {
@@ -136,14 +162,28 @@ std::string load_adapter(Engine& engine, const fs::path& directory) {
   return from.base;
 }
 
-void write_adapter(const fs::path& directory, models::Decoder& model, const models::Adapters& adapters, const std::string& base,
+std::vector<models::ConfigDifference> changes_of_base(const models::DecoderConfig& base, const models::DecoderConfig& trained) {
+  std::vector<models::ConfigDifference> changes = models::config_differences(base, trained);
+  if (base.tokenizer != trained.tokenizer)
+    changes.push_back({"tokenizer", in_quotes(base.tokenizer), in_quotes(trained.tokenizer)});
+  return changes;
+}
+
+std::optional<models::DecoderConfig> changed_config_of(const fs::path& directory) {
+  const fs::path file = directory / kChangedConfig;
+  if (!path_exists(file)) return std::nullopt;
+  return models::parse_config(read_json(file), file.string());
+}
+
+void write_adapter(const fs::path& directory, models::Decoder& model, const models::Adapters& adapters, const AdapterBase& base,
                    const checkpoint::WholeParameter& whole) {
   make_folders(directory);
   checkpoint::save_weights(directory, models::adapter_names_of(model), form_of_adapter(), whole);
-  write_file_atomically(directory / kConfig, config_of(model, adapters, base).dump(2) + "\n");
+  write_file_atomically(directory / kConfig, config_of(model, adapters, base.name).dump(2) + "\n");
+  write_changed_config(directory, model.config(), base.directory);
 }
 
-void save_adapter(Engine& engine, const std::string& base, const fs::path& directory) {
+void save_adapter(Engine& engine, const AdapterBase& base, const fs::path& directory) {
   const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };
   if (engine.options().rank > 0) return checkpoint::join_save_weights(models::adapter_names_of(engine.model()), whole);
   write_adapter(directory, engine.model(), engine.options().adapters, base, whole);

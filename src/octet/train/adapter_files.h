@@ -2,10 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "octet/checkpoint/model_dir.h"
 #include "octet/checkpoint/model_weights.h"
+#include "octet/models/registry.h"
 #include "octet/train/engine.h"
 
 namespace octet::train {
@@ -17,11 +20,17 @@ bool is_adapter(const std::filesystem::path& directory);
 // directory in it.
 void demand_no_run_folder(const std::filesystem::path& path);
 
+// Where a whole model is wanted: throws as demand_no_run_folder() does, and also if `path` is an adapter or the folder of a run
+// that has one.
+void demand_whole_model(const std::filesystem::path& path);
+
 struct AdapterDirectory {
   checkpoint::ModelWeights weights;
   std::string base;           // base_model_name_or_path: a model directory, or a name on a hub
   models::Adapters adapters;  // the targets are the whole names of the modules that have tensors
 };
+// Reads the model_config.json of an adapter directory, if there is one. Throws Error{data}.
+std::optional<models::DecoderConfig> changed_config_of(const std::filesystem::path& directory);
 // Throws Error{data} for what is missing, malformed, or not supported, by name.
 AdapterDirectory open_adapter(const std::filesystem::path& directory);
 
@@ -29,10 +38,19 @@ AdapterDirectory open_adapter(const std::filesystem::path& directory);
 // missing, unexpected and misshapen tensors, and Error{config} if the engine's adapters have another rank or scale.
 std::string load_adapter(Engine& engine, const std::filesystem::path& directory);
 
-// Writes the adapters of `model` in F32. `whole` returns their parameters; `base` becomes base_model_name_or_path.
+// The model that adapters were trained beside.
+struct AdapterBase {
+  std::string name;                 // becomes base_model_name_or_path
+  std::filesystem::path directory;  // its Hugging Face directory on this machine; empty for random weights
+};
+// The members in which the model that adapters were trained beside differs from its base's config.json, because [model] changed
+// them.
+std::vector<models::ConfigDifference> changes_of_base(const models::DecoderConfig& base, const models::DecoderConfig& trained);
+// Writes the adapters of `model` in F32; `whole` returns their parameters. If the model's config.json differs from that of the
+// base, writes it beside the adapters as model_config.json and warns, because adapter_config.json cannot say so.
 void write_adapter(const std::filesystem::path& directory, models::Decoder& model, const models::Adapters& adapters,
-                   const std::string& base, const checkpoint::WholeParameter& whole);
+                   const AdapterBase& base, const checkpoint::WholeParameter& whole);
 // Writes the adapters of an engine. Collective: all ranks call it, and rank 0 writes.
-void save_adapter(Engine& engine, const std::string& base, const std::filesystem::path& directory);
+void save_adapter(Engine& engine, const AdapterBase& base, const std::filesystem::path& directory);
 
 }  // namespace octet::train

@@ -75,6 +75,12 @@ void begin_model(Engine& engine, const Config& config) {
   begin_base(engine, config);
   if (!config.lora || config.lora->init_from.empty()) return;
   const std::string base = load_adapter(engine, config.lora->init_from);
+  if (const auto trained = changed_config_of(config.lora->init_from)) {
+    for (const auto& [key, before, now] : changes_of_base(*trained, engine.model().config())) {
+      log_shared_warning(concat(config.lora->init_from, ": was trained with ", key, " = ", before.empty() ? "null" : before,
+                                ", and this run has ", now.empty() ? "null" : now));
+    }
+  }
   // A name that is no folder here may well be that of the same model on a hub.
   if (is_folder(base) && !(is_folder(config.model.init_from) && std::filesystem::equivalent(base, config.model.init_from))) {
     log_shared_warning(concat(config.lora->init_from, ": was trained beside ", base, ", and this run adapts ",

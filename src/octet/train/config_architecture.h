@@ -10,13 +10,15 @@
 namespace octet::train {
 
 struct RopeScalingConfig {
-  std::string rope_type = "llama3";
+  std::optional<std::string> rope_type;
   std::optional<double> factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor;
   std::optional<std::int64_t> original_max_position_embeddings;
 };
 template <FieldsOf<RopeScalingConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "rope_type", .help = "Law that stretches RoPE to longer sequences.", .choices = "llama3 | linear | yarn"},
+  visit(Field{.name = "rope_type",
+              .help = "Law that stretches RoPE to longer sequences. If not set: that of the preset or directory, else llama3.",
+              .choices = "llama3 | linear | yarn"},
         c.rope_type);
   visit(Field{.name = "factor",
               .help = "Factor by which wavelengths are stretched: long ones, or with linear all. If not set: llama3 8, yarn the "

@@ -22,13 +22,60 @@ Json architecture_keys(const ModelConfig& model) {
   keys.erase("config");
   keys.erase("init_from");
   if (model.sliding_window == 0) keys["sliding_window"] = nullptr;  // which TOML cannot say
-  if (model.rope_scaling && model.rope_scaling->rope_type == "llama3") {  // what is not set is as in Llama 3.1
+  return keys;
+}
+
+// The law of a rope_scaling; "default" if it stretches nothing.
+std::string law_of(const Json& scaling) {
+  for (const char* key : {"rope_type", "type"}) {
+    if (scaling.contains(key) && scaling[key].is_string()) return scaling[key];
+  }
+  return "default";
+}
+
+// Puts the run's keys in place of those of a rope_scaling. Keys of another law replace it as a whole.
+void put_scaling(Json& scaling, Json keys) {
+  const std::string before = law_of(scaling), law = keys.value("rope_type", before == "default" ? "llama3" : before);
+  if (law == before) return scaling.update(keys);
+  keys["rope_type"] = law;
+  if (law == "llama3") {  // what is not set is as in Llama 3.1
     const Json usual = models::write_rope_scaling(kernels::RopeScalingLlama3{});
     for (const auto& [key, value] : usual.items()) {
-      if (!keys["rope_scaling"].contains(key)) keys["rope_scaling"][key] = value;
+      if (!keys.contains(key)) keys[key] = value;
     }
   }
-  return keys;
+  for (const char* kept : {"rope_theta", "partial_rotary_factor"}) {
+    if (scaling.contains(kept)) keys[kept] = scaling[kept];
+  }
+  scaling = keys;
+}
+
+// Puts the run's keys in place of an object's, also where transformers 5 has other names that would hide them: rope_parameters
+// holds theta, scaling and the rotated share, and layer_types lists the layers that have a window.
+void put_keys(Json& object, const ModelConfig& model) {
+  Json keys = architecture_keys(model);
+  if (keys.contains("rope_scaling")) {
+    const bool newer = object.contains("rope_parameters") && object["rope_parameters"].is_object();
+    put_scaling(object[newer ? "rope_parameters" : "rope_scaling"], keys["rope_scaling"]);
+    keys.erase("rope_scaling");
+  }
+  const auto put_number = [&](const char* key, const std::optional<double>& value) {
+    for (const char* name : {"rope_parameters", "rope_scaling"}) {
+      if (value && object.contains(name) && object[name].contains(key)) object[name][key] = *value;
+    }
+  };
+  put_number("rope_theta", model.rope_theta);
+  put_number("rope_theta", model.rotary_emb_base);
+  put_number("partial_rotary_factor", model.rotary_pct);
+  if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
+    const bool begins = model.use_sliding_window && object.value("use_sliding_window", Json()) != *model.use_sliding_window;
+    if (begins || model.max_window_layers) {
+      object.erase(types);
+    } else if (model.num_hidden_layers && *model.num_hidden_layers < static_cast<std::int64_t>(types->size())) {
+      types->erase(types->begin() + *model.num_hidden_layers, types->end());
+    }
+  }
+  object.update(keys);
 }
 
 Json model_section(std::string_view toml, const std::string& source) {
@@ -39,27 +86,9 @@ Json model_section(std::string_view toml, const std::string& source) {
   read_record(model, *section, {.name = source, .advise = advise_key}, "model");
   demand(model.config.empty() && model.init_from.empty(), ExitCode::config, source,
          ": its [model] names another model instead of giving an architecture");
-  return architecture_keys(model);
-}
-
-// Puts the run's keys in place of an object's. transformers 5 keeps theta, scaling and the rotated share in one object, which
-// would hide the run's own.
-void put_keys(Json& object, const ModelConfig& model) {
-  const Json keys = architecture_keys(model);
-  if (const auto found = object.find("rope_parameters"); found != object.end() && found->is_object()) {
-    Json& rope = *found;
-    if (keys.contains("rope_scaling")) {
-      Json own = keys["rope_scaling"];
-      for (const char* kept : {"rope_theta", "partial_rotary_factor"}) {
-        if (rope.contains(kept)) own[kept] = rope[kept];
-      }
-      rope = own;
-    }
-    if (model.rope_theta) rope["rope_theta"] = *model.rope_theta;
-    if (model.rotary_emb_base) rope["rope_theta"] = *model.rotary_emb_base;
-    if (model.rotary_pct) rope["partial_rotary_factor"] = *model.rotary_pct;
-  }
-  object.update(keys);
+  Json object = Json::object();
+  put_keys(object, model);
+  return object;
 }
 
 // Refuses a key of [model] that the family does not have: it would change nothing. Families with RoPE have rope_scaling, and all
@@ -71,7 +100,7 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
   if (keys.contains("rope_scaling") && known.contains("rope_scaling")) {
     for (const auto& [key, value] : keys["rope_scaling"].items()) {
       demand(known["rope_scaling"].contains(key), ExitCode::config, place, "model.rope_scaling.", key, " = ", shown(value), ": ",
-             keys["rope_scaling"]["rope_type"].get<std::string>(), " has no such key");
+             law_of(known["rope_scaling"]), " has no such key");
     }
   }
   for (const auto& [key, value] : keys.items()) {
@@ -79,12 +108,20 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
         known.contains(key) || (key == "rope_scaling" && !decoder.learned_positions) || key == "tokenizer" || value.is_null();
     demand(has, ExitCode::config, place, "model.", key, " = ", shown(value), ": ", decoder.family, " has no such key");
   }
-  const bool unused = known.contains("use_sliding_window") && decoder.sliding_window == 0;
+  if (!known.contains("use_sliding_window")) return;
+  const bool wanted = model.use_sliding_window.value_or(false) && model.sliding_window != 0;
+  demand(!wanted || decoder.sliding_window > 0, ExitCode::config, place,
+         "model.use_sliding_window = true: needs model.sliding_window, for config.json has null");
   for (const char* key : {"sliding_window", "max_window_layers"}) {
     const Json value = keys.value(key, Json());
-    demand(!unused || value.is_null(), ExitCode::config, place, "model.", key, " = ", shown(value),
+    demand(decoder.sliding_window > 0 || wanted || value.is_null(), ExitCode::config, place, "model.", key, " = ", shown(value),
            ": needs model.use_sliding_window = true");
   }
+  std::int64_t layer = 0;
+  while (layer < decoder.layers && decoder.window(layer) == 0) ++layer;
+  demand(!wanted || layer < decoder.layers || model.max_window_layers, ExitCode::config, place,
+         "model.use_sliding_window = true: needs model.max_window_layers below ", decoder.layers,
+         ", the number of layers, for no layer has the window otherwise");
 }
 
 Json read_object(const std::filesystem::path& path) {
@@ -121,7 +158,7 @@ Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone
     meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
   }
   const bool known = meta.contains("model") && meta["model"].is_object();
-  if (!known) demand_no_run_folder(config.model.init_from);
+  if (!known) demand_whole_model(config.model.init_from);
   demand(known, ExitCode::data, gone.string(), ": No such file. The run starts from model.init_from: ",
          resume == "auto" ? concat(root.string(), " has no checkpoint to continue from") : concat("checkpoint.resume = \"", resume, "\""));
   return meta["model"];

@@ -154,8 +154,16 @@ class MergedSource : public Source {
   const models::DecoderConfig& config() const override { return merged_.config(); }
   models::Adapters adapters() const override { return merged_.adapters(); }
   Json config_json() const override {
-    if (merged_.base().empty()) return models::config_json(merged_.config(), DType::bf16);
-    Json json = read_ordered_json(merged_.base() / "config.json");
+    const Json trained = models::config_json(merged_.config(), DType::bf16);
+    if (merged_.base().empty()) return trained;
+    const fs::path file = merged_.base() / "config.json";
+    Json json = read_ordered_json(file);
+    const models::DecoderConfig base = models::parse_config(nlohmann::json(json), file.string());
+    if (!changes_of_base(base, merged_.config()).empty()) return trained;
+    // The base's own file has more keys than Octet knows. The ids that it lacks are those of the tokenizer.
+    if (base.eos.empty() && !merged_.config().eos.empty()) {
+      for (const char* key : {"bos_token_id", "eos_token_id"}) json[key] = trained[key];
+    }
     json.erase("quantization_config");
     return json;
   }
@@ -258,7 +266,7 @@ void export_adapter(const fs::path& path, const fs::path& to) {
   DescribedModel described(model.config(), model.adapters());
   model.check(described);
   NewDirectory output(to);
-  write_adapter(output.path(), *described.model, model.adapters(), model.base_name(),
+  write_adapter(output.path(), *described.model, model.adapters(), {.name = model.base_name(), .directory = model.base()},
                 [&](const Parameter& p) { return model.whole_of_adapter(described, p); });
   output.finish();
 }

@@ -56,7 +56,11 @@ ModelDirectory find_model(const std::filesystem::path& path) {
   demand(!adapter.base.empty() && path_exists(std::filesystem::path(adapter.base) / "config.json"), ExitCode::data,
          (path / "adapter_config.json").string(), ": base_model_name_or_path = ", in_quotes(adapter.base),
          ": there is no model directory at this path; write the model's path into adapter_config.json");
-  return {.model = adapter.base, .adapter = path, .config = models::read_config(adapter.base), .adapters = adapter.adapters};
+  const std::optional<models::DecoderConfig> changed = changed_config_of(path);
+  return {.model = adapter.base,
+          .adapter = path,
+          .config = changed ? *changed : models::read_config(adapter.base),
+          .adapters = adapter.adapters};
 }
 
 void load_model(Engine& engine, const ModelDirectory& from) {

@@ -54,7 +54,10 @@ void Trainer::wait_for_writer() {
 void Trainer::export_model() {
   const fs::path directory = config_.run.output_dir;
   if (lock_) lock_->renew();
-  if (config_.lora) return save_adapter(*engine_, as_given(config_).model.init_from, directory / "adapter");
+  if (config_.lora) {
+    return save_adapter(*engine_, {.name = as_given(config_).model.init_from, .directory = config_.model.init_from},
+                        directory / "adapter");
+  }
   save_model(*engine_, directory / "model");
   if (!world_.is_first()) return;
   export_tokenizer(config_, engine_options_.model, directory / "model");

@@ -103,6 +103,7 @@ TEST(GptNeoxConfig, ReadsRotationWhereverTransformersPutIt) {
   EXPECT_EQ(c.rope_theta, 700.0);
   EXPECT_EQ(c.rotary_dim, 8);
   EXPECT_FALSE(c.rope_scaling);
+  EXPECT_EQ(parse_config(gpt_neox_with("rope_scaling", {{"partial_rotary_factor", 0.5}}), "x").rotary_dim, 8);
 }
 
 TEST(GptNeoxConfig, KnowsActivationsByTheirNames) {

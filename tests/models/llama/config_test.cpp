@@ -103,6 +103,12 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   EXPECT_EQ(llama3_of(c).high_freq_factor, 4.0);
   EXPECT_EQ(parse_config(llama_with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.0}}), "x").rope_theta, 7.0);
   EXPECT_FALSE(parse_config(llama_with("rope_scaling", {{"rope_type", "default"}}), "x").rope_scaling);
+  EXPECT_EQ(parse_config(llama_with("rope_scaling", parameters), "x").rope_theta, 500000.0);
+  EXPECT_EQ(llama3_of(parse_config(with(llama_with("rope_scaling", scaling), "rope_parameters", parameters), "x")).factor, 8.0);
+  const json linear = llama_with("rope_scaling", {{"type", "linear"}, {"factor", 2.0}});
+  EXPECT_EQ(refusal(with(linear, "rope_parameters", {{"rope_type", "default"}})),
+            "rope_scaling = {\"factor\":2.0,\"type\":\"linear\"} and rope_parameters = {\"rope_type\":\"default\"} are different "
+            "laws: remove one");
 
   for (const char* missing : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     json incomplete = scaling;

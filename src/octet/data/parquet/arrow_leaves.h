@@ -20,6 +20,8 @@
 namespace octet::data {
 
 constexpr std::int64_t kBatchRows = 256;
+// A value that no member of a message may have becomes a list with its kind, which the program's refusal then shows.
+constexpr const char* kNested = R"(["a list or structure"])";
 
 inline void append_json_string(const parquet::ByteArray& value, std::string& json) {
   json += '"';
@@ -77,14 +79,16 @@ class TypedBatch final : public LeafBatch {
   }
   void append(std::int64_t number, std::string& json) const override {
     const auto& value = values_[static_cast<std::size_t>(number)];
-    if constexpr (std::is_same_v<Type, parquet::ByteArrayType>) {
+    if (reader_->descr()->logical_type()->is_decimal()) {  // the value without its point
+      json += R"(["a decimal number"])";
+    } else if constexpr (std::is_same_v<Type, parquet::ByteArrayType>) {
       append_json_string(value, json);
     } else if constexpr (std::is_same_v<Type, parquet::BooleanType>) {
       json += value ? "true" : "false";
     } else if constexpr (std::is_arithmetic_v<typename Type::c_type>) {
       append_json_number(value, json);
     } else {
-      json += "true";
+      json += "[\"" + parquet::TypeToString(reader_->descr()->physical_type()) + "\"]";
     }
   }
 
@@ -166,7 +170,7 @@ class Leaf {
   std::int64_t levels_ = 0, next_ = 0, next_value_ = 0;
 };
 
-// A member of an object. A structure or list counts as `true` if there is any value in it.
+// A member of an object. A structure or list that has any value in it becomes kNested.
 class Member {
  public:
   Member(const parquet::SchemaDescriptor& schema, const parquet::schema::Node& node, std::int16_t depth)
@@ -200,7 +204,7 @@ class Member {
     if (!members.empty() && members.back() != '{') members += ',';
     append_json_string(parquet::ByteArray(name_), members);
     members += ':';
-    members += is_leaf_ ? value_ : "true";
+    members += is_leaf_ ? value_ : kNested;
   }
 
  private:

@@ -262,9 +262,10 @@ class ListColumn final : public JsonRows {
     bool has_text = false;
     for (int i = 0; i < message->field_count(); ++i) {
       const parquet::schema::Node& field = *message->field(i);
-      const bool text =
-          field.is_primitive() && !field.is_repeated() && is_text(static_cast<const parquet::schema::PrimitiveNode&>(field));
-      if (text || is_one_of(field.name(), kMembersOfAnyType)) members_.emplace_back(schema, field, 1);
+      const bool nested = field.is_group() || field.is_repeated();
+      const bool text = !nested && is_text(static_cast<const parquet::schema::PrimitiveNode&>(field));
+      if (text || is_one_of(field.name(), kMembersOfAnyType) || (nested && is_one_of(field.name(), kTexts)))
+        members_.emplace_back(schema, field, 1);
       has_text = has_text || text;
     }
     if (!has_text) refuse("holds lists of structures without a string");
@@ -274,6 +275,8 @@ class ListColumn final : public JsonRows {
   // Members of a message that are not ignored if they are no strings.
   static constexpr std::array<std::string_view, 5> kMembersOfAnyType = {"weight", "tool_calls", "function_call",
                                                                         "reasoning_content", "thinking"};
+  // Texts of a message. One that is a list of parts is not taken for one that is missing.
+  static constexpr std::array<std::string_view, 2> kTexts = {"content", "value"};
 
   bool read_row(std::string& json) override {
     bool is_null = false;

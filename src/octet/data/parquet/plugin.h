@@ -15,9 +15,9 @@ struct OctetParquetPlugin {
   std::int32_t version;  // kOctetParquetVersion of the header that the plugin was built with
   // `column` is the UTF-8 name of a top-level column of strings (BYTE_ARRAY; required or optional, not repeated), or if `lists`
   // is not 0 also of lists of structures, which are conversations: next() then gives the list as JSON, with the fields of each
-  // structure that are strings, or belong to a message (weight, tool_calls, ...), and are not null. If `lists` is not 0 and a row has
-  // a value in a column "system", "tools" or "functions", next() gives an object that holds the conversation and these. A value
-  // that is a structure or list is `true` there. Returns nullptr on failure.
+  // structure that are strings, or belong to a message (weight, tool_calls, ...), and are not null. If `lists` is not 0 and a
+  // row has a value in a column "system", "tools" or "functions", next() gives an object that holds the conversation and these.
+  // A structure, list or decimal number becomes a list with a string that names its kind. Returns nullptr on failure.
   OctetParquetFile* (*open)(const char* path, const char* column, std::int32_t lists, char* error, std::size_t error_size);
   // The number of rows in the file.
   std::int64_t (*rows)(const OctetParquetFile* file);

@@ -118,12 +118,27 @@ nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling) {
           {"original_max_position_embeddings", s.original_max_position}};
 }
 
+double rope_number(const JsonReader& read, const char* key, double otherwise) {
+  for (const char* object : {"rope_scaling", "rope_parameters"}) {
+    if (!read.has(object)) continue;
+    const std::string where = read.source() + ": " + object;
+    otherwise = JsonReader(read.object()[object], where).number(key, otherwise);
+  }
+  return otherwise;
+}
+
 void parse_rope(const JsonReader& read, DecoderConfig& c) {
+  const auto written = [&] { return c.rope_scaling ? write_rope_scaling(*c.rope_scaling) : nlohmann::ordered_json(); };
   if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling", c.max_position);
-  if (!read.has("rope_parameters")) return;
-  c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
-  const std::string where = read.source() + ": rope_parameters";
-  c.rope_theta = JsonReader(read.object()["rope_parameters"], where).number("rope_theta", c.rope_theta);
+  if (read.has("rope_parameters")) {
+    const nlohmann::ordered_json other = written();
+    c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
+    if (read.has("rope_scaling") && other != written()) {
+      fail(ExitCode::data, read.source(), ": rope_scaling = ", shown(read.object()["rope_scaling"]),
+           " and rope_parameters = ", shown(read.object()["rope_parameters"]), " are different laws: remove one");
+    }
+  }
+  c.rope_theta = rope_number(read, "rope_theta", c.rope_theta);
 }
 
 void write_sliding_window(const DecoderConfig& c, nlohmann::ordered_json& object) {

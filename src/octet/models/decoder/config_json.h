@@ -34,9 +34,11 @@ class JsonReader {
 };
 
 nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling);
-// Reads the scaling and the theta of rotary embeddings from rope_scaling, or from rope_parameters, where transformers 5 keeps
-// both. `config` has the model's max_position, and the theta for files without rope_parameters.
+// Reads the scaling and the theta of rotary embeddings from rope_scaling or rope_parameters, where transformers 5 keeps both.
+// `config` has the model's max_position, and the theta for files that have none there.
 void parse_rope(const JsonReader& read, DecoderConfig& config);
+// Returns a number of rope_parameters or rope_scaling, or `otherwise`.
+double rope_number(const JsonReader& read, const char* key, double otherwise);
 
 // sliding_window is null without a window.
 void write_sliding_window(const DecoderConfig& config, nlohmann::ordered_json& object);

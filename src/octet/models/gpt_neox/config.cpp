@@ -30,13 +30,9 @@ DecoderConfig parse_gpt_neox(const JsonReader& read) {
   c.qkv_bias = c.output_bias = read.boolean("attention_bias", true);
   c.mlp_bias = true;
 
-  double share = read.number("rotary_pct", 0.25);
   c.rope_theta = read.number("rotary_emb_base", 10000.0);
   parse_rope(read, c);
-  if (read.has("rope_parameters")) {
-    const std::string where = read.source() + ": rope_parameters";
-    share = JsonReader(read.object()["rope_parameters"], where).number("partial_rotary_factor", share);
-  }
+  const double share = rope_number(read, "partial_rotary_factor", read.number("rotary_pct", 0.25));
   demand(share > 0 && share <= 1, ExitCode::data, read.source(), ": rotary_pct = ", share, ": must be above 0, and 1 at most");
   c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * share);
   demand(c.rotary_dim > 0, ExitCode::data, read.source(), ": rotary_pct = ", share, ": rotates nothing of heads of ", c.head_dim);
