@@ -79,38 +79,48 @@ ByName<std::uint8_t> exported_weights(train::Engine& engine) {
 
 void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
                 const std::function<void(train::Engine&, const parallel::Groups&)>& body, DeviceKind kind) {
-  ThreadRanks threads;
+  on_engines(of_all, layout, body,
+             Machine{.device = [kind](int rank) { return make_device(kind, kind == DeviceKind::cuda ? rank : 0); }});
+}
+
+void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
+                const std::function<void(train::Engine&, const parallel::Groups&)>& body, const Machine& machine) {
+  ThreadRanks threads(machine.reach);
   run_ranks(layout.mesh.ranks(), [&](int rank) {
     train::EngineOptions options = of_all;
     options.layout = layout;
     options.rank = rank;
-    const std::unique_ptr<Device> device = make_device(kind, kind == DeviceKind::cuda ? rank : 0);
+    const std::unique_ptr<Device> device = machine.device(rank);
     const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
     train::Engine engine(options, *device, groups);
     engine.initialise(7);
     body(engine, groups);
-    EXPECT_EQ(device->memory().total_peak, train::measure(options, kind).total()) << "rank " << rank;
+    if (machine.reach) engine.close();
+    EXPECT_EQ(device->memory().total_peak, train::measure(options, device->kind()).total()) << "rank " << rank;
   });
 }
 
 RunState run_mesh(const train::EngineOptions& options, const parallel::Layout& layout, const Steps& steps, const Beside& beside) {
   RunState state;
   std::mutex mutex;
-  on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups& groups) {
-    if (beside.before) beside.before(engine);
-    const comm::Traffic context = groups.context->traffic(), tensor = groups.tensor->traffic();
-    const Taken taken = take(engine, steps);
-    const comm::Traffic over_context = groups.context->traffic(), over_tensor = groups.tensor->traffic();
-    engine.settle();
-    if (beside.after) beside.after(engine);
-    const std::lock_guard lock(mutex);
-    state.add(engine, taken);
-    const auto add = [](std::vector<comm::Traffic>& to, const comm::Traffic& from, const comm::Traffic& until) {
-      to.push_back({until.bytes - from.bytes, until.messages - from.messages});
-    };
-    add(state.over_context, context, over_context);
-    add(state.over_tensor, tensor, over_tensor);
-  });
+  on_engines(
+      options, layout,
+      [&](train::Engine& engine, const parallel::Groups& groups) {
+        if (beside.before) beside.before(engine);
+        const comm::Traffic context = groups.context->traffic(), tensor = groups.tensor->traffic();
+        const Taken taken = take(engine, steps);
+        const comm::Traffic over_context = groups.context->traffic(), over_tensor = groups.tensor->traffic();
+        engine.settle();
+        if (beside.after) beside.after(engine);
+        const std::lock_guard lock(mutex);
+        state.add(engine, taken);
+        const auto add = [](std::vector<comm::Traffic>& to, const comm::Traffic& from, const comm::Traffic& until) {
+          to.push_back({until.bytes - from.bytes, until.messages - from.messages});
+        };
+        add(state.over_context, context, over_context);
+        add(state.over_tensor, tensor, over_tensor);
+      },
+      beside.machine);
   state.gradients.expect_whole();
   state.weights.expect_whole();
   return state;

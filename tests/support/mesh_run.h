@@ -60,15 +60,23 @@ struct RunState {
 // Returns all saved parameters by name on rank 0, and nothing on other ranks. All ranks call it together.
 ByName<std::uint8_t> exported_weights(train::Engine& engine);
 
+// The devices of ranks that are threads.
+struct Machine {
+  std::function<std::unique_ptr<Device>(int rank)> device = [](int) { return make_device(DeviceKind::cpu); };
+  bool reach = false;  // ranks on CPUs can fetch shared memory of other ranks directly
+};
+
 // Calls body(engine, groups) for each rank of the layout, on a thread of its own, with random initial weights. Then expects that
 // the rank's peak memory equals the memory plan to the byte.
 void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
-                const std::function<void(train::Engine&, const parallel::Groups&)>& body,
-                DeviceKind kind = DeviceKind::cpu);
+                const std::function<void(train::Engine&, const parallel::Groups&)>& body, const Machine& machine = {});
+void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
+                const std::function<void(train::Engine&, const parallel::Groups&)>& body, DeviceKind kind);
 
-// Calls that each rank makes on its own thread before and after its steps.
+// Calls that each rank makes on its own thread before and after its steps, and where it takes them.
 struct Beside {
   std::function<void(train::Engine&)> before = {}, after = {};
+  Machine machine = {};
 };
 // Takes the steps on all ranks of a layout, from the same random weights.
 RunState run_mesh(const train::EngineOptions& options, const parallel::Layout& layout, const Steps& steps, const Beside& beside = {});

@@ -114,8 +114,9 @@ class ThreadGroup final : public comm::Group {
     const std::uint8_t* begin = meeting_->shared[own()];
     return x.as_bytes() >= begin && x.as_bytes() < begin + shared_bytes_;
   }
-  void unshare(Stream&) override {
+  void unshare(Stream& stream) override {
     if (!meetings_.reach()) return;
+    stream.synchronize();
     shared_bytes_ = 0;
     wait();
   }
@@ -124,15 +125,13 @@ class ThreadGroup final : public comm::Group {
   using Sizes = std::vector<std::size_t>;  // in bytes, by rank
 
   void run(Stream&, const comm::AllGather& op) override { exchange(op.x, Sizes(ranks(), 0), op.y, Sizes(ranks(), op.x.bytes())); }
-  void run(Stream&, const comm::ReduceScatter& op, const Tensor& parts) override {
-    reduce(op.x, op.y.elements(), parts, op.y, op.reduction);
-  }
+  void run(Stream&, const comm::ReduceScatter& op, const Tensor&) override { reduce(op.x, op.y.elements(), op.y, op.reduction); }
   void run(Stream&, const comm::AllReduce& op, const Tensor& parts) override {
     const std::int64_t part = parts.shape[1], count = op.x.elements();
     const Tensor flat = op.x.reshape({count});
     const auto begin_of = [&](std::int64_t r) { return std::min(count, r * part); };
     const Tensor mine = flat.slice_rows(begin_of(rank()), begin_of(rank() + 1));
-    reduce(flat, part, parts, mine, op.reduction);
+    reduce(flat, part, mine, op.reduction);
     Sizes sizes;
     for (int r = 0; r < size(); ++r) {
       sizes.push_back(static_cast<std::size_t>(begin_of(r + 1) - begin_of(r)) * size_of(flat.dtype));
@@ -171,9 +170,13 @@ class ThreadGroup final : public comm::Group {
     });
   }
   void run(Stream& stream, const comm::Receive& op) override {
+    std::memset(op.y.as_bytes(), 0xff, op.y.bytes());  // the message may arrive at any time from now on
     stream.finish_later([this, op] { meeting_->receive(name(), {op.from, rank()}, op.y.as_bytes(), op.y.bytes()); });
   }
-  void run_barrier(Stream&) override { wait(); }
+  void run_barrier(Stream& stream) override {
+    stream.synchronize();
+    wait();
+  }
   void run_fence(Stream&) override {
     if (meetings_.reach()) wait();
   }
@@ -196,13 +199,17 @@ class ThreadGroup final : public comm::Group {
     }
     wait();
   }
-  // y = the reduction of this rank's part. Part r consists of the elements from r * part on, at most `part` of them.
-  void reduce(const Tensor& x, std::int64_t part, const Tensor& parts, const Tensor& y, comm::Reduction reduction) {
+  // y = the reduction of this rank's part. Part r consists of the elements from r * part on, at most `part` of them. The versions
+  // of the ranks get memory of their own, because that of the group's caller is free again when the call returns, and streams of
+  // a DeferredDevice would overwrite it. NCCL needs no such memory.
+  void reduce(const Tensor& x, std::int64_t part, const Tensor& y, comm::Reduction reduction) {
     const std::size_t width = size_of(x.dtype);
     Sizes begins;
     for (std::int64_t r = 0; r < size(); ++r)
       begins.push_back(static_cast<std::size_t>(std::min(x.elements(), r * part)) * width);
-    exchange(x, begins, parts, Sizes(ranks(), static_cast<std::size_t>(y.elements()) * width));
+    std::vector<std::uint8_t> memory(ranks() * y.bytes());
+    const Tensor parts(memory.data(), x.dtype, {size(), y.elements()});
+    exchange(x, begins, parts, Sizes(ranks(), y.bytes()));
     comm::reduce_parts(parts, size(), y, reduction);
   }
 

@@ -2,7 +2,7 @@
 // checked in lora_test.cpp, and steps on meshes in step_of_one_rank_test.cpp.
 #include <gtest/gtest.h>
 
-#include "support/shuffle.h"
+#include "support/any_order.h"
 #include "train/meshes.h"
 
 namespace octet::testing {

@@ -1,7 +1,7 @@
 // Optimizer states in host memory change where a step computes, and nothing that it computes.
 #include <gtest/gtest.h>
 
-#include "support/shuffle.h"
+#include "support/any_order.h"
 #include "train/meshes.h"
 
 namespace octet::testing {

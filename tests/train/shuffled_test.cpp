@@ -1,9 +1,9 @@
-// The waits of the schedule suffice: with the streams' tasks in any order that the waits permit, steps compute the same bits. On
-// a GPU a missing wait is a race, which shows now and then. On the CPU tasks run one after another, so that a missing wait shows
-// here or never.
+// The waits suffice: with the streams in any order that the waits permit, steps compute the same bits. On a GPU a missing wait is
+// a race, which shows now and then. A stream of the CPU executes what it is given at once, so that a missing wait shows here or
+// never.
 #include <gtest/gtest.h>
 
-#include "support/shuffle.h"
+#include "support/any_order.h"
 #include "train/meshes.h"
 
 namespace octet::testing {
@@ -11,9 +11,9 @@ namespace {
 
 class Shuffled : public MeshTest {
  protected:
-  static void expect_same_bits(const train::EngineOptions& options, const Layout& layout) {
+  static void expect_same_bits(const train::EngineOptions& options, const Layout& layout, bool reach = false) {
     const Steps steps{.count = 2, .micro_batches = 2 * layout.lanes * layout.mesh.data_coordinates()};
-    expect_same_bits_in_any_order(options, layout, steps, {0.0, 0.1, 0.5, 1.0});
+    expect_same_bits_in_any_order(options, layout, steps, {0.0, 0.1, 0.5, 1.0}, reach);
   }
 };
 
@@ -37,6 +37,9 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   train::EngineOptions tied = context_options("fp8_rowwise");
   tied.model.tied_head = true;
   expect_same_bits(tied, resharded);
+  train::EngineOptions calibrated = context_options("fp8_delayed");
+  calibrated.calibrates = true;
+  expect_same_bits(calibrated, resharded);
   Layout context = resharded, tensor = resharded, experts = resharded, stages = resharded, chunks = resharded;
   context.mesh = Mesh({1, 1, 4, 1});
   tensor.mesh = Mesh({1, 2, 1, 2});
@@ -72,6 +75,41 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   chunks.mesh = Mesh({1, 1, 2, 1}, 1, {.count = 2, .chunks = 2});
   expect_same_bits(deep, stages);
   expect_same_bits(deep, chunks);
+}
+
+// Ranks that fetch from each other's memory, beside the computation, what they exchange of tokens, of keys and of weights.
+TEST_F(Shuffled, GiveTheSameBitsWhereRanksFetch) {
+  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise"}) {
+    SCOPED_TRACE(recipe);
+    Layout layout{.weights = Weights::resharded, .gradients = Gradients::sharded};
+    for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+      if (mode != nn::Checkpointing::none && recipe != "fp8_delayed") continue;
+      train::EngineOptions options = tensor_options(recipe);
+      options.checkpointing = mode;
+      options.document_mask = mode == nn::Checkpointing::selective;  // keeps keys in the order of their sequence
+      options.seq_len = 32;  // products of each rank's share of the tokens are computed alone if 16 divides it
+      for (const Mesh& mesh :
+           {Mesh({1, 1, 1, 2}), Mesh({1, 1, 2, 1}), Mesh({1, 1, 2, 2}), Mesh({2, 1, 1, 2}), Mesh({1, 2, 2, 1})}) {
+        layout.mesh = mesh;
+        expect_same_bits(options, layout, true);
+      }
+    }
+    layout.mesh = Mesh({1, 1, 1, 4});
+    expect_same_bits(tensor_options(recipe), layout, true);
+    expect_same_bits(gpt_neox_options(recipe, true), layout, true);
+    layout.mesh = Mesh({1, 4, 1, 1}, 2);
+    expect_same_bits(mixture_options(recipe), layout, true);
+  }
+}
+
+// A unit is gathered and reduced once a step.
+TEST_F(Shuffled, GiveTheSameBitsWithOneMicroBatch) {
+  for (const std::string recipe : {"bf16", "fp8_delayed"}) {
+    for (const bool reach : {false, true}) {
+      const Layout layout{.mesh = Mesh({1, 2, 2, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+      expect_same_bits_in_any_order(context_options(recipe), layout, {.count = 2, .micro_batches = 2}, {0.0, 0.5, 1.0}, reach);
+    }
+  }
 }
 
 }  // namespace

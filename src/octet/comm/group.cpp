@@ -87,7 +87,11 @@ bool Group::begin(Stream& stream, Exchange op, double bytes) {
 template <class... Operands>
 void Group::exchange(Stream& stream, const Operands&... operands) {
   stream.begin_wait();
-  run(stream, operands...);
+  if (stream.kind() == DeviceKind::cpu) {
+    stream.call([this, &stream, operands...] { run(stream, operands...); });
+  } else {
+    run(stream, operands...);
+  }
   stream.end_wait();
 }
 
@@ -174,6 +178,12 @@ void Group::receive(Stream& stream, const Receive& op) {
   check_flat("receive", "y", op.y);
   require(op.from >= 0 && op.from < size_ && op.from != rank_, "receive from rank ", op.from, " of ", size_, " by rank ", rank_);
   if (begin(stream, Exchange::receive, 0)) exchange(stream, op);
+}
+
+void Group::fence(Stream& stream) {
+  if (size_ == 1 || stream.kind() == DeviceKind::meta) return;
+  if (stream.kind() == DeviceKind::cpu) return stream.call([this, &stream] { run_fence(stream); });
+  run_fence(stream);
 }
 
 // By default, groups send and need no shared memory.

@@ -113,9 +113,7 @@ class Group {
   virtual void unshare(Stream&) {}
   // Orders accesses to shared memory: work that any rank enqueued before the fence precedes work that any rank enqueues after
   // it. The host does not wait. All fences of a group go to the same stream.
-  void fence(Stream& stream) {
-    if (size_ > 1 && stream.kind() != DeviceKind::meta) run_fence(stream);
-  }
+  void fence(Stream& stream);
 
   // Throws Error{peer} if the group has failed. Call it after synchronising a stream and before using what its collectives wrote:
   // when a group fails, a GPU's stream also becomes empty.
@@ -151,7 +149,7 @@ class Group {
   friend class Batch;
   // Counts the operation. Returns whether there is something to send, that is, several ranks and a device that computes.
   bool begin(Stream& stream, telemetry::Exchange op, double bytes);
-  // Calls run(stream, operands...) and counts it as a wait of the stream.
+  // Calls run(stream, operands...), on the CPU in the order of the stream, and counts it as a wait of the stream.
   template <class... Operands>
   void exchange(Stream& stream, const Operands&... operands);
   Tensor parts_for(Arena& scratch, Stream& stream, const Tensor& x) const;

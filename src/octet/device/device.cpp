@@ -74,6 +74,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+void Stream::call(std::function<void()>) { fail(ExitCode::internal, "a stream of ", name_of(kind()), " calls a function"); }
+
 void Stream::start_profile() {
   require(!waits_, "cannot start a profile while waits are measured");
   synchronize();

@@ -27,6 +27,8 @@ class Device {
   virtual DeviceKind kind() const = 0;
   // The device kind for which the program decides what to do. For a meta device: the kind it stands for; otherwise kind().
   virtual DeviceKind target() const { return kind(); }
+  // Whether streams run beside each other. On the CPU they do not: an op has run when its function returns.
+  virtual bool concurrent() const { return true; }
 
   // Returns zero-filled memory aligned to kAlignment. It counts under `category` until the Buffer is destroyed. Memory of
   // MemoryCategory::host lies in the host; kernels can use it, too, as slowly as the link to the device.
@@ -126,6 +128,9 @@ class Stream {
   virtual std::unique_ptr<Event> record() = 0;  // an event after all work enqueued so far
   virtual void wait(const Event& event) = 0;    // later work of this stream starts after `event`; the host does not wait
   virtual void synchronize() = 0;               // the host waits until the stream has executed everything
+  // Calls a function on the CPU in the order of the stream: this is how kernels and groups of the CPU run. The function owns its
+  // operands, or refers to what exists until the stream has executed it. Throws Error{internal} on other devices.
+  virtual void call(std::function<void()> function);
   // These copy or zero bytes in stream order. A copy to or from page-locked memory (MemoryCategory::host, PageLock) does not make
   // the host wait, and that memory must stay as it is until the copy is done. Other memory that copy_to_device() reads may change
   // when the call returns. Memory that copy_to_host() writes must exist until the stream has executed the copy.

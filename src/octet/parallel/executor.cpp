@@ -5,9 +5,7 @@
 namespace octet::parallel {
 
 void Executor::run(const std::vector<Task>& tasks, const Run& run) {
-  std::vector<Task> arranged;
-  if (arrange_) arranged = arrange_(tasks);
-  for (const Task& task : arrange_ ? arranged : tasks) {
+  for (const Task& task : tasks) {
     Stream& stream = this->stream(task.stream);
     wait_before(task);
     const double begin = times_ ? stream.record()->seconds() : 0;

@@ -26,9 +26,6 @@ class Executor {
   using Run = std::function<void(const Task&)>;
   void run(const std::vector<Task>& tasks, const Run& run);
 
-  // Lets a test change the order of each list's tasks, within what their waits permit.
-  using Arrange = std::function<std::vector<Task>(const std::vector<Task>&)>;
-  void arrange(Arrange arrange) { arrange_ = std::move(arrange); }
   // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
   void time_tasks(std::vector<TimedTask>* times) { times_ = times; }
 
@@ -37,7 +34,6 @@ class Executor {
 
   std::array<Stream*, kStreams> streams_ = {};
   std::map<std::pair<Kind, int>, std::unique_ptr<Event>> events_;  // by Task::event()
-  Arrange arrange_;
   std::vector<TimedTask>* times_ = nullptr;
 };
 

@@ -60,9 +60,9 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   if (shape.reduced) {
     own_params_stream_ = compute.device().make_stream();
     params_stream_ = own_params_stream_.get();
-    if (groups.context->size() > 1 && compute.kind() != DeviceKind::cpu) own_context_stream_ = compute.device().make_stream();
+    if (groups.context->size() > 1 && compute.device().concurrent()) own_context_stream_ = compute.device().make_stream();
   }
-  if (groups.tensor->size() > 1 && compute.kind() != DeviceKind::cpu) tensor_stream_ = compute.device().make_stream();
+  if (groups.tensor->size() > 1 && compute.device().concurrent()) tensor_stream_ = compute.device().make_stream();
   if (layout.lanes > 1) expert_stream_ = compute.device().make_stream();
   units_.resize(static_cast<std::size_t>(store.unit_count()));
   for (Parameter& p : store.parameters()) {
@@ -178,7 +178,7 @@ void Units::wait_for_params() {
 
 std::vector<Stream*> Units::waiting_streams() const {
   std::vector<Stream*> streams = {&compute_};
-  if (compute_.kind() != DeviceKind::cpu) return streams;
+  if (compute_.device().concurrent()) return streams;
   if (own_params_stream_) streams.push_back(own_params_stream_.get());
   if (expert_stream_) streams.push_back(expert_stream_.get());
   return streams;

@@ -45,6 +45,7 @@ class CpuStream final : public Stream {
   std::unique_ptr<Event> record() override { return std::make_unique<CpuEvent>(unfinished_); }
   void wait(const Event& event) override { static_cast<const CpuEvent&>(event).wait(); }
   void synchronize() override { unfinished_->finish(unfinished_->count()); }
+  void call(std::function<void()> function) override { function(); }
   void finish_later(std::function<void()> finish) override { unfinished_->functions.push_back(std::move(finish)); }
   void copy_to_device(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
   void copy_to_host(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
@@ -69,6 +70,7 @@ class CpuStream final : public Stream {
 class CpuDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
+  bool concurrent() const override { return false; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(*this); }
 
  protected:

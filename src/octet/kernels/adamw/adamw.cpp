@@ -101,7 +101,7 @@ AdamWList::AdamWList(Device& device, std::vector<AdamW> ops) : ops_(std::move(op
 void adamw(Stream& stream, const AdamW& op) {
   check(op);
   stream.count("adamw", work_of(op));
-  if (stream.kind() == DeviceKind::cpu) cpu::adamw({&op, 1});
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::adamw({&op, 1}); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::adamw(stream, op);
   }
@@ -110,7 +110,7 @@ void adamw(Stream& stream, const AdamW& op) {
 void adamw(Stream& stream, const AdamWList& list) {
   if (list.ops().empty()) return;
   stream.count("adamw", list.work());
-  if (stream.kind() == DeviceKind::cpu) cpu::adamw(list.ops());
+  if (stream.kind() == DeviceKind::cpu) stream.call([&list] { cpu::adamw(list.ops()); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::adamw(stream, list);
   }
@@ -118,7 +118,7 @@ void adamw(Stream& stream, const AdamWList& list) {
 
 void prepare_step(Stream& stream, const PrepareStep& op) {
   require(op.loss_total && op.sum_squares && op.updates && op.scalars, "prepare_step: a device pointer is missing");
-  if (stream.kind() == DeviceKind::cpu) cpu::prepare_step(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::prepare_step(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::prepare_step(stream, op);
   }

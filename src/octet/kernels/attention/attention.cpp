@@ -186,7 +186,7 @@ void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& o
   }
   const AttentionScratch memory =
       take_scratch(scratch, plan, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0, AttentionPlan::kForwardPacked);
-  if (stream.kind() == DeviceKind::cpu) cpu::attention_forward(op, plan, memory);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::attention_forward(op, plan, memory); });
 }
 
 void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwardFp8& op) {
@@ -212,10 +212,12 @@ void attention_forward_fp8(Stream& stream, Arena& scratch, const AttentionForwar
   const Tensor values = allocate(scratch, DType::bf16, o.shape);
   const AttentionScratch memory = take_scratch(scratch, plan, q.dtype, plan.forward_tasks(), plan.forward_lane(), 0, 0);
   if (stream.kind() == DeviceKind::cpu) {
-    cpu::attention_forward_fp8(
-        {.shape = op.shape, .q = q, .k = k, .v = v, .first_keys = op.first_keys, .o = values, .lse = op.lse},
-        op.shape.scale * scale_inv_of(op.q) * scale_inv_of(op.k), scale_inv_of(op.v) / static_cast<double>(kProbabilityScale),
-        plan, memory);
+    stream.call([=] {
+      cpu::attention_forward_fp8(
+          {.shape = op.shape, .q = q, .k = k, .v = v, .first_keys = op.first_keys, .o = values, .lse = op.lse},
+          op.shape.scale * scale_inv_of(op.q) * scale_inv_of(op.k), scale_inv_of(op.v) / static_cast<double>(kProbabilityScale),
+          plan, memory);
+    });
   }
   quantize(stream, scratch, op.o.of(values));
 }
@@ -247,7 +249,7 @@ void run_backward(Stream& stream, Arena& scratch, const AttentionBackward& op) {
   }
   const AttentionScratch memory = take_scratch(scratch, plan, op.q.dtype, plan.backward_tasks(), plan.backward_lane(),
                                                plan.backward_partials(), AttentionPlan::kBackwardPacked);
-  if (stream.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::attention_backward(op, plan, memory); });
 }
 
 // cuDNN's backward on documents needs a workspace that grows with the strides of gK and gV, so it gets packed tensors here. It
@@ -311,28 +313,30 @@ void attention_backward_fp8(Stream& stream, Arena& scratch, const AttentionBackw
   const AttentionScratch memory =
       take_scratch(scratch, plan, q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials(), 0);
   if (stream.kind() == DeviceKind::cpu) {
-    const double go_inv = scale_inv_of(op.go), ds_inv = static_cast<double>(1 / *op.ds.scale);
-    cpu::attention_backward_fp8({.shape = op.shape,
-                                 .q = q,
-                                 .k = k,
-                                 .v = v,
-                                 .first_keys = op.first_keys,
-                                 .o = o,
-                                 .lse = op.lse,
-                                 .go = go,
-                                 .gq = gq,
-                                 .gk = gk,
-                                 .gv = gv},
-                                {.scores = static_cast<float>(op.shape.scale * scale_inv_of(op.q) * scale_inv_of(op.k)),
-                                 .gradients = static_cast<float>(go_inv * scale_inv_of(op.v)),
-                                 .delta = static_cast<float>(go_inv * scale_inv_of(op.o)),
-                                 .gq = static_cast<float>(ds_inv * scale_inv_of(op.k)),
-                                 .gk = static_cast<float>(ds_inv * scale_inv_of(op.q)),
-                                 .gv = static_cast<float>(go_inv / static_cast<double>(kProbabilityScale)),
-                                 .ds = static_cast<float>(op.shape.scale),
-                                 .ds_scale = *op.ds.scale,
-                                 .ds_amax = op.ds.amax},
-                                plan, memory);
+    stream.call([=] {
+      const double go_inv = scale_inv_of(op.go), ds_inv = static_cast<double>(1 / *op.ds.scale);
+      cpu::attention_backward_fp8({.shape = op.shape,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .first_keys = op.first_keys,
+                                   .o = o,
+                                   .lse = op.lse,
+                                   .go = go,
+                                   .gq = gq,
+                                   .gk = gk,
+                                   .gv = gv},
+                                  {.scores = static_cast<float>(op.shape.scale * scale_inv_of(op.q) * scale_inv_of(op.k)),
+                                   .gradients = static_cast<float>(go_inv * scale_inv_of(op.v)),
+                                   .delta = static_cast<float>(go_inv * scale_inv_of(op.o)),
+                                   .gq = static_cast<float>(ds_inv * scale_inv_of(op.k)),
+                                   .gk = static_cast<float>(ds_inv * scale_inv_of(op.q)),
+                                   .gv = static_cast<float>(go_inv / static_cast<double>(kProbabilityScale)),
+                                   .ds = static_cast<float>(op.shape.scale),
+                                   .ds_scale = *op.ds.scale,
+                                   .ds_amax = op.ds.amax},
+                                  plan, memory);
+    });
   }
   quantize(stream, scratch, op.gq.of(gq));
   quantize(stream, scratch, op.gk.of(gk));

@@ -13,7 +13,7 @@ void bit_sums(Stream& stream, const BitSums& op) {
   if (stream.kind() == DeviceKind::meta) return;
   require(op.sums != nullptr, "bit_sums: no sums");
   stream.zero(op.sums, bytes);
-  if (stream.kind() == DeviceKind::cpu) cpu::bit_sums(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::bit_sums(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::bit_sums(stream, op);
   }

@@ -16,7 +16,7 @@ void column_sums(Stream& stream, Arena& scratch, const ColumnSums& op) {
                                    {on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows), op.x.cols()});
   stream.count("column_sums", {.flops = static_cast<double>(op.x.elements()),
                                .bytes = static_cast<double>(op.x.bytes() + 2 * partials.bytes() + 2 * op.y.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::column_sums(op, partials);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::column_sums(op, partials); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::column_sums(stream, op, partials);
   }

@@ -33,7 +33,7 @@ void cross_entropy(Stream& stream, const CrossEntropy& op) {
   stream.count("cross_entropy",
                {.flops = (writes ? 5.0 : 3.0) * static_cast<double>(op.logits.elements()),
                 .bytes = static_cast<double>((writes ? 2 : 1) * op.logits.bytes() + op.targets.bytes() + op.loss.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::cross_entropy(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::cross_entropy(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::cross_entropy(stream, op);
   }
@@ -47,7 +47,7 @@ void softmax_statistics(Stream& stream, const SoftmaxStatistics& op) {
   stream.count("softmax_statistics",
                {.flops = 3.0 * static_cast<double>(op.logits.elements()),
                 .bytes = static_cast<double>(op.logits.bytes() + op.targets.bytes() + op.statistics.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::softmax_statistics(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::softmax_statistics(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::softmax_statistics(stream, op);
   }
@@ -66,7 +66,7 @@ void cross_entropy_of_part(Stream& stream, const CrossEntropyOfPart& op) {
   stream.count("cross_entropy_of_part", {.flops = (writes ? 2.0 : 0.0) * static_cast<double>(op.logits.elements()),
                                          .bytes = static_cast<double>((writes ? 2 : 0) * op.logits.bytes() + op.targets.bytes() +
                                                                       op.statistics.bytes() + op.loss.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::cross_entropy_of_part(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::cross_entropy_of_part(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::cross_entropy_of_part(stream, op);
   }
@@ -78,7 +78,7 @@ void loss_sum(Stream& stream, const LossSum& op) {
   require(op.total != nullptr, "loss_sum: no total");
   stream.count("loss_sum", {.flops = static_cast<double>(op.loss.elements()),
                             .bytes = static_cast<double>(op.loss.bytes() + op.targets.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::loss_sum(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::loss_sum(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::loss_sum(stream, op);
   }

@@ -17,7 +17,7 @@ void cast(Stream& stream, const Cast& op) {
   require(is_castable(op.x.dtype) && is_castable(op.y.dtype), "cast: no conversion from ", name_of(op.x.dtype), " to ",
           name_of(op.y.dtype));
   stream.count("cast", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.y.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::cast(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::cast(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::cast(stream, op);
   }

@@ -18,7 +18,7 @@ void sum_parts(Stream& stream, const SumParts& op) {
   if (op.residual) check(op.residual, "the residual");
   const std::size_t read = op.parts.size() + (op.residual ? 1 : 0);
   stream.count("sum_parts", {.bytes = static_cast<double>((read + 1) * op.y.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::sum_parts(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::sum_parts(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::sum_parts(stream, op);
   }

@@ -30,7 +30,7 @@ void embedding_forward(Stream& stream, const EmbeddingForward& op) {
   check_part("embedding_forward", op.table, op.first, op.vocabulary);
   require(op.y.dtype == op.table.dtype, "embedding_forward: the table is ", name_of(op.table.dtype), ", y ", name_of(op.y.dtype));
   stream.count("embedding_forward", {.bytes = static_cast<double>(op.tokens.bytes() + 2 * op.y.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::embedding_forward(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::embedding_forward(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::embedding_forward(stream, op);
   }
@@ -51,7 +51,7 @@ void embedding_backward(Stream& stream, Arena& scratch, const EmbeddingBackward&
                                       .bytes = static_cast<double>(op.tokens.bytes() + op.gy.bytes()) +
                                                2.0 * table_rows * static_cast<double>(op.gtable.cols()) *
                                                    static_cast<double>(size_of(op.gtable.dtype))});
-  if (stream.kind() == DeviceKind::cpu) cpu::embedding_backward(op, static_cast<std::int64_t*>(order));
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::embedding_backward(op, static_cast<std::int64_t*>(order)); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::embedding_backward(stream, op, order);
   }

@@ -47,7 +47,7 @@ void expert_order(Stream& stream, const ExpertOrder& op) {
   require(op.counts.dtype == DType::i32 && op.counts.shape.rank() == 1 && op.multiple > 0, kName,
           ": counts must be [E] I32, got ", op.counts.shape);
   stream.count(kName, {.bytes = static_cast<double>(2 * op.experts.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::expert_order(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::expert_order(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::expert_order(stream, op);
   }
@@ -59,7 +59,7 @@ void group_rows(Stream& stream, const GroupRows& op) {
     require(x->dtype == DType::i32 && x->shape.rank() == 1, "group_rows: numbers are I32 [n], got ", x->shape);
   require(g.first.rows() == g.size() + 1, "group_rows: ", g.size(), " groups begin at ", g.first.shape);
   stream.count("group_rows", {.bytes = static_cast<double>(g.counts.bytes() + g.first.bytes() + g.tiles.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::group_rows(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::group_rows(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::group_rows(stream, op);
   }
@@ -70,7 +70,7 @@ void clear_gaps(Stream& stream, const ClearGaps& op) {
           op.groups.rows(), " rows in groups");
   const std::int64_t gaps = op.groups.size() * kGroupRows / 2;  // what groups of random sizes have on average
   stream.count("clear_gaps", {.bytes = bytes_of_rows(op.x, std::min(gaps, op.x.rows()))});
-  if (stream.kind() == DeviceKind::cpu) cpu::clear_gaps(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::clear_gaps(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::clear_gaps(stream, op);
   }
@@ -86,7 +86,7 @@ void expert_scatter(Stream& stream, const ExpertScatter& op) {
   if (op.weights) check_weights(kName, op.weights, op.rows, op.x.dtype);
   const Tensor& y = op.codes ? op.codes.out.rowwise : op.y;
   stream.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows()) + bytes_of_rows(y, op.rows.elements())});
-  if (stream.kind() == DeviceKind::cpu) cpu::expert_scatter(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::expert_scatter(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::expert_scatter(stream, op);
   }
@@ -100,7 +100,7 @@ void expert_amax(Stream& stream, const ExpertAmax& op) {
   require(op.amax.dtype == DType::f32 && op.amax.shape.rank() == 1, kName, ": amax must be F32 [E], got ", op.amax.shape);
   if (op.weights) check_weights(kName, op.weights, op.experts, op.x.dtype);
   stream.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows())});
-  if (stream.kind() == DeviceKind::cpu) cpu::expert_amax(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::expert_amax(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::expert_amax(stream, op);
   }
@@ -113,7 +113,7 @@ void expert_combine(Stream& stream, const ExpertCombine& op) {
   require(!op.residual || (op.residual.shape == op.y.shape && op.residual.dtype == op.y.dtype), kName, ": the residual is ",
           op.residual.shape, ", y ", op.y.shape);
   stream.count(kName, {.bytes = bytes_of_rows(op.y, (op.residual ? 2 : 1) * op.y.rows() + op.rows.elements())});
-  if (stream.kind() == DeviceKind::cpu) cpu::expert_combine(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::expert_combine(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::expert_combine(stream, op);
   }
@@ -124,7 +124,7 @@ void expert_dot(Stream& stream, const ExpertDot& op) {
   check_rows(kName, op.gy, op.rows, op.x);
   check_weights(kName, op.gweights, op.rows, op.gy.dtype);
   stream.count(kName, {.bytes = bytes_of_rows(op.gy, op.gy.rows() + op.rows.elements())});
-  if (stream.kind() == DeviceKind::cpu) cpu::expert_dot(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::expert_dot(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::expert_dot(stream, op);
   }

@@ -28,7 +28,7 @@ void gelu_forward(Stream& stream, Arena& scratch, const GeluForward& op) {
                                 .bytes = reads * static_cast<double>(op.x.bytes()) + fused.result_bytes(op.y)});
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
-  if (stream.kind() == DeviceKind::cpu) cpu::gelu_forward(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::gelu_forward(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::gelu_forward(stream, op, amaxes);
   }
@@ -48,7 +48,7 @@ void gelu_backward(Stream& stream, Arena& scratch, const GeluBackward& op) {
                                  .bytes = reads * static_cast<double>(op.x.bytes() + op.gy.bytes()) + fused.result_bytes(op.gx)});
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
-  if (stream.kind() == DeviceKind::cpu) cpu::gelu_backward(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::gelu_backward(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::gelu_backward(stream, op, amaxes);
   }

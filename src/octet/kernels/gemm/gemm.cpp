@@ -169,7 +169,7 @@ void gemm(Stream& stream, Arena& scratch, const Gemm& op) {
   const std::size_t size = op.d.dtype == DType::f64 ? sizeof(double) : sizeof(float);
   void* memory = scratch.allocate(static_cast<std::size_t>(lanes * plan.lane_elements()) * size);
 
-  if (stream.kind() == DeviceKind::cpu) cpu::gemms({&op, 1}, {&plan, 1}, lanes, memory);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::gemms({&op, 1}, {&plan, 1}, lanes, memory); });
 }
 
 std::string gemm_library_version() {

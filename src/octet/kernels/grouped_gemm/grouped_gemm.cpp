@@ -127,7 +127,7 @@ void run(Stream& stream, Arena& scratch, const Op& op, std::size_t scales) {
   const std::int64_t lanes = cpu::lanes_for(cpu::kMostLanes);
   const std::size_t size = largest.d.dtype == DType::f64 ? sizeof(double) : sizeof(float);
   void* const memory = scratch.allocate(static_cast<std::size_t>(lanes * plan.lane_elements()) * size);
-  if (stream.kind() == DeviceKind::cpu) cpu::grouped_gemm(op, lanes, memory);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::grouped_gemm(op, lanes, memory); });
 }
 
 Tensor rows_of(const Tensor& x, const GroupPart& part, std::int64_t rows) { return x.slice_rows(part.first, part.first + rows); }

@@ -30,7 +30,7 @@ void head_norm_forward(Stream& stream, const HeadNormForward& op) {
   check("head_norm_forward", op.norm, op.x, op.before, op.rstd);
   stream.count("head_norm_forward", {.flops = 4.0 * static_cast<double>(op.x.elements()),
                                      .bytes = static_cast<double>(2 * op.x.bytes() + op.before.bytes() + op.rstd.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::head_norm_forward(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::head_norm_forward(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::head_norm_forward(stream, op);
   }
@@ -45,7 +45,7 @@ void head_norm_backward(Stream& stream, Arena& scratch, const HeadNormBackward& 
   const Tensor k_partials = allocate(scratch, op.rstd.dtype, {parts, op.norm.head_dim});
   stream.count("head_norm_backward", {.flops = 12.0 * static_cast<double>(op.g.elements()),
                                       .bytes = static_cast<double>(2 * op.g.bytes() + op.before.bytes() + op.rstd.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::head_norm_backward(op, q_partials, k_partials);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::head_norm_backward(op, q_partials, k_partials); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::head_norm_backward(stream, op, q_partials, k_partials);
   }

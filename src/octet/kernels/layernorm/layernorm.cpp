@@ -46,7 +46,7 @@ void layernorm_forward(Stream& stream, Arena& scratch, const LayerNormForward& o
                                               static_cast<double>(2 * op.weight.bytes() + 2 * op.rstd.bytes())});
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
-  if (stream.kind() == DeviceKind::cpu) cpu::layernorm_forward(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::layernorm_forward(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::layernorm_forward(stream, op, amaxes);
   }
@@ -74,7 +74,7 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
       {.flops = 16.0 * static_cast<double>(op.x.elements()),
        .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +
                                     op.weight.bytes() + (op.gweight ? 4 * op.gweight.bytes() : 0) + fused.code_bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::layernorm_backward(op, weight_partials, bias_partials);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::layernorm_backward(op, weight_partials, bias_partials); });
   float* const amaxes = fused.allocate_amaxes(scratch, rows, cols);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) {

@@ -11,7 +11,7 @@ void sum_squares(Stream& stream, Arena& scratch, const SumSquares& op) {
   const ArenaScope scope(scratch);
   const Tensor partials = allocate(scratch, DType::f64, {op.x.table().chunks()});
   stream.count("sum_squares", {.flops = 2.0 * op.x.elements(), .bytes = op.x.bytes()});
-  if (stream.kind() == DeviceKind::cpu) cpu::sum_squares(op, partials.as<double>());
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::sum_squares(op, partials.as<double>()); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::sum_squares(stream, op, partials.as<double>());
   }

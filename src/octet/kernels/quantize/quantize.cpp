@@ -121,7 +121,7 @@ void quantize(Stream& stream, Arena& scratch, const Quantize& op) {
   // The CPU computes row scales one after another and needs no amaxes in advance.
   const bool ahead = op.spec.tile == ScaleTile::tensor || stream.target() == DeviceKind::cuda;
   float* const amaxes = ahead ? cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1], op.groups.size()) : nullptr;
-  if (stream.kind() == DeviceKind::cpu) run_cpu(op, amaxes);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { run_cpu(op, amaxes); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::quantize(stream, op, amaxes);
   }
@@ -158,8 +158,9 @@ void quantize(Stream& stream, Arena& scratch, const CastList<Quantize>& list) {
   const ArenaScope scope(scratch);
   if (stream.kind() == DeviceKind::cpu) {
     float* const current = static_cast<float*>(scratch.allocate(sizeof(float)));
-    for (const Quantize& op : list.ops()) run_cpu(op, current);
-    return;
+    return stream.call([&list, current] {
+      for (const Quantize& op : list.ops()) run_cpu(op, current);
+    });
   }
   const bool ahead = stream.target() == DeviceKind::cuda;
   auto* const amaxes = static_cast<float*>(scratch.allocate(static_cast<std::size_t>(ahead ? list.amaxes() : 1) * sizeof(float)));
@@ -179,7 +180,7 @@ void transpose_codes(Stream& stream, const Quantized& q) {
   }
   stream.count("transpose_codes",
                {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(q.rowwise.bytes() + q.columnwise.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::transpose_codes(q);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::transpose_codes(q); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::transpose_codes(stream, q);
   }
@@ -200,7 +201,7 @@ void complete_codes(Stream& stream, const QuantizeEpilogue& to) {
                                   .fp8_flops = 0,
                                   .bytes = (q.columnwise ? static_cast<double>(q.rowwise.bytes() + q.columnwise.bytes()) : 0) *
                                            to.groups.expected_share()});
-  if (stream.kind() == DeviceKind::cpu) cpu::complete_codes(to);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::complete_codes(to); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::complete_codes(stream, to);
   }
@@ -212,7 +213,7 @@ void decode_codes(Stream& stream, const DecodeCodes& op) {
           "decode_codes: ", name_of(q.rowwise.dtype), " ", q.rowwise.shape, " to ", name_of(op.y.dtype), " ", op.y.shape);
   check_scales("scale_inv", q.rowwise_scale_inv, q.tile, q.rowwise.rows(), q.rowwise.cols());
   stream.count("decode_codes", {.bytes = static_cast<double>(q.rowwise.bytes() + op.y.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::decode_codes(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::decode_codes(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::decode_codes(stream, op);
   }
@@ -231,7 +232,7 @@ std::size_t written_bytes(const QuantizeEpilogue& to) {
 void amax(Stream& stream, Arena&, const Amax& op) {
   check_source("amax", op.x);
   stream.count("amax", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::amax(op.x, op.amax);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::amax(op.x, op.amax); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::amax(stream, op);
   }
@@ -248,7 +249,7 @@ void update_delayed_scales(Stream& stream, const UpdateDelayedScales& op) {
           op.is_weight.shape);
   stream.count("update_delayed_scales",
                {.flops = 0, .fp8_flops = 0, .bytes = 2.0 * static_cast<double>(op.amax_history.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::update_delayed_scales(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::update_delayed_scales(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::update_delayed_scales(stream, op);
   }
@@ -266,7 +267,7 @@ void quantize_health(Stream& stream, Arena& scratch, const QuantizeHealth& op) {
   const ArenaScope scope(scratch);
   const auto runs = static_cast<std::size_t>(ceil_div(op.x.rows(), cpu::kHealthRows));
   auto* const sums = static_cast<cpu::HealthSums*>(scratch.allocate(runs * sizeof(cpu::HealthSums)));
-  if (stream.kind() == DeviceKind::cpu) cpu::quantize_health(op, sums);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::quantize_health(op, sums); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::quantize_health(stream, op, sums);
   }

@@ -129,7 +129,7 @@ void shard_amax(Stream& stream, const ShardAmax& op) {
   check(op);
   stream.count("shard_amax", work_of(op));
   if (op.shard.x.elements() == 0) return;
-  if (stream.kind() == DeviceKind::cpu) cpu::shard_amax(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::shard_amax(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::shard_amax(stream, op);
   }
@@ -139,7 +139,7 @@ void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
   check(op);
   stream.count("scales_from_amax", work_of(op));
   if (op.scale_inv.elements() == 0) return;
-  if (stream.kind() == DeviceKind::cpu) cpu::scales_from_amax(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::scales_from_amax(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::scales_from_amax(stream, op);
   }
@@ -148,7 +148,7 @@ void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
 void cast_shard(Stream& stream, const CastShard& op) {
   check(op);
   stream.count("cast_shard", work_of(op));
-  if (stream.kind() == DeviceKind::cpu) cpu::cast_shard(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::cast_shard(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::cast_shard(stream, op);
   }
@@ -178,9 +178,11 @@ void shard_amax(Stream& stream, const CastList<ShardAmax>& list) {
   if (list.table().chunks() == 0) return;
   stream.count("shard_amax", list.work());
   if (stream.kind() == DeviceKind::cpu) {
-    for (const ShardAmax& op : list.ops()) {
-      if (op.shard.x.elements() > 0) cpu::shard_amax(op);
-    }
+    stream.call([&list] {
+      for (const ShardAmax& op : list.ops()) {
+        if (op.shard.x.elements() > 0) cpu::shard_amax(op);
+      }
+    });
   }
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::shard_amax(stream, list);
@@ -191,7 +193,9 @@ void scales_from_amax(Stream& stream, const CastList<ScalesFromAmax>& list) {
   if (list.table().chunks() == 0) return;
   stream.count("scales_from_amax", list.work());
   if (stream.kind() == DeviceKind::cpu) {
-    for (const ScalesFromAmax& op : list.ops()) cpu::scales_from_amax(op);
+    stream.call([&list] {
+      for (const ScalesFromAmax& op : list.ops()) cpu::scales_from_amax(op);
+    });
   }
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::scales_from_amax(stream, list);
@@ -202,7 +206,9 @@ void cast_shard(Stream& stream, const CastList<CastShard>& list) {
   if (list.table().chunks() == 0) return;
   stream.count("cast_shard", list.work());
   if (stream.kind() == DeviceKind::cpu) {
-    for (const CastShard& op : list.ops()) cpu::cast_shard(op);
+    stream.call([&list] {
+      for (const CastShard& op : list.ops()) cpu::cast_shard(op);
+    });
   }
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::cast_shard(stream, list);

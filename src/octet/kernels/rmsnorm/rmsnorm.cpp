@@ -46,7 +46,7 @@ void rmsnorm_forward(Stream& stream, Arena& scratch, const RmsNormForward& op) {
                                             static_cast<double>(op.weight.bytes() + op.rstd.bytes())});
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
-  if (stream.kind() == DeviceKind::cpu) cpu::rmsnorm_forward(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::rmsnorm_forward(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::rmsnorm_forward(stream, op, amaxes);
   }
@@ -71,7 +71,7 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& op)
       {.flops = 12.0 * static_cast<double>(op.x.elements()),
        .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + op.rstd.bytes() +
                                     op.weight.bytes() + (op.gweight ? 2 * op.gweight.bytes() : 0) + fused.code_bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::rmsnorm_backward(op, partials);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::rmsnorm_backward(op, partials); });
   float* const amaxes = fused.allocate_amaxes(scratch, rows, cols);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) {

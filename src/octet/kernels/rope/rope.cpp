@@ -32,7 +32,7 @@ void rope(Stream& stream, Arena& scratch, const Rope& whole) {
   if (!fused) op.codes = {};
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
-  if (stream.kind() == DeviceKind::cpu) cpu::rope(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::rope(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::rope(stream, op, amaxes);
   }

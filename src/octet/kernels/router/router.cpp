@@ -49,7 +49,7 @@ void router_forward(Stream& stream, Arena& scratch, const RouterForward& op) {
   const ArenaScope scope(scratch);
   void* const lse = scratch.allocate(static_cast<std::size_t>(op.logits.rows()) * sizeof(double));
   stream.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + op.weights.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::router_forward(op, static_cast<double*>(lse));
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::router_forward(op, static_cast<double*>(lse)); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::router_forward(stream, op, static_cast<float*>(lse));
   }
@@ -61,7 +61,7 @@ void router_losses(Stream& stream, const RouterLosses& op) {
   require(op.seq_len > 0 && op.total && op.loads, "router_losses: sequences of ", op.seq_len, " tokens");
   check_counted("router_losses", op.counted, op.statistics);
   stream.count("router_losses", {.bytes = static_cast<double>(op.statistics.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::router_losses(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::router_losses(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::router_losses(stream, op);
   }
@@ -71,7 +71,7 @@ void update_router_bias(Stream& stream, const RouterBiasUpdate& op) {
   check_bias("update_router_bias", op.bias, op.bias.elements());
   require(op.loads && op.found_inf, "update_router_bias: needs loads and found_inf");
   stream.count("update_router_bias", {.bytes = static_cast<double>(2 * op.bias.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::update_router_bias(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::update_router_bias(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::update_router_bias(stream, op);
   }
@@ -91,7 +91,7 @@ void router_backward(Stream& stream, const RouterBackward& op) {
     check_counted(kName, op.counted, op.statistics);
   }
   stream.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + 2 * op.weights.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::router_backward(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::router_backward(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::router_backward(stream, op);
   }

@@ -11,7 +11,7 @@ void row_cosines(Stream& stream, const RowCosines& op) {
   require(op.y.shape == Shape{op.x.rows() / 2} && op.y.dtype == DType::f32, "row_cosines: y must be [", op.x.rows() / 2,
           "] F32, got ", op.y.shape, " ", name_of(op.y.dtype));
   stream.count("row_cosines", {.flops = 3.0 * static_cast<double>(op.x.elements()), .bytes = static_cast<double>(op.x.bytes())});
-  if (stream.kind() == DeviceKind::cpu) cpu::row_cosines(op);
+  if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::row_cosines(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::row_cosines(stream, op);
   }

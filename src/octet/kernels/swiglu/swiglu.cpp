@@ -41,7 +41,10 @@ void swiglu_forward(Stream& stream, Arena& scratch, const SwigluForward& op) {
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.gate_up.rows(), op.gate_up.cols() / 2);
   if (stream.kind() == DeviceKind::cpu) {
-    cpu::swiglu_forward({.gate_up = rows_in_groups(op.gate_up, op.codes.groups), .y = rows_in_groups(op.y, op.codes.groups)});
+    stream.call([=] {
+      const RowGroups& groups = op.codes.groups;
+      cpu::swiglu_forward({.gate_up = rows_in_groups(op.gate_up, groups), .y = rows_in_groups(op.y, groups)});
+    });
   }
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::swiglu_forward(stream, op, amaxes);
@@ -69,10 +72,12 @@ void swiglu_backward(Stream& stream, Arena& scratch, const SwigluBackward& op) {
   const ArenaScope scope(scratch);
   float* const amaxes = fused.allocate_amaxes(scratch, op.gate_up.rows(), op.gate_up.cols());
   if (stream.kind() == DeviceKind::cpu) {
-    const RowGroups& groups = op.codes.groups;
-    cpu::swiglu_backward({.gate_up = rows_in_groups(op.gate_up, groups),
-                          .gy = rows_in_groups(op.gy, groups),
-                          .ggate_up = rows_in_groups(op.ggate_up, groups)});
+    stream.call([=] {
+      const RowGroups& groups = op.codes.groups;
+      cpu::swiglu_backward({.gate_up = rows_in_groups(op.gate_up, groups),
+                            .gy = rows_in_groups(op.gy, groups),
+                            .ggate_up = rows_in_groups(op.ggate_up, groups)});
+    });
   }
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::swiglu_backward(stream, op, amaxes);
