@@ -71,7 +71,14 @@ TEST(Commit, IsNotInTheChecksumOfAProgram) {
   EXPECT_NE(sum_of("third", "0123456789ab", 66), sum);
 }
 
-TEST(Commit, IsInTheVersion) { EXPECT_EQ(train::version_text(), concat("0.1.0 (commit ", train::commit(), ")")); }
+TEST(Commit, IsInTheVersion) { EXPECT_EQ(train::version_text(), concat(train::version(), " (commit ", train::commit(), ")")); }
+
+// The wheel, too, takes its version from CMakeLists.txt (tools/wheel.sh).
+TEST(Version, IsThatOfTheProject) {
+  const std::string project = read_file(std::string(testing::source_dir()) + "/CMakeLists.txt");
+  EXPECT_NE(project.find(concat("\nproject(octet VERSION ", train::version(), " LANGUAGES")), std::string::npos)
+      << train::version();
+}
 
 }  // namespace
 }  // namespace octet
