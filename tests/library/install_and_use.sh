@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/library/install_and_use.sh BUILD SOURCE CXX: installs the build to a temporary folder. Checks that man pages and completion are
-# there, that the headers need only what is installed, and that examples/own-model builds against the installation alone and learns.
-# Other tests check derivatives.
+# there, that the program and the package have the version of CMakeLists.txt, that each header needs only what is installed and none is
+# private, that the archive is complete, and that examples/own-model builds against the installation alone and learns. Other tests check
+# derivatives.
 set -euo pipefail
 build=$1 source=$2 cxx=$3
 folder=$(mktemp -d)
@@ -19,9 +20,46 @@ share=$folder/octet/share
 "$folder/octet/bin/octet" completion bash | cmp - "$share/bash-completion/completions/octet"
 for file in man/man1/octet.1 man/man1/octet-train.1 zsh/site-functions/_octet fish/vendor_completions.d/octet.fish; do test -s "$share/$file"; done
 
-(cd "$folder/octet/include" && find octet -name '*.h' | sort | sed 's/.*/#include "&"/') >"$folder/all.cpp"
-echo "$(wc -l <"$folder/all.cpp") headers"
-"$cxx" -std=c++20 -fsyntax-only -DOCTET_HAS_CUDA=0 -I"$folder/octet/include" "$folder/all.cpp"
+# The number of the version.
+version=$(sed -nE 's/^project\(octet VERSION ([0-9.]+) .*/\1/p' "$source/CMakeLists.txt")
+minor=${version%.*}
+"$folder/octet/bin/octet" --version | grep -F "octet $version ("
+grep -q "find_package(octet $minor)" "$source/docs/library.md"
+# accepts VERSION: whether find_package(octet VERSION) takes the installation.
+accepts() {
+  cat >"$folder/accepts.cmake" <<TEXT
+set(PACKAGE_FIND_VERSION $1)
+string(REPLACE . ";" numbers $1)
+list(GET numbers 0 PACKAGE_FIND_VERSION_MAJOR)
+list(GET numbers 1 PACKAGE_FIND_VERSION_MINOR)
+include($(find "$folder/octet" -name octet-config-version.cmake))
+if(NOT PACKAGE_VERSION_COMPATIBLE)
+  message(FATAL_ERROR "\${PACKAGE_VERSION} is not for $1")
+endif()
+TEXT
+  cmake -P "$folder/accepts.cmake" 2>"$folder/log"
+}
+accepts "$minor"
+if accepts "${minor%.*}.$((${minor#*.} - 1))"; then exit 1; fi
+
+# Each header is compiled alone. Those of one backend, or inside an operation of `kernels`, are not installed.
+cd "$folder/octet/include"
+find octet -name '*.h' | sort >"$folder/headers"
+echo "$(wc -l <"$folder/headers") headers"
+if grep -E '_(cpu|cuda)\.h$|/(cpu|cuda|tiles)/' "$folder/headers"; then exit 1; fi
+if grep -rE 'namespace octet::.*\b(cpu|cuda)\b' octet; then exit 1; fi
+# shellcheck disable=SC2016
+xargs -P 2 -I{} sh -c 'echo "#include \"$1\"" | "$0" -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I. -x c++ -' "$cxx" {} <"$folder/headers"
+cd "$OLDPWD"
+
+# The archive has the objects of all rooms, those of x_hopper_cuda.cu included.
+objects() { for archive in "$@"; do ar t "$archive"; done | sort; }
+rooms=(base numerics telemetry device tensor kernels comm recipes parallel nn optim)
+existing=()
+for room in "${rooms[@]}"; do
+  if [ -e "$build/src/octet/liboctet_$room.a" ]; then existing+=("$build/src/octet/liboctet_$room.a"); fi
+done
+diff <(objects "$build/src/octet/liboctet_layers.a") <(objects "${existing[@]}")
 
 cmake -S "$source/examples/own-model" -B "$folder/example" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
   -DCMAKE_PREFIX_PATH="$folder/octet" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
