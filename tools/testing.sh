@@ -185,7 +185,7 @@ sum_of() {
       fi
       if uses "$room" golden_dir; then files tests/golden; fi
       if uses "$room" source_dir; then
-        files cmake configs examples tools 'tests/*.py' docs/reference docs/pictures src/octet/base/require.h \
+        files CMakeLists.txt quickstart run-tests cmake configs examples tools 'tests/*.py' docs/reference docs/pictures src/octet/base/require.h \
           src/octet/app/doctor.h src/octet/app/gate.h
       fi
       ;;
