@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/library/install_and_use.sh BUILD SOURCE CXX: installs the build to a temporary folder. Checks that man pages and completion are
-# there, that the program and the package have the version of CMakeLists.txt, that each header needs only what is installed and none is
+# there, and the configurations, that the program and the package have the version of CMakeLists.txt, that each header needs only what is installed and none is
 # private, that the archive is complete, and that examples/own-model builds against the installation alone and learns. Other tests check
 # derivatives.
 set -euo pipefail
@@ -14,6 +14,9 @@ printf PAR1 >"$folder/noise.parquet"
 if "$folder/octet/bin/octet" data prepare --input "$folder/noise.parquet" --output "$folder/corpus" 2>"$folder/log"; then exit 1; fi
 if grep -q octet_parquet.so "$build/install_manifest.txt"; then reason="cannot read this Parquet"; else reason="there is no octet_parquet.so"; fi
 grep "$reason" "$folder/log" || { cat "$folder/log"; exit 1; }
+
+# The configurations that --help names.
+"$folder/octet/bin/octet" train "$folder/octet/share/octet/configs/quickstart.toml" --print-config >"$folder/log"
 
 # Man pages and completion must belong to this program.
 share=$folder/octet/share
