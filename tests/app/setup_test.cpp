@@ -75,7 +75,7 @@ TEST_F(Setup, WithoutNetworkOrRights) {
 TEST_F(Setup, WithAnOldCompiler) {
   const auto configure = [&](const char* compiler, const char* version) {
     std::system(concat("cmake -D CMAKE_CXX_COMPILER=c++ -D CMAKE_CXX_COMPILER_ID=", compiler, " -D CMAKE_CXX_COMPILER_VERSION=",
-                       version, " -P ", testing::source_dir(), "/cmake/compiler.cmake >'", (root_ / "said").string(), "' 2>&1")
+                       version, " -P '", testing::source_dir(), "/cmake/compiler.cmake' >'", (root_ / "said").string(), "' 2>&1")
                     .c_str());
     return read_file(root_ / "said");
   };
