@@ -64,8 +64,17 @@ for room in "${rooms[@]}"; do
 done
 diff <(objects "$build/src/octet/liboctet_layers.a") <(objects "${existing[@]}")
 
-cmake -S "$source/examples/own-model" -B "$folder/example" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
-  -DCMAKE_PREFIX_PATH="$folder/octet" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
+# The installation may be moved.
+mv "$folder/octet" "$folder/moved octet"
+# configure BUILD PREFIX: configures the example.
+configure() {
+  cmake -S "$source/examples/own-model" -B "$1" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$2" >"$folder/log" 2>&1
+}
+cp -r "$folder/moved octet" "$folder/lacking"
+find "$folder/lacking" -name octet-config.cmake -exec sed -i 's/libsodium/libnowhere/' {} +
+if configure "$folder/without" "$folder/lacking"; then exit 1; fi
+tr -s ' \n' ' ' <"$folder/log" | grep -q "libnowhere[^ ]*, which this machine lacks" || { cat "$folder/log"; exit 1; }
+configure "$folder/example" "$folder/moved octet" || { cat "$folder/log"; exit 1; }
 cmake --build "$folder/example" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
 for recipe in bf16 fp8_delayed fp8_current fp8_rowwise fp8_block mxfp8; do
   "$folder/example/own-model" "$recipe" >"$folder/losses"
