@@ -21,7 +21,7 @@ grep "$reason" "$folder/log" || { cat "$folder/log"; exit 1; }
 # Man pages and completion must belong to this program.
 share=$folder/octet/share
 "$folder/octet/bin/octet" completion bash | cmp - "$share/bash-completion/completions/octet"
-for file in man/man1/octet.1 man/man1/octet-train.1 zsh/site-functions/_octet fish/vendor_completions.d/octet.fish; do test -s "$share/$file"; done
+for file in man/man1/octet.1 man/man1/octet-train.1 zsh/site-functions/_octet fish/vendor_completions.d/octet.fish doc/octet/LICENSE; do test -s "$share/$file"; done
 
 # The number of the version.
 version=$(sed -nE 's/^project\(octet VERSION ([0-9.]+) .*/\1/p' "$source/CMakeLists.txt")
