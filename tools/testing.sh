@@ -173,7 +173,7 @@ sum_of() {
       git ls-files
       files docs README.md quickstart run-tests Dockerfile configs examples tools tests/docs tests/fuzz/seeds
       ;;
-    layers) files src docs/layers.md tools/check_layers.py ;;
+    layers) files src docs/layers.md cmake tools 'tests/*.h' 'tests/*.cpp' 'tests/*.cu' 'tests/*.py' 'tests/*.sh' 'tests/*.txt' ;;
     *)
       image "build/release/tests/octet_test_$room"
       files "tests/$room/*.py"
