@@ -1,14 +1,33 @@
 # The layers as a library for other models (docs/library.md): an archive of the rooms up to `nn` and `optim`, their public headers, and a
-# package for find_package(octet). Private headers (x_cpu.h, x_cuda.h) and headers that need the JSON library are not installed.
+# package for find_package(octet). What belongs to one backend (x_cpu.h, x_cuda.h, the folders cpu and cuda) is private, and so are headers
+# that need the JSON library. Of the kernels, the contract x/x.h of each op is public, and what contracts include.
 set(rooms base numerics telemetry device tensor kernels comm recipes parallel nn optim)
 add_library(octet_library STATIC)
 foreach(room IN LISTS rooms)
   get_target_property(type octet_${room} TYPE)
   if(type STREQUAL STATIC_LIBRARY)
     target_sources(octet_library PRIVATE $<TARGET_OBJECTS:octet_${room}>)
+    if(TARGET octet_${room}_hopper)  # TARGET_OBJECTS leaves out objects that a target takes from another one
+      target_sources(octet_library PRIVATE $<TARGET_OBJECTS:octet_${room}_hopper>)
+    endif()
   endif()
+endforeach()
+list(REMOVE_ITEM rooms kernels)
+foreach(room IN LISTS rooms)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/octet/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octet FILES_MATCHING PATTERN "*.h"
-    PATTERN "*_cpu.h" EXCLUDE PATTERN "*_cuda.h" EXCLUDE PATTERN "*/cuda/*" EXCLUDE PATTERN "json.h" EXCLUDE)
+    PATTERN "*_cpu.h" EXCLUDE PATTERN "*_cuda.h" EXCLUDE PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "json.h" EXCLUDE)
+endforeach()
+set(headers global_elements.h op_table.h tensor_list.h gemm/gemm_tuning.h quantize/cast_list.h quantize/shard.h)
+file(GLOB ops CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src/octet/kernels ${PROJECT_SOURCE_DIR}/src/octet/kernels/*/*.h)
+foreach(header IN LISTS ops)
+  get_filename_component(op ${header} DIRECTORY)
+  if(header STREQUAL "${op}/${op}.h")
+    list(APPEND headers ${header})
+  endif()
+endforeach()
+foreach(header IN LISTS headers)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/src/octet/kernels/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octet/kernels/${folder})
 endforeach()
 set_target_properties(octet_library PROPERTIES OUTPUT_NAME octet_layers LINKER_LANGUAGE CXX)
 install(TARGETS octet_library ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

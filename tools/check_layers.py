@@ -8,7 +8,8 @@ import re
 import sys
 
 LONGEST_FILE = 600
-SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".cmake", ".txt", ""}
+CODE = {".h", ".cpp", ".cu", ".cuh"}
+SOURCES = CODE | {".py", ".sh", ".cmake", ".txt", ""}
 
 
 def read_layers(page):
@@ -28,13 +29,15 @@ def read_layers(page):
 
 
 def read_links(cmake):
-    """Returns {room: (line number, rooms that it links)}, from the octet_room(...) lines."""
+    """Returns {room: (line number, rooms that it links)}, from octet_room(...) and target_link_libraries(octet_...)."""
     links = {}
-    for number, line in enumerate(cmake.read_text().splitlines(), 1):
-        match = re.match(r"octet_room\(([\w ]+)\)", line)
-        if match:
-            room, *lower = match[1].split()
-            links[room] = (number, lower)
+    text = cmake.read_text()
+    for match in re.finditer(r"^\s*octet_room\(([^)]*)\)", text, re.MULTILINE):
+        room, *lower = match[1].split()
+        links[room] = (text.count("\n", 0, match.start(1)) + 1, lower)
+    for match in re.finditer(r"\btarget_link_libraries\(octet_(\w+)([^)]*)\)", text):
+        if match[1] in links:
+            links[match[1]][1].extend(other for other in re.findall(r"\boctet_(\w+)", match[2]) if other in links)
     return links
 
 
@@ -62,7 +65,9 @@ def check_links(cmake, links, layers, findings):
 
 def check_includes(root, links, layers, findings):
     for path in sorted(root.glob("*/**/*")):
-        if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+        if path.is_file() and path.suffix not in CODE | {".md"}:
+            findings.append(f"{path}: sources are called .h, .cpp, .cu or .cuh; no check reads others")
+        if path.suffix not in CODE:
             continue
         room = path.relative_to(root).parts[0]
         if room not in layers:
@@ -70,7 +75,10 @@ def check_includes(root, links, layers, findings):
             continue
         linked = reachable(room, links)
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            match = re.match(r'\s*#\s*include\s*[<"](?:\.\./)*(octet/)?(\w+)/', line)
+            declared = re.match(r"\s*namespace octet::(\w+)", line)
+            if declared and declared[1] in layers and declared[1] != room and declared[1] not in linked:
+                findings.append(f"{path}:{number}: {room} declares names of {declared[1]} without linking it")
+            match = re.match(r'\s*#\s*include\s*[<"](?:\.\.?/)*(octet/)?(\w+)/', line)
             if not match or (not match[1] and match[2] not in layers):
                 continue
             other = match[2]
@@ -86,18 +94,18 @@ def check_includes(root, links, layers, findings):
 
 # Calls that only some files may make, and what the other files use instead.
 GUARDED = [
-    (re.compile(r"\b(?:[Jj]son|basic_json<\w*>)::(?:parse|sax_parse|accept)\s*\("), {"base/json.cpp"},
+    (re.compile(r"\b(?:\w*[Jj]son|basic_json<\w*>)::(?:parse|sax_parse|accept|from_\w+)\s*\("), {"base/json.cpp"},
      "parses JSON without a limit; call octet/base/json.h"),
     (re.compile(r"\btoml::parse(?:_file)?\s*\("), {"base/toml.cpp"}, "parses TOML without a limit; call octet/base/toml.h"),
     (re.compile(r"[<\"](?:nlohmann|toml\+\+)/"), {"base/json.h", "base/toml.cpp"}, "includes a parser; include octet/base/json.h or toml.h"),
-    (re.compile(r"\bstd::(?:jthread|async)\b|\bpthread_create\b|\bstd::thread(?:\s+\w+)?\s*[({]\s*\[|\bthreads?\w*\.emplace_back\("),
+    (re.compile(r"\bstd::(?:jthread|async)\b|\bpthread_create\b|\bstd::thread(?:\s+\w+)?\s*[({]\s*[^)}\s]|<std::thread>\s*\(|\bthreads?\w*\.emplace_back\("),
      {"base/start_thread.h"}, "starts a thread that may fail to start; call octet/base/start_thread.h"),
 ]
 
 
 def check_guards(root, findings):
     for path in sorted(root.glob("*/**/*")):
-        if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+        if path.suffix not in CODE:
             continue
         name = path.relative_to(root).as_posix()
         for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -17,7 +17,17 @@ free_mb() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
 need_disk() {
   local folder=$1 needed=$2 free
   free=$(free_mb "$folder")
-  [ "$free" -ge "$needed" ] || give_up "the disk of $folder is nearly full: $free MB free, about $needed MB are needed. Nothing was changed."
+  [ "$free" -ge "$needed" ] || give_up "the disk of $(realpath "$folder") is nearly full: $free MB free, about $needed MB are needed. Make room and run this again."
+}
+
+# need_folders FOLDER...: makes the folders, in which the caller will write.
+need_folders() {
+  local folder
+  for folder in "$@"; do
+    if ! mkdir -p "$folder" 2>/dev/null || [ ! -w "$folder" ]; then
+      give_up "cannot write to $PWD/$folder. Run this in a copy of the sources that belongs to you."
+    fi
+  done
 }
 
 # install_packages PACKAGE...

@@ -173,7 +173,7 @@ sum_of() {
       git ls-files
       files docs README.md quickstart run-tests Dockerfile configs examples tools tests/docs tests/fuzz/seeds
       ;;
-    layers) files src docs/layers.md tools/check_layers.py ;;
+    layers) files src docs/layers.md cmake tools 'tests/*.h' 'tests/*.cpp' 'tests/*.cu' 'tests/*.py' 'tests/*.sh' 'tests/*.txt' ;;
     *)
       image "build/release/tests/octet_test_$room"
       files "tests/$room/*.py"
@@ -185,7 +185,7 @@ sum_of() {
       fi
       if uses "$room" golden_dir; then files tests/golden; fi
       if uses "$room" source_dir; then
-        files cmake configs examples tools 'tests/*.py' docs/reference docs/pictures src/octet/base/require.h \
+        files CMakeLists.txt quickstart run-tests cmake configs examples tools 'tests/*.py' docs/reference docs/pictures src/octet/base/require.h \
           src/octet/app/doctor.h src/octet/app/gate.h
       fi
       ;;

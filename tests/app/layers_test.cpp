@@ -77,6 +77,24 @@ TEST_F(Layers, UpwardAndSidewaysLinks) {
   expect_finding("CMakeLists.txt:2: left (layer 1) links right (layer 1)");
 }
 
+TEST_F(Layers, LinksOfAnyForm) {
+  write("src/octet/CMakeLists.txt",
+        "octet_room(base)\noctet_room(left\n  right)\noctet_room(right base)\noctet_room(top left)\n"
+        "target_link_libraries(octet_base PRIVATE\n  octet_top)\n");
+  expect_finding("CMakeLists.txt:2: left (layer 1) links right (layer 1)");
+  expect_finding("CMakeLists.txt:1: base (layer 0) links top (layer 2)");
+}
+
+TEST_F(Layers, DeclarationOfAnUpperRoom) {
+  write("src/octet/base/a.h", "namespace octet::top {\nclass Trainer;\n}\n");
+  expect_finding("base/a.h:1: base declares names of top without linking it");
+}
+
+TEST_F(Layers, FilesThatNoCheckReads) {
+  write("src/octet/base/table.inc", "#include \"octet/top/a.h\"\n");
+  expect_finding("base/table.inc: sources are called .h, .cpp, .cu or .cuh");
+}
+
 TEST_F(Layers, UnknownRoom) {
   write("src/octet/left/a.cpp", "#include \"octet/nowhere/a.h\"\n");
   expect_finding("left/a.cpp:1: includes octet/nowhere, which is not in the table");
@@ -87,11 +105,16 @@ TEST_F(Layers, ParsersAndThreadsHaveOnePlace) {
       {"auto x = nlohmann::json::parse(text);", "parses JSON without a limit"},
       {"bool ok = Json::accept(text);", "parses JSON without a limit"},
       {"json::sax_parse(text, &reader);", "parses JSON without a limit"},
+      {"auto x = nlohmann::ordered_json::parse(text);", "parses JSON without a limit"},
+      {"auto x = nlohmann::json::from_cbor(bytes);", "parses JSON without a limit"},
       {"auto table = toml::parse(text);", "parses TOML without a limit"},
       {"#include <nlohmann/json.hpp>", "includes a parser"},
       {"#include <toml++/toml.h>", "includes a parser"},
       {"thread_ = std::thread([this] { run(); });", "starts a thread"},
       {"std::thread watcher([] {});", "starts a thread"},
+      {"std::thread watcher(&Watcher::run, this);", "starts a thread"},
+      {"threads.push_back(std::thread{run});", "starts a thread"},
+      {"thread_ = std::make_unique<std::thread>(run);", "starts a thread"},
       {"auto f = std::async(std::launch::async, g);", "starts a thread"},
       {"threads.emplace_back([&] { run(); });", "starts a thread"}};
   for (const auto& [line, finding] : lines) {
@@ -109,6 +132,9 @@ TEST_F(Layers, LongFile) {
   EXPECT_EQ(code_, 0);
   write("src/octet/base/long.h", std::string(601, '\n'));
   expect_finding("base/long.h: 601 lines, more than 600");
+  fs::create_directories(root_.path() / "tools");
+  write("tools/long.sh", std::string(601, '\n'));
+  expect_finding("tools/long.sh: 601 lines, more than 600");
 }
 
 }  // namespace

@@ -135,6 +135,9 @@ TEST_F(PlanPicture, TheScheduleThatDocsShow) {
   ASSERT_EQ(result.code, 0) << result.err;
   const std::string golden = golden_dir() + "/plan/schedule.txt";
   EXPECT_EQ(result.out, read_file(golden)) << golden;
+  const std::size_t begin = result.out.find("\n    8 "), end = result.out.find("\n   12 ", begin);
+  const std::string shown = result.out.substr(begin, end - begin);  // lines 8 to 11
+  EXPECT_NE(read_file(source_dir() + "/docs/walk.md").find(shown), std::string::npos) << "docs/walk.md should show" << shown;
 }
 
 // The number, name and times of each task, as the lines of --schedule have them.

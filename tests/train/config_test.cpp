@@ -520,6 +520,9 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
   EXPECT_EQ(load_config(path, overrides).optimizer.lr, 0.5);
   fs::remove(path);
   EXPECT_EQ(error_of([&] { load_config(path); }), path.string() + ": No such file or directory");
+  EXPECT_EQ(error_of([&] { load_config("nowhere/quickstart.toml"); }),
+            "nowhere/quickstart.toml: No such file or directory; Octet's sources have it in configs, and an installation in "
+            "share/octet/configs");
 }
 
 // The published numbers of parameters, from the models' cards and config.json on Hugging Face.

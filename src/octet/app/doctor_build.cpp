@@ -20,7 +20,7 @@ std::vector<Fact> build_facts() {
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   const std::string build = name + ", " + compiler() + ", " + instruction_set_of_build();
-  return {{.name = "octet", .label = "octet", .value = train::kVersion, .text = train::version_text()},
+  return {{.name = "octet", .label = "octet", .value = train::version(), .text = train::version_text()},
           {.name = "build.commit", .value = train::commit()},
           {.name = "build.name", .label = "build", .value = name, .text = build},
           {.name = "build.compiler", .value = compiler()},

@@ -85,7 +85,7 @@ int run_gate(const DoctorArgs& args) {
   const Clock::time_point start = Clock::now();
   const GateKind kind = args.gate == "full" ? GateKind::full : GateKind::quick;
   const int gpus = args.gpus.value_or(cuda_device_count()), there = std::min(gpus, cuda_device_count());
-  std::vector<Fact> facts = {{.name = "octet", .label = "octet", .value = train::kVersion, .text = train::version_text()},
+  std::vector<Fact> facts = {{.name = "octet", .label = "octet", .value = train::version(), .text = train::version_text()},
                              {.name = "gate.kind", .label = "gate", .value = name_of(kind), .text = name_of(kind)}};
   const auto add = [&](std::vector<Fact> more) {
     facts.insert(facts.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));

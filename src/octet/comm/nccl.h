@@ -1,4 +1,4 @@
-// Collectives between GPUs with NCCL. Each operation is enqueued on the stream of its stream and returns. Only the first
+// Collectives between GPUs with NCCL. Each operation is enqueued on its stream and returns. Only the first
 // operation of a kind waits for the other ranks, because NCCL connects them then. Operations of size zero send nothing.
 //   max     compares the bits of F32 as unsigned integers. Their order is that of the numbers from +0 to infinity, with NaNs
 //       above.

@@ -2,7 +2,7 @@
 // ranks, with which nn/sequence.h exchanges what a cut weight needs. G is the gradient of Y.
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
-//   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in]    nothing if W is frozen
+//   wgrad  gW[out, in] = Gᵀ[out, T] · X[T, in] (+ gW)    nothing if W is frozen
 // An adapter (nn/adapter.h) computes beside these GEMMs.
 // In FP8 the GEMMs read codes (tensor/quantized.h). parallel/weight_cast.h makes the codes of W; x() and g() make those of X and
 // G (nn/quantizer.h).

@@ -65,8 +65,8 @@ class PartialSum {
 // Returns what wgrad will read of x, which lies in scope.stash.
 Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& x, Reads reads, const Tensor& residual,
                        const Tensor& y);
-// Overwrites gx with g W: [T, in], or this rank's share [T / t, in] if W is cut by rows. Adds to the gradients of weight and
-// bias. `x` is what linear_forward() returned.
+// Overwrites gx with g W: [T, in], or this rank's share [T / t, in] if W is cut by rows. Overwrites the weight's gradient or adds
+// to it, as Linear::wgrad(); always adds to the bias's. `x` is what linear_forward() returned.
 void linear_backward(const Scope& scope, const Linear& linear, const Operand& g, const Operand& x, const Tensor& gx);
 // The first half of linear_backward() for a W that is not cut by rows: overwrites gx [T, in], and returns G completed for wgrad.
 Operand linear_dgrad(const Scope& scope, const Linear& linear, const Operand& g, const Tensor& gx);

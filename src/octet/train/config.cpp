@@ -12,6 +12,7 @@
 #include "octet/storage/object_store.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/anomaly.h"
+#include "octet/train/config_presets.h"
 #include "octet/train/snapshot_pace.h"
 
 namespace octet::train {
@@ -122,7 +123,12 @@ Config load_config(const std::filesystem::path& path, std::span<const std::strin
     text = read_file(path);
   } catch (const SystemError& error) {
     if (error.may_pass()) throw;  // not a mistake in the file, so a supervisor tries again
-    fail(ExitCode::config, error.what());
+    const bool ours = std::ranges::any_of(presets(), [&](const Preset& preset) { return preset.name == path.stem().string(); });
+    std::error_code ignored;
+    fail(ExitCode::config, error.what(),
+         ours && !std::filesystem::exists(path, ignored)
+             ? "; Octet's sources have it in configs, and an installation in share/octet/configs"
+             : "");
   } catch (const Error& error) {
     fail(ExitCode::config, error.what());
   }

@@ -145,7 +145,7 @@ bool Trainer::continues_weights() const {
 }
 
 nlohmann::json Trainer::meta() const {
-  return {{"octet", kVersion},
+  return {{"octet", version()},
           {"commit", commit()},
           {"recipe", engine_options_.recipe.name},
           {"product_kernels", product_kernels(device_)},

@@ -141,7 +141,7 @@ telemetry::RunInfo Trainer::run_info() const {
     info.data += concat(", ", source.path, " (evaluation ", source.name, ")");
   info.initial_eval_loss = initial_loss_;
   info.initial_eval_loss_bf16 = initial_loss_bf16_;
-  info.version = kVersion;
+  info.version = version();
   info.commit = commit();
   info.started = utc_now();
   info.first_started = first_start().value_or(info.started);

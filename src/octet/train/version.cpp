@@ -10,7 +10,9 @@
 
 namespace octet::train {
 
-std::string version_text() { return concat(kVersion, " (commit ", commit(), ")"); }
+const char* version() { return OCTET_VERSION; }
+
+std::string version_text() { return concat(version(), " (commit ", commit(), ")"); }
 
 const char* build_name() { return OCTET_BUILD; }
 

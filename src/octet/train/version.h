@@ -6,12 +6,13 @@
 
 namespace octet::train {
 
-inline constexpr const char* kVersion = "0.1.0";
+// "0.2.0": the version of the project in CMakeLists.txt.
+const char* version();
 
 // The commit that this program was built from: "1b17042f00aa", with "+changes" if files differed from it, or "unknown" if the
 // sources were no git checkout (cmake/commit.cmake).
 const char* commit();
-// "0.1.0 (commit 1b17042f00aa)". Programs with different sources have different texts, if both know their commit.
+// "0.2.0 (commit 1b17042f00aa)". Programs with different sources have different texts, if both know their commit.
 std::string version_text();
 
 // Devices and processor that this program was compiled for: "CPU, native", "CUDA 90a-real and CPU, x86-64-v3".

@@ -37,7 +37,7 @@ std::string dashed(std::string name) {
 std::string man_title(const std::string& name, const char* number) {
   std::string upper = name;
   for (char& c : upper) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  return ".TH " + roff(upper) + " " + number + " \"\" \"octet " + train::kVersion + "\" \"Octet manual\"\n";
+  return ".TH " + roff(upper) + " " + number + " \"\" \"octet " + train::version() + "\" \"Octet manual\"\n";
 }
 
 // "Trains a model." as whatis(1) shows it: no full stop.
