@@ -85,7 +85,7 @@ struct ExpertSample {
   std::vector<std::int64_t> chosen{};
 };
 
-// The text of a JSON object that a file holds as an object. It is for other programs: reading a record leaves it out.
+// The text of a JSON object that a file holds as an object. Only read_run_info() reads it.
 struct JsonText {
   std::string text = "null";
 };
