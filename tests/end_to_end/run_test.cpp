@@ -358,6 +358,15 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
 }
 
 // What the run would refuse, --dry-run refuses, too.
+TEST(Run, ExpectsToEndAtUntil) {
+  const TinyRun run;
+  const ProgramResult result = run.train("--training.steps=1000000000 --until 4");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::size_t last = result.out.find("step 4/1000000000 ");
+  ASSERT_NE(last, std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("  eta 0.0s", last), std::string::npos) << result.out;
+}
+
 TEST(Run, RefusesAnotherWordForAuto) {
   const TinyRun run;
   const std::string why =
