@@ -160,8 +160,14 @@ TEST_F(Compare, ATimeBudgetLowersTheStepsByARuleThatIsPrinted) {
   long long steps = 0, of = 0;
   const std::size_t at = result.out.find("steps: ");
   ASSERT_NE(at, std::string::npos) << result.out;
-  ASSERT_EQ(std::sscanf(result.out.c_str() + at, "steps: %lld of %lld (budget ", &steps, &of), 2) << result.out;
+  double budget = 0, step = 0, overhead = 0, affordable = 0;
+  ASSERT_EQ(
+      std::sscanf(result.out.c_str() + at, "steps: %lld of %lld (budget %lf s / (one step of all 3 runs %lf s x %lf) = %lf; ",
+                  &steps, &of, &budget, &step, &overhead, &affordable),
+      6)
+      << result.out;
   EXPECT_EQ(of, 1000000);
+  EXPECT_NEAR(affordable, budget / (step * overhead), 1) << "the printed numbers give the printed result";
   EXPECT_GE(steps, 20);
   EXPECT_LT(steps, 1000000);
   for (const char* name : {"bf16", "bf16-repeat", "fp8_current"}) {

@@ -203,6 +203,10 @@ TEST_F(Plan, GoodputIsWhatFailuresLeave) {
                            "if a person restarts the run after 30m00s: "}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out << text.err;
   }
+  const ProgramResult extremes = plan_config(options + "--checkpoint.interval=100000 --mtbf 0.001");
+  for (const char* part : {"; --mtbf 0.001\n", "every 1,000 steps, "})
+    EXPECT_NE(extremes.out.find(part), std::string::npos) << part;
+  EXPECT_EQ(extremes.out.find("every 100,000 steps"), std::string::npos) << "no interval is longer than the run";
   for (const char* wrong : {"--goodput --checkpoint.interval=0", "--goodput --storage fast", "--goodput --mtbf 0", "--mtbf 1000",
                             "--goodput --search", "--goodput --schedule"}) {
     EXPECT_EQ(plan_config("configs/llama3.1-8b.toml --gpus 16xH200 " + std::string(wrong)).code, 2) << wrong;

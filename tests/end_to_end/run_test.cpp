@@ -353,8 +353,18 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
   const Json ended = json_of(run.run("status out --json").out);
   EXPECT_EQ(ended["code"], 75);
   EXPECT_EQ(ended["eta_s"], nullptr);
+  EXPECT_EQ(ended["productive"], nullptr) << "no supervisor ran it";
   ASSERT_EQ(run.train("--training.steps=3 --optimizer.lr=0.25").code, 0);
   EXPECT_NE(run.run("status out").out.find(" (training.steps is now 3)"), std::string::npos);
+}
+
+TEST(Run, ExpectsToEndAtUntil) {
+  const TinyRun run;
+  const ProgramResult result = run.train("--training.steps=1000000000 --until 4");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::size_t last = result.out.find("step 4/1000000000 ");
+  ASSERT_NE(last, std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("  eta 0.0s", last), std::string::npos) << result.out;
 }
 
 // What the run would refuse, --dry-run refuses, too.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace octet::plan {
@@ -80,6 +81,56 @@ TEST(LayoutSearch, KeepsWhatMemoryAllows) {
   EXPECT_EQ(tight.weights, Weights::kept);
   EXPECT_EQ(tight.gradients, Gradients::sharded);
   EXPECT_EQ(tight.checkpointing, Checkpointing::none);
+}
+
+// Weights take 200 bytes. Then whole gradients may fit beside gathered weights although sharded ones do not fit beside kept
+// weights.
+TEST(LayoutSearch, AlsoTriesWholeGradientsBesideGatheredWeights) {
+  for (const bool staged : {false, true}) {
+    Search asked = search(170);
+    asked.memory_of = [](const LayoutChoice& c) {
+      return memory_of(c) + (c.weights == Weights::kept ? 100 : 100 / c.mesh.size({Axis::shard, Axis::context}));
+    };
+    if (staged) {  // and with two stages alone, which divide nothing here
+      asked.blocks = 2;
+      asked.divides = [divides = asked.divides](const LayoutChoice& c) { return c.mesh.stages().count == 2 && divides(c); };
+    }
+    const std::vector<Found> found = search_layouts(asked);
+    ASSERT_FALSE(found.empty());
+    const LayoutChoice& best = found.front().choice;
+    EXPECT_EQ(best.mesh.stages().count, staged ? 2 : 1);
+    EXPECT_EQ(keeps_text(best), "weights resharded, gradients whole, checkpointing none");
+    EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const Found& f) {
+      return keeps_text(f.choice) == "weights resharded, gradients sharded, checkpointing none";
+    }));
+    std::set<std::string> seen;
+    for (const Found& f : found)
+      EXPECT_TRUE(seen.insert(mesh_text(f.choice.mesh) + keeps_text(f.choice) + std::to_string(f.choice.micro_batch)).second);
+    // In a step of one micro-batch whole gradients are sent as often as sharded ones.
+    for (const Found& f : found) {
+      if (f.choice.micro_batch * f.choice.mesh.data_coordinates() < kGlobalBatch) continue;
+      EXPECT_EQ(f.choice.gradients, f.choice.mesh.size({Axis::shard, Axis::context}) > 1 ? Gradients::sharded : Gradients::whole);
+    }
+  }
+}
+
+// Gathering weights takes less time here than sending gradients after each of several micro-batches. 160 bytes hold kept weights
+// with sharded gradients, or the other way round.
+TEST(LayoutSearch, AlsoTriesWholeGradientsWhereKeptWeightsFit) {
+  for (const int stages : {1, 2}) {
+    Search asked = search(160);
+    asked.blocks = stages;
+    asked.divides = [=, divides = asked.divides](const LayoutChoice& c) { return c.mesh.stages().count == stages && divides(c); };
+    asked.step_of = [](const LayoutChoice& c) {
+      Step step = step_of(c);
+      step.seconds += c.gradients == Gradients::whole ? 0 : 2;
+      step.tokens_per_s = 1000 / step.seconds;
+      return step;
+    };
+    const std::vector<Found> found = search_layouts(asked);
+    ASSERT_FALSE(found.empty());
+    EXPECT_EQ(keeps_text(found.front().choice), "weights resharded, gradients whole, checkpointing none") << stages;
+  }
 }
 
 // If everything fits, nothing is recomputed, and each mesh appears once with each micro-batch.

@@ -31,6 +31,19 @@ TEST(DrawAttempts, HasTheShareATimelineAndATable) {
   EXPECT_TRUE(has(page, "x=\"521.74\"")) << "the second begins after 120 of 230 s";
 }
 
+// The second attempt was killed with its supervisor, so nobody knows how long it ran. The third goes back further than the
+// second.
+TEST(DrawAttempts, LosesStepsToAnyLaterAttempt) {
+  telemetry::Attempt second = attempt(2, "2026-11-25T10:02:00Z", 90, 0, 0);
+  second.ended = "";
+  const std::string page =
+      draw_attempts({attempt(1, "2026-11-25T10:00:00Z", 0, 100, 110), second, attempt(3, "2026-11-25T10:05:00Z", 20, 120, 110)});
+  EXPECT_TRUE(has(page, "<td data-column=\"lost steps\">80</td>")) << page;
+  EXPECT_TRUE(has(page, "<td data-column=\"lost steps\">0</td>"));
+  EXPECT_FALSE(has(page, "<td data-column=\"lost steps\">-"));
+  EXPECT_TRUE(has(page, "no ranks ran, or no supervisor recorded them"));
+}
+
 TEST(DrawAttempts, IsNothingUntilOneHasEnded) {
   EXPECT_EQ(draw_attempts({}), "");
   EXPECT_EQ(draw_attempts({{.number = 1, .started = "2026-11-25T10:00:00Z"}}), "");

@@ -297,8 +297,20 @@ TEST(EqualLoss, IsInTheTableOfSeveralNumbersOfRanks) {
 TEST(LossCurve, ManyLinesAreThinned) {
   const report::Run slow = run_of(100000, 0.01, exponential(30000)), fast = run_of(100000, 0.01, exponential(20000));
   EXPECT_EQ(LossCurve(slow).smoothed().size(), 1000u);
-  // The last point is the mean of 100 lines, so the crossing is up to 50 steps early: 0.05% of the run.
+  EXPECT_NEAR(equal_loss_of(fast, slow).baseline_time_s, 1000, 1e-9) << "up to its last line";
+  // A point is the mean of 100 lines, so the crossing is up to 50 steps early: 0.05% of the run.
   EXPECT_NEAR(equal_loss_of(fast, slow).speedup, 1.5, 1.5 * (0.0005 + step_error(100000, 20000) / 66667));
+}
+
+// With 1,500 lines every second point stands for one line, and the others for two. The losses of the former lie 0.3 above a
+// straight line, so the smoothed loss lies 0.1 above it. It is off by no more than the largest sum of consecutive deviations from
+// that mean, 0.2, times the total variation of the weights: twice that of the last line, 4 / (sqrt(2 pi) h), because the weights
+// fall below zero and rise again by less than that.
+TEST(LossCurve, APointOfSeveralLinesHasTheirWeight) {
+  const auto loss = [](double step) { return 20 - 0.004 * step + (std::fmod(step - 1, 3) == 0 ? 0.3 : 0); };
+  const double h = 1499.0 / 40, bound = 0.2 * 2 * 4 / (std::sqrt(2 * M_PI) * h);
+  ASSERT_LT(bound, 0.02);
+  EXPECT_NEAR(LossCurve(run_of(1500, 1, loss)).last_loss(), 20 - 0.004 * 1500 + 0.1, bound);
 }
 
 }  // namespace

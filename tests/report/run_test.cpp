@@ -36,6 +36,23 @@ TEST(ReadRun, TheLaterRecordOfAStepCounts) {
   EXPECT_EQ(run.metrics[1].loss, 3);
 }
 
+// Lines of every tenth step take a second a step. The second attempt went on from step 503 and logged the mean of seven steps, of
+// which the first took a minute. The third went back to step 490, so it did all steps of the lines 500 and 510 anew.
+TEST(TrainingTimes, TheFirstLineAfterAResumeCoversTheStepsOfItsAttempt) {
+  report::Run run;
+  for (std::int64_t step = 10; step <= 600; step += 10) run.metrics.push_back({.step = step, .step_time_s = 1});
+  run.metrics[50].step_time_s = 66.0 / 7;
+  const auto attempt = [](std::int64_t from) { return telemetry::Attempt{.from_step = from, .seconds = {{"training", 1}}}; };
+  run.attempts = {attempt(0), attempt(503)};
+  EXPECT_NEAR(training_times(run)[49], 500, 1e-9);
+  EXPECT_NEAR(training_times(run)[50], 503 + 66, 1e-9);
+  EXPECT_NEAR(training_times(run).back(), 503 + 66 + 90, 1e-9);
+  run.attempts.push_back(attempt(490));
+  EXPECT_NEAR(training_times(run)[50], 500 + 660.0 / 7, 1e-9);
+  run.attempts = {attempt(0), {.from_step = 503}};  // ended before it trained
+  EXPECT_NEAR(training_times(run)[50], 500 + 660.0 / 7, 1e-9);
+}
+
 TEST(ReadRun, WhatIsNoRunSaysSo) {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& name) {

@@ -1,11 +1,12 @@
-#include "octet/base/json.h"
 #include "octet/report/summary.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
+#include "octet/base/json.h"
 #include "octet/report/html.h"
 #include "report/runs.h"
 
@@ -146,6 +147,129 @@ TEST(Compare, LossesOnOtherDataAreNotCompared) {
       "fp8 differs from bf16 in folder of the data, so they may have seen other batches, and part of the difference between "
       "their losses may be chance.");
   EXPECT_NEAR(compare(runs).rows[1].mean_loss_pct, -50, 1e-9);
+}
+
+// A configuration as run.json has it. Validation sources and named sets are added by the tests.
+Json config_of_data() {
+  return {{"data",
+           {{"document_mask", false},
+            {"packing", "stream"},
+            {"split", {0.98, 0.02}},
+            {"source",
+             {{{"path", "data/prose"}, {"weight", 1.0}, {"split", "auto"}},
+              {{"path", "data/code"}, {"weight", 3.0}, {"split", "auto"}}}}}},
+          {"training", {{"mask", true}}},
+          {"evaluation", {{"sequences", 16}, {"decides", ""}}}};
+}
+
+// Two runs of the same losses and data. The second one has this configuration.
+std::vector<report::Run> runs_with(const Json& config) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 20, 1, 100), make_run("fp8", "fp8_block", 20, 1, 150)};
+  for (report::Run& run : runs) run.info.data = "data/prose, data/code";
+  runs[0].info.config.text = config_of_data().dump();
+  runs[1].info.config.text = config.dump();
+  return runs;
+}
+
+TEST(Compare, LossesOnTheSameSourcesUsedInAnotherWayAreNotCompared) {
+  const auto changed = [](const char* path, const Json& value) {
+    Json config = config_of_data();
+    config[Json::json_pointer(path)] = value;
+    return config;
+  };
+  for (const auto& [path, value, name] :
+       {std::tuple<const char*, Json, std::string>{"/data/source/1/weight", 99.0, "data.source.weight"},
+        {"/data/split", {0.5, 0.5}, "data.split"},
+        {"/data/packing", "documents", "data.packing"},
+        {"/training/mask", false, "training.mask"}}) {
+    const Comparison comparison = compare(runs_with(changed(path, value)));
+    EXPECT_EQ(warning_sentences(comparison), "fp8 differs from bf16 in " + name + ", so their losses are not compared.");
+    EXPECT_TRUE(std::isnan(comparison.rows[1].mean_loss_pct)) << name;
+    EXPECT_FALSE(comparison.rows[1].equal_loss) << name;
+  }
+  EXPECT_EQ(warning_sentences(compare(runs_with(config_of_data()))), "");
+  Json config = changed("/data/source/0/weight", 0.5);
+  config["data"]["source"][1]["weight"] = 1.5;
+  EXPECT_EQ(warning_sentences(compare(runs_with(config))), "") << "the same shares";
+  for (const Json& damaged :
+       {Json(), Json(5), Json{{"data", 5}}, Json{{"data", {{"source", {1, nullptr, 2}}}}, {"evaluation", Json::object()}}})
+    EXPECT_EQ(warning_sentences(compare(runs_with(damaged))), "") << damaged;
+}
+
+TEST(Compare, HeldOutLossesOfOtherTextAreNotCompared) {
+  const auto warning = [](const std::string& what) {
+    return "fp8 differs from bf16 in " + what + ", so their held-out losses are not compared.";
+  };
+  const auto row_of = [&](const std::vector<report::Run>& runs, const std::string& what) {
+    const Comparison comparison = compare(runs);
+    EXPECT_EQ(warning_sentences(comparison), what.empty() ? "" : warning(what));
+    EXPECT_DOUBLE_EQ(comparison.rows[1].mean_loss_pct, 0) << "training is the same";
+    EXPECT_EQ(std::isnan(comparison.rows[1].eval_loss_pct), !what.empty()) << what;
+    return comparison.rows[1];
+  };
+  std::vector<report::Run> runs = runs_with(config_of_data());
+  for (telemetry::StepMetrics& line : runs[0].metrics) line.eval_loss.reset();
+  runs[0].metrics[14].eval_loss = 3.0;  // the last one of FP8 is after step 20
+  row_of(runs, "the step of the last evaluation");
+
+  Json config = config_of_data();
+  config["evaluation"]["sequences"] = 1;
+  row_of(runs_with(config), "evaluation.sequences");
+
+  config = config_of_data();
+  config["evaluation"]["source"] = Json::array({{{"name", "near"}, {"path", "data/prose"}}});
+  row_of(runs_with(config), "held-out text");
+
+  // A set that both evaluate is compared, even if the one that decides is another.
+  Json two = config;
+  two["evaluation"]["source"].push_back({{"name", "far"}, {"path", "elsewhere/poems"}});
+  two["evaluation"]["decides"] = "far";
+  runs = runs_with(two);
+  two["evaluation"]["source"] = {{{"name", "far"}, {"path", "data/poems"}}, {{"name", "near"}, {"path", "data/songs"}}};
+  runs[0].info.config.text = two.dump();
+  for (report::Run& run : runs) run.metrics.back().eval_losses = {{"near", 2.0}, {"far", 3.0}};
+  const Row row = row_of(runs, "held-out text");
+  EXPECT_DOUBLE_EQ(number_named(row.eval_losses_pct, "far"), 0);
+  EXPECT_TRUE(std::isnan(number_named(row.eval_losses_pct, "near")));
+  two = parse_ordered_json(runs[1].info.config.text, "a configuration");
+  two["evaluation"]["decides"] = "near";
+  runs[0].info.config.text = two.dump();
+  row_of(runs, "evaluation.decides");
+}
+
+TEST(Compare, AnotherValidationSourceIsTheSameTraining) {
+  Json config = config_of_data();
+  config["data"]["source"].push_back({{"path", "data/poems"}, {"weight", 1.0}, {"split", "validation"}});
+  std::vector<report::Run> runs = runs_with(config);
+  config["data"]["source"][2]["path"] = "data/songs";
+  runs[0].info.config.text = config.dump();
+  runs[0].info.data += ", data/songs (validation)";
+  runs[1].info.data += ", data/poems (validation)";
+  const Comparison comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison), "fp8 differs from bf16 in held-out text, so their held-out losses are not compared.");
+  EXPECT_DOUBLE_EQ(comparison.rows[1].mean_loss_pct, 0);
+  EXPECT_TRUE(std::isnan(comparison.rows[1].eval_loss_pct));
+}
+
+// The batch grew half-way, back to the size that the baseline has, so run.json has the same tokens_per_step.
+TEST(Compare, LossesAfterOtherNumbersOfTokensAreNotCompared) {
+  std::vector<report::Run> runs = runs_with(config_of_data());
+  for (std::size_t i = 0; i < runs[1].metrics.size(); ++i) runs[1].metrics[i].tokens_seen -= std::min<std::int64_t>(i, 10) * 500;
+  runs[1].info.changes = "step 10: training.global_batch_size 2 -> 4; step 10: precision.recipe \"bf16\" -> \"fp8_block\"";
+  const Comparison comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison),
+            "fp8 was not trained in one precision (step 10: precision.recipe \"bf16\" -> \"fp8_block\"). "
+            "fp8 differs from bf16 in tokens seen by step 20, so their losses are not compared.");
+  EXPECT_TRUE(std::isnan(comparison.rows[1].final_loss_pct));
+}
+
+// A loss falls, so a mean without its first or last steps would differ.
+TEST(Compare, TheLastTenthIsOverTheStepsOfBoth) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 100, 1, 100), make_run("fp8", "fp8_block", 100, 1, 150)};
+  runs[1].metrics[91].loss = std::nan("");
+  runs[0].metrics[94].loss = std::nan("");
+  EXPECT_DOUBLE_EQ(compare(runs).rows[1].mean_loss_pct, 0);
+  EXPECT_NE(compare(runs).rows[0].summary.mean_loss, compare(runs).rows[1].summary.mean_loss);
 }
 
 TEST(Compare, RunsWithOtherSeedsAreComparedWithAWarning) {

@@ -201,5 +201,41 @@ TEST(Attempts, KnowWhatAFaultHasCost) {
   EXPECT_FALSE(lost_before({first, second}, 0));
 }
 
+// An attempt of 100 s for 100 steps, which begins at `minute`.
+Attempt attempt_of_steps(int minute, std::int64_t from, std::int64_t to) {
+  return {.started = "2026-11-25T10:0" + std::to_string(minute) + ":00Z",
+          .from_step = from,
+          .ended = "later",
+          .last_step = to,
+          .seconds = {{"training", 5}, {"first_step", 6}, {"total", 5.0 + static_cast<double>(to - from)}}};
+}
+
+// The second attempt goes on from memory. The third goes back to storage, so it takes away steps of both.
+TEST(KeptStep, IsTheEarliestFromWhichALaterAttemptWentOn) {
+  const std::vector<Attempt> attempts{attempt_of_steps(0, 0, 100), attempt_of_steps(2, 90, 100), attempt_of_steps(3, 10, 110)};
+  EXPECT_EQ(kept_step(attempts, 0), 10);
+  EXPECT_EQ(kept_step(attempts, 1), 10);
+  EXPECT_EQ(kept_step(attempts, 2), 110);
+  EXPECT_EQ(lost_steps(attempts, 0), 90);
+  EXPECT_EQ(lost_steps(attempts, 1), 10) << "an attempt cannot lose steps before its first";
+  EXPECT_DOUBLE_EQ(time_of(attempts).kept, 10 + 100);
+  EXPECT_DOUBLE_EQ(time_of(attempts).again, 90 + 10);
+  // 105 s of the first attempt end 15 s before the second begins, and 15 s of that one 45 s before the third.
+  EXPECT_DOUBLE_EQ(lost_before(attempts, 1).value_or(0), 10 + 15 + 6);
+  EXPECT_DOUBLE_EQ(lost_before(attempts, 2).value_or(0), 80 + 10 + 45 + 6) << "ten steps were lost before";
+}
+
+// The second attempt ends before it has read a checkpoint, so its from_step says nothing.
+TEST(KeptStep, IsNotThatOfAnAttemptThatNeverTrained) {
+  Attempt none = attempt_of_steps(2, 0, 0);
+  none.seconds = {{"joining", 1}, {"total", 3}};
+  const std::vector<Attempt> attempts{attempt_of_steps(0, 0, 100), none, attempt_of_steps(3, 100, 200)};
+  EXPECT_EQ(kept_step(attempts, 0), 100);
+  EXPECT_EQ(lost_steps(attempts, 0), 0);
+  EXPECT_EQ(lost_steps(attempts, 1), 0);
+  EXPECT_DOUBLE_EQ(time_of(attempts).kept, 200);
+  EXPECT_DOUBLE_EQ(lost_before(attempts, 2).value_or(0), 57 + 6);
+}
+
 }  // namespace
 }  // namespace octet::telemetry

@@ -272,6 +272,8 @@ TEST(RunInfo, RoundTripAndRefusals) {
   EXPECT_EQ(back.parameters, info.parameters);
   EXPECT_EQ(back.lr, info.lr);
   EXPECT_EQ(back.code, 75);
+  EXPECT_EQ(back.config.text, info.config.text);
+  EXPECT_EQ(back.versions.text, "null");
   EXPECT_EQ(back.steps, 0) << "keys within the configuration are no fields";
   const auto json = nlohmann::ordered_json::parse(read_file(folder / "run.json"));
   EXPECT_EQ(json["config"].dump(), info.config.text);

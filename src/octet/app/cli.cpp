@@ -429,7 +429,9 @@ void Octet::add_planning() {
       {.name = "--nodes", .help = "Number of machines that the GPUs are in. Default: 8 GPUs in each.", .value = "N", .range = kAtLeastOne},
       plan_.nodes);
   CLI::Option* search =
-      flag(plan, {.name = "--search", .help = "Try every layout, checkpointing mode and micro-batch size, and print the best ten."},
+      flag(plan,
+           {.name = "--search",
+            .help = "Try every mesh and micro-batch size, with as much kept in memory as fits, and print the best ten."},
            plan_.search);
   option(plan,
          {.name = "--picture",

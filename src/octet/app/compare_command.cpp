@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -87,12 +88,15 @@ double time_a_step(const train::Config& config, DeviceKind device) {
 void fit_budget(std::vector<RecipeRun>& plans, double budget_s, DeviceKind device) {
   double per_step = 0;
   for (const RecipeRun& plan : plans) per_step += time_a_step(plan.config, device);
+  // The printed digits are those that the rule counts with.
+  const double digit = std::pow(10, std::floor(std::log10(per_step)) - 2);
+  per_step = std::round(per_step / digit) * digit;
   constexpr double kOverhead = 1.25;  // evaluation, health samples, checkpoints, and a machine that is busy at times
   const auto affordable = static_cast<std::int64_t>(budget_s / (per_step * kOverhead));
   const std::int64_t wanted = plans.front().config.training.steps;
   const std::int64_t steps = std::clamp<std::int64_t>(affordable, std::min<std::int64_t>(wanted, 20), wanted);
-  fmt::print("steps: {} of {} (budget {} / (one step of all {} runs {:.2f} s x {}) = {}; at least 20, at most {})\n", steps,
-             wanted, telemetry::format_duration(budget_s), plans.size(), per_step, kOverhead, affordable, wanted);
+  fmt::print("steps: {} of {} (budget {} s / (one step of all {} runs {:.3g} s x {}) = {}; at least 20, at most {})\n", steps,
+             wanted, budget_s, plans.size(), per_step, kOverhead, affordable, wanted);
   for (RecipeRun& plan : plans) plan.config.training.steps = steps;
 }
 

@@ -60,6 +60,7 @@ GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, con
                    .recover_s = result.notice_s + kStopS + kStartS + result.read_s};
   // No interval is longer than the run. With training.epochs the corpus decides how long that is.
   const std::int64_t longest = config.training.steps > 0 ? config.training.steps : std::numeric_limits<std::int64_t>::max();
+  result.interval = std::min(longest, result.interval);
   result.best = std::min(longest, plan::best_interval(result.upkeep, result.step_s));
   result.advised = std::min(longest, plan::best_interval(result.upkeep, result.step_s, kSlack));
   return result;
@@ -84,7 +85,8 @@ std::string goodput_text(const PlannedRun& run, const train::Config& config, con
   };
   line("a failure", format_duration(plan.upkeep.mtbf_s),
        fmt::format("on average until one of {} fails; --mtbf {}", telemetry::format_count(std::int64_t{run.cluster.gpus}, "GPU"),
-                   telemetry::format_count(options.mtbf_hours)));
+                   std::floor(options.mtbf_hours) == options.mtbf_hours ? telemetry::format_count(options.mtbf_hours)
+                                                                        : fmt::format("{}", options.mtbf_hours)));
   line("a checkpoint", telemetry::format_bytes(options.checkpoint_bytes),
        fmt::format("durable after {}; the storage takes {} GB/s", format_duration(plan.upkeep.write_s),
                    telemetry::format_significant(options.storage_bytes_per_s / 1e9, 3)));

@@ -126,6 +126,7 @@ std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
 }
 
 std::string to_json(const RunStatus& s) {
+  const telemetry::TimeOfAttempts time = telemetry::time_of(s.attempts);
   Json json = {{"state", name_of(s.state)},
                {"code", s.code ? Json(*s.code) : Json(nullptr)},
                {"step", s.step},
@@ -143,7 +144,7 @@ std::string to_json(const RunStatus& s) {
                {"snapshot_age_s", s.snapshot ? Json(s.snapshot->age_s) : Json(nullptr)},
                {"stragglers", Json::array()},
                {"holder", s.holder},
-               {"productive", telemetry::time_of(s.attempts).productive()},
+               {"productive", time.all > 0 ? Json(time.productive()) : Json(nullptr)},
                {"ranks", Json::array()},
                {"attempts", Json::array()}};
   for (const telemetry::StragglerRecord& record : s.stragglers)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -67,23 +68,38 @@ auto kept_order(const Search& search, const LayoutChoice& choice) {
   return parallel::kept_order(parts_of(choice.mesh), micro_batches_of(search, choice));
 }
 
+// Whether a search tries the last choice, gathered weights with whole gradients, wherever the first one does not fit: with
+// several micro-batches it exchanges gradients less often than the choices between the two. With one, it is the slowest.
+template <std::size_t N>
+bool last_may_be_faster(const std::array<parallel::Kept, N>& order) {
+  return order.front() == parallel::Kept{Weights::kept, Gradients::whole};
+}
+
 // The choices that did not fit on a mesh with a smaller micro-batch.
 using TooLarge = std::set<std::tuple<Checkpointing, Weights, Gradients>>;
 
-// The first choice of weights and gradients that fits, in an order that keeps less and less.
-std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice, TooLarge& too_large) {
-  for (const parallel::Kept& kept : kept_order(search, choice)) {
-    choice.weights = kept.weights;
-    choice.gradients = kept.gradients;
-    const std::tuple what(choice.checkpointing, kept.weights, kept.gradients);
+// The first choice of weights and gradients that fits, in an order that keeps less and less, and the last one if it may be
+// faster.
+std::vector<Found> first_that_fits(const Search& search, LayoutChoice choice, TooLarge& too_large) {
+  std::vector<Found> found;
+  const auto order = kept_order(search, choice);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const bool last = i + 1 == order.size();
+    if (!found.empty() && !(last && last_may_be_faster(order))) continue;
+    choice.weights = order[i].weights;
+    choice.gradients = order[i].gradients;
+    const std::tuple what(choice.checkpointing, choice.weights, choice.gradients);
     if (!too_large.contains(what)) {
       const std::size_t bytes = search.memory_of(choice);
-      if (bytes <= search.memory_bytes) return Found{choice, bytes, search.step_of(choice)};
-      too_large.insert(what);
+      if (bytes <= search.memory_bytes) {
+        found.push_back({choice, bytes, search.step_of(choice)});
+      } else {
+        too_large.insert(what);
+      }
     }
-    if (parts_of(choice.mesh) == 1) break;
+    if (parts_of(choice.mesh) == 1 || (i == 0 && !found.empty())) break;
   }
-  return std::nullopt;
+  return found;
 }
 
 // Adds the layouts of a mesh and a micro-batch. Returns false if none fits.
@@ -91,11 +107,13 @@ bool add_micro_batch(const Search& search, const Mesh& mesh, std::int64_t micro_
                      std::vector<Found>& found) {
   bool any = false;
   for (const Checkpointing mode : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
-    const auto fits = first_that_fits(search, {.mesh = mesh, .checkpointing = mode, .micro_batch = micro_batch}, too_large);
-    if (!fits) continue;
-    found.push_back(*fits);
+    const std::vector<Found> fits =
+        first_that_fits(search, {.mesh = mesh, .checkpointing = mode, .micro_batch = micro_batch}, too_large);
+    if (fits.empty()) continue;
+    found.insert(found.end(), fits.begin(), fits.end());
     any = true;
-    if (parallel::Kept{fits->choice.weights, fits->choice.gradients} == kept_order(search, fits->choice).front()) break;
+    const LayoutChoice& first = fits.front().choice;
+    if (parallel::Kept{first.weights, first.gradients} == kept_order(search, first).front()) break;
   }
   return any;
 }
@@ -170,6 +188,7 @@ class Pipelines {
     choice.gradients = order[kept].gradients;
     const Step step = search_.step_of(choice);
     if (step.tokens_per_s > slowest_wanted()) candidates_.push({choice, kept, step});
+    if (kept == 1 && last_may_be_faster(order)) push(choice, order.size() - 1);
   }
 
   void try_out(const Candidate& candidate) {
@@ -179,7 +198,9 @@ class Pipelines {
     if (bytes <= search_.memory_bytes) return found_.push_back({choice, bytes, candidate.step});
     if (first && choice.checkpointing == Checkpointing::none && search_.memory_of(least_of(choice)) > search_.memory_bytes)
       return;
-    push(choice, candidate.kept + 1);
+    const auto order = kept_order(search_, choice);
+    const bool last_was_tried = last_may_be_faster(order) && candidate.kept + 2 == order.size();
+    if (!last_was_tried) push(choice, candidate.kept + 1);
     if (!first || choice.checkpointing == Checkpointing::full) return;
     choice.checkpointing = choice.checkpointing == Checkpointing::none ? Checkpointing::selective : Checkpointing::full;
     push(choice, 0);

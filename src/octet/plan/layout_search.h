@@ -47,7 +47,8 @@ inline constexpr std::size_t kWanted = 10;
 // Returns the layouts, fastest first. The tensor and context axes stay within a node. The expert axis takes every size that
 // divides both the experts and the shard axis. On the same mesh, a layout that keeps more in memory is faster, so the search
 // takes the first choice of weights and gradients that fits, and tries activation checkpointing only if the best choice does not
-// fit without it. A larger micro-batch takes more memory, so a choice that did not fit a smaller one is not tried again.
+// fit without it. If the best choice does not fit, it also tries gathered weights with whole gradients. A larger micro-batch
+// takes more memory, so a choice that did not fit a smaller one is not tried again.
 //
 // The search tries pipelines last, because they lose the bubble. It estimates the speed of each, and asks for the memory only of
 // those that may be among the kWanted fastest layouts. It does not find slower pipelines.

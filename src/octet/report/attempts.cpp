@@ -29,7 +29,7 @@ constexpr std::array<Part, 5> kParts = {Part{"steps that the run still has", "h5
                                         Part{"steps that were lost and done again", "t6", &TimeOfAttempts::again},
                                         Part{"start, until the first step", "t3", &TimeOfAttempts::start},
                                         Part{"stop, after a failure", "t8", &TimeOfAttempts::stop},
-                                        Part{"no ranks ran", "empty", &TimeOfAttempts::between}};
+                                        Part{"no ranks ran, or no supervisor recorded them", "empty", &TimeOfAttempts::between}};
 
 // One bar from the first start to the last end. Within an attempt the parts stand in the order in which they come.
 std::string timeline_of(const std::vector<Attempt>& attempts, double all) {
@@ -82,7 +82,7 @@ std::string attempts_table(const std::vector<Attempt>& attempts) {
     put(rows, "<tr><td class=\"name\">{}</td>{}{}{}{}{}</tr>", a.number, cell("started", escape(a.started), "words"),
         cell("steps", fmt::format("{} to {}", format_count(a.from_step), format_count(a.last_step))),
         cell("first step after", first == a.seconds.end() ? "–" : format_duration(first->second)),
-        cell("lost steps", format_count(a.last_step - telemetry::kept_step(attempts, i))),
+        cell("lost steps", format_count(telemetry::lost_steps(attempts, i))),
         cell("end",
              a.ended.empty() ? "not known"
              : a.code == 0   ? "done"

@@ -81,11 +81,13 @@ LossCurve::LossCurve(const Run& run) {
   } else if (std::any_of(losses_.begin(), losses_.end(), [](const Point& p) { return std::abs(p.y) > 1e100; })) {
     flaw_ = "its losses are too large to compare";
   }
+  const double last_step = losses_.empty() ? 0 : losses_.back().x;
   losses_ = thin(losses_, kMostFits);
   if (!flaw_.empty()) return;
   const double steps = losses_.back().x - losses_.front().x;
   width_ = std::max(steps / 40, 2 * steps / static_cast<double>(losses_.size() - 1));
   for (const Point& point : losses_) smoothed_.push_back({point.x, fit(point.x).value});
+  smoothed_.back() = {last_step, fit(last_step).value};
 }
 
 LossCurve::Fit LossCurve::fit(double step, double widths) const {
@@ -95,7 +97,7 @@ LossCurve::Fit LossCurve::fit(double step, double widths) const {
   Fit fit{.first = static_cast<std::size_t>(begin - losses_.begin())};
   double s0 = 0, s1 = 0, s2 = 0, y0 = 0, y1 = 0;
   for (auto point = begin; point != losses_.end() && point->x <= step + kReach * h; ++point) {
-    const double d = (point->x - step) / h, weight = std::exp(-0.5 * d * d);
+    const double d = (point->x - step) / h, weight = point->count * std::exp(-0.5 * d * d);
     fit.weights.push_back(weight);
     s0 += weight;
     s1 += weight * d;
@@ -128,8 +130,9 @@ double LossCurve::step_time_at(double step) const {
 }
 
 double LossCurve::scatter(std::size_t i) const {
-  const double others = 1 - fit(losses_[i].x).weight(i);  // 0 if there are none
-  return others > 1e-9 ? (losses_[i].y - smoothed_[i].y) / others : 0;
+  const Fit own = fit(losses_[i].x);
+  const double others = 1 - own.weight(i);  // 0 if there are none
+  return others > 1e-9 ? (losses_[i].y - own.value) / others : 0;
 }
 
 EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const LossCurve* repeat) {

@@ -55,7 +55,8 @@ class LossCurve {
   double last_loss() const { return smoothed_.back().y; }
   double last_step() const { return smoothed_.back().x; }
   double steps_before() const { return times_.front().x; }  // of run.h
-  // The smoothed losses at the logged steps. If there are many lines, each point stands for the mean of several.
+  // The smoothed losses at the logged steps. If there are many lines, each point stands for the mean of several, with a weight
+  // for each of them; the last point is at the last line.
   const std::vector<Point>& smoothed() const { return smoothed_; }
 
   struct Fit {
@@ -71,7 +72,7 @@ class LossCurve {
   double step_of(double loss) const;
   double time_at(double step) const;       // seconds of training from steps_before() up to a step
   double step_time_at(double step) const;  // mean seconds of the steps within h of a step
-  // How far the loss of a point of smoothed() lies from a fit that leaves it out.
+  // How far the loss that a point of smoothed() stands for lies from a fit that leaves it out.
   double scatter(std::size_t i) const;
 
  private:

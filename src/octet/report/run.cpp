@@ -29,6 +29,15 @@ void read_samples(const std::filesystem::path& path, std::vector<Sample>& sample
     samples.push_back(std::move(sample));
   }
 }
+
+// The step from which the attempt that logged a step went on; 0 if that is not known, as without a supervisor. It is the last one
+// that began before the step, because later attempts log steps anew.
+double went_on_from(const Run& run, std::int64_t step) {
+  const auto attempt = std::find_if(run.attempts.rbegin(), run.attempts.rend(), [&](const telemetry::Attempt& a) {
+    return a.seconds.contains("training") && a.from_step < step;
+  });
+  return attempt == run.attempts.rend() ? 0 : static_cast<double>(attempt->from_step);
+}
 }  // namespace
 
 Run read_run(const std::filesystem::path& directory) {
@@ -77,12 +86,16 @@ double steps_before(const Run& run) {
 
 std::vector<double> training_times(const Run& run) {
   std::vector<double> times;
-  double time = 0, previous = steps_before(run);
+  double time = 0, previous = steps_before(run), mean_before = telemetry::kUnknown;
   for (const telemetry::StepMetrics& line : run.metrics) {
-    // The time in a line is the mean over the steps since the line before.
+    // The time in a line is the mean over the steps since the line before, or since the step from which an attempt went on. Steps
+    // between the two were in no line; they count like those before them.
     const auto step = static_cast<double>(line.step);
-    time += line.step_time_s * (step - previous);  // unknown from the first line on that has none
+    const double from = std::isnan(mean_before) ? previous : std::max(previous, went_on_from(run, line.step));
+    if (from > previous) time += mean_before * (from - previous);
+    time += line.step_time_s * (step - from);  // unknown from the first line on that has none
     previous = step;
+    mean_before = line.step_time_s;
     times.push_back(time);
   }
   return times;

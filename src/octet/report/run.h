@@ -35,7 +35,8 @@ Run read_run(const std::filesystem::path& directory);
 double steps_before(const Run& run);
 
 // Returns the seconds of training from steps_before() up to each line of `run.metrics`: the sum of the step times. Evaluations,
-// checkpoints, and steps that were done again after a rollback or a resume are not in it.
+// checkpoints, and steps that were done again after a rollback or a resume are not in it. Steps that no line covers, because they
+// ended before a resume and were not logged, count like those of the line before, if run.attempts tells of the resume.
 std::vector<double> training_times(const Run& run);
 
 // Returns the median seconds of a step over the last 50 lines, or NaN if there are none.

@@ -9,6 +9,7 @@
 #include "octet/base/median.h"
 #include "octet/base/require.h"
 #include "octet/report/held_out.h"
+#include "octet/report/same_job.h"
 #include "octet/report/scaling.h"
 #include "octet/report/text_table.h"
 #include "octet/telemetry/format.h"
@@ -38,6 +39,22 @@ std::vector<double> finite_values(const Run& run, double after, Get&& get) {
 
 double higher_pct(double value, double reference) {
   return std::isfinite(value) && std::isfinite(reference) && reference != 0 ? 100 * (value / reference - 1) : kUnknown;
+}
+
+// Row::mean_loss_pct of runs that end with the same step. A step that only one of the two runs has skipped or not logged counts
+// in neither mean: losses fall, so its place in the last tenth would move the mean.
+double mean_loss_pct(const Run& run, const Run& baseline) {
+  double sum = 0, of_baseline = 0;
+  auto other = baseline.metrics.begin();
+  for (const StepMetrics& line : run.metrics) {
+    while (other != baseline.metrics.end() && other->step < line.step) ++other;
+    if (other == baseline.metrics.end()) break;
+    const bool late = static_cast<double>(line.step) > 0.9 * static_cast<double>(run.metrics.back().step);
+    if (!late || other->step != line.step || !std::isfinite(line.loss) || !std::isfinite(other->loss)) continue;
+    sum += line.loss;
+    of_baseline += other->loss;
+  }
+  return higher_pct(sum, of_baseline);
 }
 
 nlohmann::ordered_json number(double value) {
@@ -118,53 +135,6 @@ nlohmann::ordered_json to_json(const std::optional<EqualLoss>& equal) {
           {"reason", equal->reason}};
 }
 
-std::string in_words(const std::vector<std::string>& facts) {
-  std::string text;
-  for (std::size_t i = 0; i < facts.size(); ++i) text += (i == 0 ? "" : i + 1 == facts.size() ? " and " : ", ") + facts[i];
-  return text;
-}
-
-// The sources of RunInfo::data that a run trains on, without those of evaluations. The same corpus may lie in another folder on
-// another machine, so `names` leaves the folders out.
-struct TrainingData {
-  std::string paths, names;
-
-  explicit TrainingData(std::string_view data) {
-    while (!data.empty()) {
-      const std::string_view source = data.substr(0, data.find(", "));
-      data.remove_prefix(std::min(data.size(), source.size() + 2));
-      if (source.find(" (evaluation ") != source.npos) continue;
-      paths.append(source) += ", ";
-      names.append(source.substr(source.rfind('/') + 1)) += ", ";
-    }
-  }
-};
-
-// Row::other_batches of two runs of the same job.
-std::string other_batches(const telemetry::RunInfo& run, const telemetry::RunInfo& baseline) {
-  if (run.data.empty() || baseline.data.empty()) return "";  // without run.json, neither data nor seed is known
-  std::vector<std::string> facts;
-  if (run.seed != baseline.seed) facts.emplace_back("seed");
-  if (TrainingData(run.data).paths != TrainingData(baseline.data).paths) facts.emplace_back("folder of the data");
-  return in_words(facts);
-}
-
-// Row::other_job of two runs. A run without run.json has unknown facts.
-std::string other_job(const telemetry::RunInfo& run, const telemetry::RunInfo& baseline) {
-  std::vector<std::string> facts;
-  const auto compare = [&](auto fact, const char* name) {
-    using Fact = std::decay_t<decltype(run.*fact)>;
-    const bool known = run.*fact != Fact() && baseline.*fact != Fact();
-    if (known && run.*fact != baseline.*fact) facts.emplace_back(name);
-  };
-  compare(&telemetry::RunInfo::parameters, "parameters");
-  compare(&telemetry::RunInfo::seq_len, "sequence length");
-  compare(&telemetry::RunInfo::tokens_per_step, "tokens per step");
-  const TrainingData data(run.data), of_baseline(baseline.data);
-  if (!data.names.empty() && !of_baseline.names.empty() && data.names != of_baseline.names) facts.emplace_back("data");
-  return in_words(facts);
-}
-
 // Summary::unfinished. A run that was killed says as little about its end as one that goes on.
 std::string unfinished(std::int64_t steps, const telemetry::RunInfo& info) {
   const bool asked = info.code == static_cast<int>(ExitCode::done) || info.code == static_cast<int>(ExitCode::preempted);
@@ -187,6 +157,10 @@ std::string difference_sentence(const Comparison& comparison, const Row& row) {
     return fmt::format("{} has {} and {} has {}, so the losses at their ends are not compared.", row.label,
                        telemetry::format_count(row.summary.steps, "step"), baseline.label,
                        telemetry::format_count(baseline.summary.steps));
+  }
+  if (!row.other_held_out.empty() && std::isfinite(row.summary.eval_loss) && std::isfinite(baseline.summary.eval_loss)) {
+    return fmt::format("{} differs from {} in {}, so their held-out losses are not compared.", row.label, baseline.label,
+                       row.other_held_out);
   }
   return "";
 }
@@ -224,9 +198,12 @@ Summary summarize(const Run& run) {
   summary.mean_loss = mean(finite_values(run, 0.9 * steps, [](const StepMetrics& m) { return m.loss; }));
   summary.saturated_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_saturated_pct.value_or(kUnknown); }));
   summary.flushed_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_underflow_pct.value_or(kUnknown); }));
-  const auto evaluations = finite_values(run, -1, [](const StepMetrics& m) { return m.eval_loss.value_or(kUnknown); });
-  summary.eval_loss = evaluations.empty() ? kUnknown : evaluations.back();
+  summary.eval_loss = kUnknown;
   for (const StepMetrics& line : run.metrics) {
+    if (std::isfinite(line.eval_loss.value_or(kUnknown))) {
+      summary.eval_loss = *line.eval_loss;
+      summary.eval_step = line.step;
+    }
     if (!line.eval_losses.empty()) summary.eval_losses = line.eval_losses;
   }
   const auto memory = finite_values(run, -1, [](const StepMetrics& m) { return m.memory_peak_gib; });
@@ -240,16 +217,17 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
   Comparison comparison;
   std::vector<Row>& rows = comparison.rows;
   std::vector<LossCurve> curves;
-  std::vector<const telemetry::RunInfo*> infos;
+  std::vector<const Run*> sources;  // of the rows
   for (const bool repeats : {false, true}) {
     for (const Run& run : runs) {
       if (run.info.repeat_of.empty() == repeats) continue;
       Row row;
       row.summary = summarize(run);
       row.is_repeat = repeats;
+      row.other_precision = other_precision_before(run);
       rows.push_back(std::move(row));
       curves.emplace_back(run);
-      infos.push_back(&run.info);
+      sources.push_back(&run);
     }
   }
   comparison.scales = label_rows(rows);
@@ -259,8 +237,12 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     if (row.is_baseline) comparison.baseline = row.summary.name;
     if (!row.baseline || row.is_baseline) continue;
     row.has_other_length = row.summary.steps != rows[*row.baseline].summary.steps;
-    row.other_job = other_job(*infos[i], *infos[*row.baseline]);
-    if (row.other_job.empty()) row.other_batches = other_batches(*infos[i], *infos[*row.baseline]);
+    const Run &run = *sources[i], &base = *sources[*row.baseline];
+    row.other_job = other_job(run, base);
+    if (!row.other_job.empty()) continue;
+    row.other_batches = other_batches(run, base);
+    row.other_held_out = row.summary.eval_step == rows[*row.baseline].summary.eval_step ? other_held_out(run, base)
+                                                                                        : "the step of the last evaluation";
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Row& row = rows[i];
@@ -270,10 +252,11 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     const auto against = [&](double Summary::*field) { return higher_pct(row.summary.*field, rows[*row.baseline].summary.*field); };
     row.faster_pct = compared ? against(&Summary::tokens_per_s_per_process) : kUnknown;
     row.final_loss_pct = compares_losses ? against(&Summary::final_loss) : kUnknown;
-    row.mean_loss_pct = compares_losses ? against(&Summary::mean_loss) : kUnknown;
-    row.eval_loss_pct = compares_losses ? against(&Summary::eval_loss) : kUnknown;
+    row.mean_loss_pct = compares_losses ? mean_loss_pct(*sources[i], *sources[*row.baseline]) : kUnknown;
+    row.eval_loss_pct = compares_losses && row.other_held_out.empty() ? against(&Summary::eval_loss) : kUnknown;
     for (const auto& [name, loss] : row.summary.eval_losses) {
-      if (!compares_losses) break;
+      if (!compares_losses || row.summary.eval_step != rows[*row.baseline].summary.eval_step) break;
+      if (!other_held_out(*sources[i], *sources[*row.baseline], name).empty()) continue;
       const double pct = higher_pct(loss, number_named(rows[*row.baseline].summary.eval_losses, name));
       if (std::isfinite(pct)) row.eval_losses_pct.emplace_back(name, pct);
     }
@@ -346,6 +329,8 @@ std::string warning_sentences(const Comparison& comparison) {
   for (const Row& row : comparison.rows) {
     const Summary& s = row.summary;
     if (!alone && !s.unfinished.empty()) say(fmt::format("{}: {}.", row.label, s.unfinished));
+    if (!row.other_precision.empty())
+      say(fmt::format("{} was not trained in one precision ({}).", row.label, row.other_precision));
     say(difference_sentence(comparison, row));
     if (!row.other_batches.empty()) {
       say(

@@ -30,6 +30,7 @@ struct Summary {
   double final_loss = 0;                   // loss of the last step logged
   double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
   double eval_loss = 0;                    // the last held-out loss
+  std::int64_t eval_step = 0;              // of eval_loss
   telemetry::NamedNumbers eval_losses{};   // of each named held-out set, the last one
   double initial_eval_loss = 0;            // held-out loss before step 1, if the run continues from existing weights
   double initial_eval_loss_bf16 = 0;       // held-out loss of the same weights in BF16, if the recipe is FP8
@@ -42,8 +43,9 @@ Summary summarize(const Run& run);
 // A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if
 // either number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped
 // early has a higher loss whatever its recipe, if a run ends without a finite loss, or if their models, sizes of batches or data
-// differ. If there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of ranks,
-// and its percentages are NaN if there is none.
+// differ (same_job.h). Those of held-out losses are also NaN if the last evaluations were after other steps or of other text. If
+// there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of ranks, and its
+// percentages are NaN if there is none.
 struct Row {
   Summary summary;
   std::string label;            // the name, or name and ranks ("bf16 x4") if a name was run on several numbers of ranks
@@ -52,10 +54,12 @@ struct Row {
   bool has_other_length = false;  // its last step is not the last step of its baseline
   std::string other_job{};        // how its job differs from that of its baseline: "parameters and sequence length"; "" if not
   std::string other_batches{};    // why the same job may have seen other batches: "seed"; "" if not
+  std::string other_held_out{};   // how eval_loss of the same job differs from that of its baseline besides its value; "" if not
+  std::string other_precision{};  // the changes of its precision during the run; "" without any
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
   double faster_pct = 0;        // tokens_per_s_per_process
   double final_loss_pct = 0;    // final_loss
-  double mean_loss_pct = 0;     // mean_loss
+  double mean_loss_pct = 0;     // mean_loss, of the steps that have a finite loss in both
   double eval_loss_pct = 0;     // eval_loss
   telemetry::NamedNumbers eval_losses_pct{};  // eval_losses that both have; empty if the row is not compared
   double initial_eval_loss_pct = 0;  // initial_eval_loss against initial_eval_loss_bf16 of the same run

@@ -183,7 +183,7 @@ std::vector<Point> thin(std::span<const Point> points, std::size_t limit) {
       sum.y += point.y;
       ++finite;
     }
-    thinned.push_back(finite > 0 ? Point{sum.x / finite, sum.y / finite} : Point{points[begin].x, std::nan("")});
+    thinned.push_back(finite > 0 ? Point{sum.x / finite, sum.y / finite, finite} : Point{points[begin].x, std::nan("")});
   }
   return thinned;
 }

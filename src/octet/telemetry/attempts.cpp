@@ -199,8 +199,17 @@ std::string attempt_variable(const OwnAttempt& attempt) {
   return fmt::format("OCTET_ATTEMPT={}:{}", attempt.job, attempt.number);
 }
 
-std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i) {
-  return i + 1 < attempts.size() ? std::min(attempts[i].last_step, attempts[i + 1].from_step) : attempts[i].last_step;
+std::int64_t kept_step(std::span<const Attempt> attempts, std::size_t i) {
+  std::int64_t kept = attempts[i].last_step;
+  for (const Attempt& later : attempts.subspan(i + 1)) {
+    if (later.seconds.contains("training")) kept = std::min(kept, later.from_step);
+  }
+  return kept;
+}
+
+std::int64_t lost_steps(std::span<const Attempt> attempts, std::size_t i) {
+  const Attempt& attempt = attempts[i];
+  return std::max<std::int64_t>(0, attempt.last_step - std::max(attempt.from_step, kept_step(attempts, i)));
 }
 
 TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
@@ -248,9 +257,12 @@ std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::siz
   const std::optional<double> begin = seconds_of_utc(before.started), next = seconds_of_utc(attempts[i].started);
   const std::optional<double> total = seconds_of(before, "total"), first_step = seconds_of(attempts[i], "first_step");
   if (!begin || !next || !total || !first_step) return std::nullopt;
-  const TimeOfAttempts part = time_of(before, kept_step(attempts, i - 1));
+  double lost = time_of(before, before.last_step).stop;
+  const std::span<const Attempt> until(attempts.data(), i + 1), earlier = until.first(i);
+  for (std::size_t k = 0; k < i; ++k)
+    lost += time_of(attempts[k], kept_step(earlier, k)).kept - time_of(attempts[k], kept_step(until, k)).kept;
   const double between = std::max(0.0, *next - *begin - *total);  // starts are known to the second
-  return part.again + part.stop + between + *first_step;
+  return lost + between + *first_step;
 }
 
 }  // namespace octet::telemetry

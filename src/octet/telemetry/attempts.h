@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -94,17 +95,20 @@ struct TimeOfAttempts {
   double again = 0;    // steps that were lost with an attempt, and done again
   double start = 0;    // until the first step of each attempt
   double stop = 0;     // from a failure until all ranks had ended
-  double between = 0;  // no ranks ran
+  double between = 0;  // no ranks ran, or their supervisor was killed with them and recorded nothing
   double productive() const { return all > 0 ? kept / all : 0; }
 };
 // The parts of one attempt; `kept_step` is the last of its steps that the run still has. `all` and `between` are 0.
 TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept_step);
 // Adds up the attempts, which are in their order. An attempt that has not ended is left out.
 TimeOfAttempts time_of(const std::vector<Attempt>& attempts);
-// What the end of the attempt before attempt i has cost: the time of steps that were lost, and from the first failure until the
-// first step of attempt i. Nothing if that is not known.
+// What the end of the attempt before attempt i has cost: the time of the steps that attempt i does again, whichever attempts did
+// them before, and from the first failure until the first step of attempt i. Nothing if that is not known.
 std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::size_t i);
-// The last step of attempt i that the run still has.
-std::int64_t kept_step(const std::vector<Attempt>& attempts, std::size_t i);
+// The last step of attempt i that the run still has after all of these attempts. An attempt that ended before it went on from a
+// step has taken none away.
+std::int64_t kept_step(std::span<const Attempt> attempts, std::size_t i);
+// How many steps of attempt i were lost and done again.
+std::int64_t lost_steps(std::span<const Attempt> attempts, std::size_t i);
 
 }  // namespace octet::telemetry

@@ -324,9 +324,16 @@ void write_run_info(const std::filesystem::path& path, const RunInfo& info) {
 }
 
 RunInfo read_run_info(const std::filesystem::path& path) {
-  const auto info = parse_object<RunInfo>(read_file(path), "name");
+  const std::string text = read_file(path);
+  auto info = parse_object<RunInfo>(text, "name");
   demand(info.has_value(), ExitCode::data, path.string(), ": not the description of a run (a JSON object with a name)");
-  return *info;
+  const Json tree = json_of(text);
+  visit_fields(*info, [&](const FieldName& name, auto& field) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, JsonText>) {
+      if (tree.is_object() && tree.contains(name.json)) field.text = tree.at(name.json).dump();
+    }
+  });
+  return *std::move(info);
 }
 
 }  // namespace octet::telemetry

@@ -85,7 +85,7 @@ struct ExpertSample {
   std::vector<std::int64_t> chosen{};
 };
 
-// The text of a JSON object that a file holds as an object. It is for other programs: reading a record leaves it out.
+// The text of a JSON object that a file holds as an object. Only read_run_info() reads it.
 struct JsonText {
   std::string text = "null";
 };
@@ -186,7 +186,8 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .tensorboard = "memory/max_reserved(GiB)"},
         r.memory_peak_gib);
   visit(FieldName{.json = "fp8_flop_share",
-                  .help = "Fraction of the model's FLOPs in FP8 products.",
+                  .help = "Fraction of FP8 products in rank 0's FLOPs of a micro-batch and an optimizer step, recomputed and "
+                          "element-wise ops included.",
                   .tensorboard = "fp8/flop_share(%)", .tensorboard_factor = 100},
         r.fp8_flop_share);
   visit(FieldName{.json = "fp8_underflow_pct",

@@ -344,7 +344,8 @@ void visit_fields(C& c, auto&& visit) {
               .choices = "auto | true | false"},
         c.reshard_after_forward);
   visit(Field{.name = "gradients",
-              .help = "Keeps gradients whole or sharded during a step; auto takes the fastest that fits.",
+              .help = "Keeps gradients whole or sharded during a step; auto keeps them whole if they fit beside kept weights and "
+                      "a step has several micro-batches.",
               .choices = "auto | whole | sharded"},
         c.gradients);
 }

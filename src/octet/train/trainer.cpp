@@ -446,10 +446,9 @@ ExitCode Trainer::train_to_end() {
     peak_ = peak_of(info_.device_name);
   }
   save_what_was_due();
-  meter_ =
-      std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{.total_steps = steps_, .processes = world_.size()});
-
   const std::int64_t last = options_.until > 0 ? std::min(options_.until, steps_) : steps_;
+  meter_ = std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{.total_steps = last, .processes = world_.size()});
+
   while (step_ < last && !best_->is_stale()) {
     if (lock_) lock_->check();
     const std::int64_t next = step_ + 1;

@@ -1,0 +1,25 @@
+// Says what differs between two runs that their losses depend on. A report compares only losses that nothing but the recipe and
+// settings of training have changed.
+//
+// Each function returns the differences as words, "parameters and sequence length", or "" if there are none. What is not known of
+// one of the two runs, for example because it has no run.json, is no difference.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "octet/report/run.h"
+
+namespace octet::report {
+
+// In the model, the size of batches or the text that is trained on.
+std::string other_job(const Run& run, const Run& baseline);
+// Of two runs of the same job: why they may have seen other batches.
+std::string other_batches(const Run& run, const Run& baseline);
+// Of two runs of the same job: in the text that is held out, for the set of this name, or for all sets that eval_loss depends on
+// if the name is empty.
+std::string other_held_out(const Run& run, const Run& baseline, std::string_view set = "");
+// The precision settings that were changed during the run, as run.json says it: `step 20: precision.recipe "bf16" -> "mxfp8"`.
+std::string other_precision_before(const Run& run);
+
+}  // namespace octet::report
