@@ -12,14 +12,14 @@
 
 namespace octet::report {
 
-// In the model, the size of batches or the text that is trained on.
+// What differs in the model, the size of batches or the text that is trained on.
 std::string other_job(const Run& run, const Run& baseline);
-// Of two runs of the same job: why they may have seen other batches.
+// Why two runs of the same job may have seen other batches.
 std::string other_batches(const Run& run, const Run& baseline);
-// Of two runs of the same job: in the text that is held out, for the set of this name, or for all sets that eval_loss depends on
-// if the name is empty.
+// What differs in the held-out text of two runs of the same job, for the set of this name, or for all sets that eval_loss depends
+// on if the name is empty.
 std::string other_held_out(const Run& run, const Run& baseline, std::string_view set = "");
-// The precision settings that were changed during the run, as run.json says it: `step 20: precision.recipe "bf16" -> "mxfp8"`.
+// The precision settings that changed during the run, as run.json says it: `step 20: precision.recipe "bf16" -> "mxfp8"`.
 std::string other_precision_before(const Run& run);
 
 }  // namespace octet::report

@@ -217,7 +217,7 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
   Comparison comparison;
   std::vector<Row>& rows = comparison.rows;
   std::vector<LossCurve> curves;
-  std::vector<const Run*> sources;  // of the rows
+  std::vector<const Run*> sources;  // the run of each row
   for (const bool repeats : {false, true}) {
     for (const Run& run : runs) {
       if (run.info.repeat_of.empty() == repeats) continue;

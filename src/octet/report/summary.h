@@ -30,7 +30,7 @@ struct Summary {
   double final_loss = 0;                   // loss of the last step logged
   double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
   double eval_loss = 0;                    // the last held-out loss
-  std::int64_t eval_step = 0;              // of eval_loss
+  std::int64_t eval_step = 0;              // the step of eval_loss
   telemetry::NamedNumbers eval_losses{};   // of each named held-out set, the last one
   double initial_eval_loss = 0;            // held-out loss before step 1, if the run continues from existing weights
   double initial_eval_loss_bf16 = 0;       // held-out loss of the same weights in BF16, if the recipe is FP8

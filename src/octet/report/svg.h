@@ -13,7 +13,7 @@ std::string escape(std::string_view text);
 
 struct Point {
   double x, y;
-  double count = 1;  // of the points that it is the mean of (thin())
+  double count = 1;  // how many points it is the mean of (thin())
 };
 
 enum class ScaleKind { linear, logarithmic };

@@ -83,7 +83,7 @@ nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters&
 }
 
 void write_changed_config(const fs::path& directory, const models::DecoderConfig& trained, const fs::path& base) {
-  remove_tree(directory / kChangedConfig);  // of an earlier part of the run, which may go on with another [model]
+  remove_tree(directory / kChangedConfig);  // an earlier part of the run may have had another [model]
   if (base.empty()) return;
   if (path_exists(base / "config.json")) {  // else somebody has deleted it meanwhile
     std::string changes;

@@ -22,7 +22,7 @@ void load_model(Engine& engine, const std::filesystem::path& directory);
 struct ModelDirectory {
   std::filesystem::path model;
   std::filesystem::path adapter;  // empty: none
-  models::DecoderConfig config;   // of an adapter whose run changed the base's config.json: the changed one
+  models::DecoderConfig config;   // config.json of the base, or what an adapter's run made of it
   models::Adapters adapters;
 };
 // Throws Error{data} if config.json is missing or wrong, and for an adapter whose base is not a directory here.
