@@ -135,12 +135,14 @@ void Communicator::while_failed(std::function<void()> end) {
 }
 
 void Communicator::check() {
-  std::string reason;
+  // Another rank that knows of a loss may abort before the watcher of this one looks. NCCL's kernels then end here, too, with any
+  // result.
+  std::string reason = lost_ranks();
   const char* op;
   {
     const std::lock_guard lock(mutex_);
     throw_if_failed(kSomeOp);
-    reason = trouble();
+    if (reason.empty()) reason = trouble();
     op = current_op();
   }
   if (!reason.empty()) give_up(op, reason);
