@@ -7,7 +7,8 @@
 // If ranks can read each other's scope.scratch directly (comm::Group::reaches), copy engines fetch what ranks exchange on
 // scope.side.tensor, rank by rank, and products hide it. A rank multiplies its own tokens first and those of another rank when
 // they have arrived. Where products are sent, those of its own tokens come last. Otherwise collectives exchange it all on
-// scope.stream. Products, and sums over ranks on the CPU, have the same bits either way.
+// scope.stream. Products, and sums over ranks on the CPU, have the same bits either way, except products of a BLAS in FP32, which
+// may depend on the number of rows.
 #pragma once
 
 #include "octet/nn/linear.h"
