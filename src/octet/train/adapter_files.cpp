@@ -83,13 +83,14 @@ nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters&
 }
 
 void write_changed_config(const fs::path& directory, const models::DecoderConfig& trained, const fs::path& base) {
-  remove_tree(directory / kChangedConfig);  // an earlier part of the run may have had another [model]
-  if (base.empty()) return;
+  // An earlier part of the run may have had another [model].
+  const auto remove_old = [&] { remove_tree(directory / kChangedConfig); };
+  if (base.empty()) return remove_old();
   if (path_exists(base / "config.json")) {  // else somebody has deleted it meanwhile
     std::string changes;
     for (const auto& [key, before, now] : changes_of_base(models::read_config(base), trained))
       changes += concat(changes.empty() ? "" : ", ", key, " = ", now.empty() ? "null" : now);
-    if (changes.empty()) return;
+    if (changes.empty()) return remove_old();
     log_warning(concat((base / "config.json").string(), ": the adapter was trained with ", changes,
                        ", which PEFT will not see. Octet reads ", kChangedConfig,
                        " beside the adapter. For other programs merge the two with `octet convert export`"));
@@ -179,8 +180,9 @@ void write_adapter(const fs::path& directory, models::Decoder& model, const mode
                    const checkpoint::WholeParameter& whole) {
   make_folders(directory);
   checkpoint::save_weights(directory, models::adapter_names_of(model), form_of_adapter(), whole);
-  write_file_atomically(directory / kConfig, config_of(model, adapters, base.name).dump(2) + "\n");
+  // Comes before the file that makes the folder an adapter: without it, the adapter would be read beside another model.
   write_changed_config(directory, model.config(), base.directory);
+  write_file_atomically(directory / kConfig, config_of(model, adapters, base.name).dump(2) + "\n");
 }
 
 void save_adapter(Engine& engine, const AdapterBase& base, const fs::path& directory) {
