@@ -21,7 +21,7 @@
 #                        parameters on two of its cores, with tiles, without them and by PyTorch, in turns
 #   test:FILTER          the tests of one GPU that match, such as test:PageLock*
 #   work                 the parts of the list `work` below that have not passed yet, the most valuable first, within MINUTES (default 8)
-#   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
+#   wheel                WHEEL (default: the newest in dist/) in a virtual environment of its own
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
 # elsewhere. cuBLAS, cuDNN and NCCL come from the system's folders or Python's nvidia/*/lib, and libraries that were copied along, such as
 # Gloo, from OCTET_BIN/lib. SHARDS is the number of processes that share a sanitizer's tests (default 12). Logs go to OUT (default
@@ -471,7 +471,7 @@ work_off() {
 # them without LD_LIBRARY_PATH.
 run_wheel() (
   unset LD_LIBRARY_PATH
-  wheel=${WHEEL:-$(echo dist/octet-*.whl)} venv=$out/wheel
+  wheel=${WHEEL:-$(ls -t dist/octet-*.whl | head -n 1)} venv=$out/wheel
   rm -rf "$venv" "$out/wheel-run"
   python3 -m venv "$venv" || return
   if ! "$venv/bin/pip" install --quiet --retries 0 "${wheel}[cuda]" >"$out/wheel-pip.log" 2>&1; then

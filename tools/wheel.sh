@@ -97,7 +97,6 @@ for static in $build_packages; do
 done
 
 say "Packing"
-rm -f dist/octet-*.whl  # dist holds one wheel, by whose pattern others name it
 wheel=$("$python" tools/wheel/pack.py "$tree" "$version" "$tag" dist "${arrow_release%.*}")
 ls -l "$wheel"
 
