@@ -1,7 +1,6 @@
 // `--set` of the commands that take keys of a run without being one.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 

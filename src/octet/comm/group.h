@@ -105,7 +105,7 @@ class Group {
   // machine fetch with copy engines, in parallel with the computation. Therefore x must be complete on all ranks
   // before any rank fetches it, and must stay unchanged until all ranks have it. Separate writing and fetching by
   // a fence(), or by any collective in which every rank takes part, on the fetching stream or on one that it waits for.
-  // In a group of two ranks, a message whose x and y are the same place of this memory travels in this way, too.
+  // A message between two ranks travels in this way, too, if x lies in this memory. y must then be the same place on its rank.
   virtual void share(Stream& stream, Arena& scratch, void* memory, std::size_t bytes);
   // Whether fetch() can read x on every rank: all ranks share memory that contains x. The same on all ranks.
   virtual bool reaches(const Tensor&) const { return false; }

@@ -22,7 +22,7 @@ Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, Are
     }
   }
   if (compute_.kind() == DeviceKind::meta) return;
-  // Behind all allocations: one of a rank that is a thread of this process could wait for a message to that rank.
+  // After the allocations: where ranks are threads of one process, they may wait for work of other ranks, such as a message.
   for (const Task& link : links_) {
     const End& end = end_of(link);
     end.group->share(*end.stream, scratch, end.memory.data(), end.memory.bytes());

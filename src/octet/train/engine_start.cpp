@@ -90,7 +90,7 @@ std::int64_t Engine::tokens_of_micro_batch() const {
 }
 
 std::size_t Engine::bytes_of_batch() const {
-  const std::size_t numbers = 2u + (options_.document_mask ? 2u : 0u) + (drops() ? 1u : 0u);  // of each token
+  const std::size_t numbers = 2u + (options_.document_mask ? 2u : 0u) + (drops() ? 1u : 0u);  // for each token
   const std::int64_t sequences = has_router_losses() ? options_.micro_batch_size : 0;
   return numbers * bytes_of(DType::i32, {tokens_of_micro_batch()}) + bytes_of(DType::i32, {sequences});
 }
@@ -161,7 +161,7 @@ bool Engine::loads_before_messages() const {
 void Engine::rehearse() {
   if (boundary_) boundary_->mute(true);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len));
-  // As many micro-batches as any schedule accepts. All but the first add to gradients.
+  // An interleaved schedule takes a multiple of this number. The first micro-batch begins gradients, and the others add to them.
   const int micro_batches = options_.layout.mesh.stages().count;
   const auto run = [&](const nn::Scope& of_pass, std::optional<std::int64_t> first_sample) {
     begin_step(micro_batches);

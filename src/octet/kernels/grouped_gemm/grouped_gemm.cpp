@@ -172,6 +172,7 @@ void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmK& op) {
   run(stream, scratch, op, scale_bytes(op.a) + scale_bytes(op.b));
 }
 
+// has_kernel() in grouped_gemm_cuda.cpp decides for each op, by its operands. It must not refuse what is allowed here.
 bool in_one_launch(Stream& stream, const Recipe& recipe, const std::vector<std::int64_t>& dims) {
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda && !cuda::is_hopper(stream)) return false;
