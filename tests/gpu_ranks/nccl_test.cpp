@@ -120,7 +120,7 @@ TEST_F(NcclGroup, ALossBetweenOperationsIsToldByTheNextOne) {
 
 TEST_F(NcclGroup, ARankThatHangsEndsTheOthersAtTheTimeout) {
   const std::vector<std::string> errors = errors_of_ranks(size_, [&](int r) {
-    GroupRank at = make_rank(r, r == 1 ? 30 : 2);
+    GroupRank at = make_rank(r, r == 1 ? 60 : 10);
     const Tensor x = at.tensor<float>(1000000, one);
     sum(at, x);
     if (r == 1) {
@@ -139,10 +139,10 @@ TEST_F(NcclGroup, ARankThatHangsEndsTheOthersAtTheTimeout) {
     if (r == 1) {
       EXPECT_EQ(error, "");
     } else {
-      EXPECT_EQ(error, concat("rank ", r, ": all_reduce of group test failed: step 7; it has not ended within 2 s"));
+      EXPECT_EQ(error, concat("rank ", r, ": all_reduce of group test failed: step 7; it has not ended within 10 s"));
     }
   }
-  EXPECT_LT(seconds(), 60);
+  EXPECT_LT(seconds(), 100);
 }
 
 TEST_F(NcclGroup, RefusesMaximaOfOtherDtypesThanF32) {
