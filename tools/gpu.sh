@@ -68,7 +68,7 @@ sharded() {
 }
 # Several processes at once, because references on the CPU take most of the time of one test program, and connecting that of the other.
 run_tests() { sharded $((4 * gpus)) "$(test_program)" tests; }
-run_ranks() { sharded 3 "$(test_program octet_test_gpu_ranks)" ranks; }
+run_ranks() { sharded $((3 * gpus)) "$(test_program octet_test_gpu_ranks)" ranks; }
 # Leaves out tests of products, of their timing and of whole steps, which take long under a sanitizer and run the libraries' kernels.
 # SHARDS processes run at once on all GPUs in turn, because the tool leaves a GPU idle most of the time. racecheck leaves out another test
 # that takes it hours. RmsNormGpuTest.BackwardAgreesWithTheCpu runs the same kernel with more slabs than clusters.
