@@ -105,9 +105,18 @@ TEST_F(QuantizeGpuTest, MatrixOfALargeLayer) {
   }
 }
 
+// CUDA's gridDim.y ends at 65,535.
+constexpr std::int64_t kTallRows = 65536 * 128 + 1;
+
+TEST_F(QuantizeGpuTest, MoreRowsOfTilesThanAGridIsHigh) {
+  const Twin x = source(DType::bf16, kTallRows, 1, Fill::every_pattern, 0);
+  const QuantSpec spec{.tile = ScaleTile::tensor, .source = ScaleSource::history};
+  check(x, spec, Parts::both, false, name_of(spec, x, Fill::every_pattern));
+}
+
 TEST_F(QuantizeGpuTest, TransposedCodes) {
-  for (const auto& [rows, cols] :
-       std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {37, 129}, {256, 144}, {130, 64}, {512, 1024}}) {
+  for (const auto& [rows, cols] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1}, {37, 129}, {256, 144}, {130, 64}, {512, 1024}, {kTallRows, 1}}) {
     for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::block_128x128}) {
       const Twin x = source(DType::bf16, rows, cols, Fill::normal, 0);
       const QuantSpec spec{.format = Fp8Format::e4m3, .tile = tile};

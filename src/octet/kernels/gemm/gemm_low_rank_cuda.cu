@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "octet/device/cuda/cuda.h"
+#include "octet/kernels/block_grid_cuda.cuh"
 #include "octet/kernels/gemm/gemm_low_rank_cuda.h"
 #include "octet/kernels/vector_cuda.cuh"
 
@@ -47,9 +48,9 @@ struct Rows {
 // tiles are interleaved, so that a thread's columns are eight adjacent ones: column c of tile j is column
 // 32 (j / 4) + 8 (c / 2) + 2 (j % 4) + c % 2 of the warp.
 template <int kSteps, bool kAdds>
-__global__ void __launch_bounds__(kThreads) low_rank_kernel(LowRank op) {
+__global__ void __launch_bounds__(kThreads) low_rank_kernel(const LowRank op, const BlockGrid grid) {
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * kWarpColumns;
+  const int first = (grid.col() * kWarps + static_cast<int>(threadIdx.x) / 32) * kWarpColumns;
   if (first >= op.n) return;
 
   unsigned b[kTiles][kSteps][2];
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) low_rank_kernel(LowRank op) {
     }
   }
 
-  const int begin = static_cast<int>(blockIdx.y) * kBlockRows, end = min(op.m, begin + kBlockRows);
+  const int begin = grid.row() * kBlockRows, end = min(op.m, begin + kBlockRows);
   const auto column_of = [&](int v) { return first + 32 * v + kVector * t; };
   const auto read = [&](int row) {
     Rows<kSteps> rows = {};
@@ -135,11 +136,10 @@ void low_rank_gemm(Stream& stream, const Gemm& op) {
                     .m = static_cast<int>(op.a.rows()),
                     .n = static_cast<int>(op.b.rows()),
                     .factor = op.factor};
-  const dim3 grid(static_cast<unsigned>(ceil_div(low.n, kWarps * kWarpColumns)),
-                  static_cast<unsigned>(ceil_div(low.m, kBlockRows)));
+  const BlockGrid grid(low.m, kBlockRows, low.n, kWarps * kWarpColumns);
   const auto launch = [&]<int kSteps>() {
     const auto kernel = op.c ? low_rank_kernel<kSteps, true> : low_rank_kernel<kSteps, false>;
-    kernel<<<grid, kThreads, 0, octet::cuda::native_stream(stream)>>>(low);
+    kernel<<<grid.blocks(), kThreads, 0, octet::cuda::native_stream(stream)>>>(low, grid);
   };
   switch (op.a.k() / 16) {
     case 1:

@@ -27,6 +27,7 @@
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
+#include "octet/kernels/block_grid_cuda.cuh"
 #include "octet/kernels/vector_cuda.cuh"
 #include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
@@ -158,17 +159,16 @@ __device__ __forceinline__ void produce(const Source& source, const Epilogue& ep
 }
 
 template <class Source, class Epilogue>
-__global__ void __launch_bounds__(kTileThreads, Source::kBlocks) produce_tiles(const Source source, const Epilogue epilogue) {
+__global__ void __launch_bounds__(kTileThreads, Source::kBlocks)
+    produce_tiles(const Source source, const Epilogue epilogue, const BlockGrid grid) {
   __shared__ typename Epilogue::Shared shared;
-  // Starts with the last rows, which the previous kernel left in the cache.
-  produce(source, epilogue, static_cast<int>(gridDim.y - 1 - blockIdx.y), static_cast<int>(blockIdx.x), shared);
+  produce(source, epilogue, grid.row_from_end(), grid.col(), shared);
 }
 
 template <class Source, class Epilogue>
 void launch_tiles(Stream& stream, const Source& source, const Epilogue& epilogue) {
-  const dim3 grid(static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(source.cols, kTile * Source::kAcross))),
-                  static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(source.rows, kTile))));
-  produce_tiles<<<grid, kTileThreads, 0, octet::cuda::native_stream(stream)>>>(source, epilogue);
+  const BlockGrid grid(source.rows, kTile, source.cols, kTile * Source::kAcross);
+  produce_tiles<<<grid.blocks(), kTileThreads, 0, octet::cuda::native_stream(stream)>>>(source, epilogue, grid);
   octet::cuda::check_launch("produce_tiles");
 }
 

@@ -21,11 +21,11 @@ struct TransposeCodes : Extent {
   }
 };
 
-__global__ void __launch_bounds__(kTileThreads) codes_kernel(const TransposeCodes op) {
+__global__ void __launch_bounds__(kTileThreads) codes_kernel(const TransposeCodes op, const BlockGrid grid) {
   __shared__ TransposedTile transposed;
-  if (op.groups && op.groups[blockIdx.y] < 0) return;
-  const Tile tile{.row0 = static_cast<int>(blockIdx.y) * kTile,
-                  .col0 = static_cast<int>(blockIdx.x) * kTile,
+  if (op.groups && op.groups[grid.row()] < 0) return;
+  const Tile tile{.row0 = grid.row() * kTile,
+                  .col0 = grid.col() * kTile,
                   .rows = op.rows,
                   .cols = op.cols};
   uint2 codes[kTileRows / 4][4];
@@ -44,9 +44,8 @@ void transpose(Stream& stream, const Quantized& q, const RowGroups& groups) {
   const bool wide = on_multiple(codes, kVector) && q.rowwise.row_stride % kVector == 0 && cols % kVector == 0;
   const TransposeCodes op{
       {.rows = rows, .cols = cols, .wide = wide, .groups = groups_of(groups)}, codes, q.rowwise.row_stride, Codes(q, 0)};
-  const dim3 grid(static_cast<unsigned>(ceil_div(cols, kTile)),
-                  static_cast<unsigned>(ceil_div(static_cast<int>(q.columnwise.shape[1]), kTile)));
-  codes_kernel<<<grid, kTileThreads, 0, octet::cuda::native_stream(stream)>>>(op);
+  const BlockGrid grid(q.columnwise.shape[1], kTile, cols, kTile);
+  codes_kernel<<<grid.blocks(), kTileThreads, 0, octet::cuda::native_stream(stream)>>>(op, grid);
   octet::cuda::check_launch("transpose_codes");
 }
 

@@ -84,12 +84,11 @@ struct Turns {
 // Each block processes kAcross adjacent tiles and loads the next tile to shared memory while it processes one. A warp reads only
 // rows that it has loaded itself.
 template <class Epilogue>
-__global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSource op, const Epilogue epilogue) {
+__global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSource op, const Epilogue epilogue, const BlockGrid grid) {
   extern __shared__ Bf16Vector stage[];  // [kTile][kTileVectors]
   __shared__ typename Epilogue::Shared shared;
-  // Starts with the last rows, which the previous kernel left in the cache.
-  Tile tile{.row0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile,
-            .col0 = static_cast<int>(blockIdx.x) * kAcross * kTile,
+  Tile tile{.row0 = grid.row_from_end() * kTile,
+            .col0 = grid.col() * kAcross * kTile,
             .rows = op.rows,
             .cols = op.cols};
   const int end = min(op.cols, tile.col0 + kAcross * kTile), rows_left = op.rows - tile.row(0);
@@ -131,11 +130,11 @@ __global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSour
 template <class Epilogue>
 void launch_tiles(Stream& stream, const WideRopeSource& op, const Epilogue& epilogue) {
   constexpr std::size_t kBytes = kTile * kTileVectors * sizeof(Bf16Vector);
-  const dim3 grid(static_cast<unsigned>(ceil_div(op.cols, kTile * kAcross)), static_cast<unsigned>(ceil_div(op.rows, kTile)));
+  const BlockGrid grid(op.rows, kTile, op.cols, kTile * kAcross);
   octet::cuda::check(
       cudaFuncSetAttribute(rope_tiles<Epilogue>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)),
       "cudaFuncSetAttribute");
-  rope_tiles<<<grid, kTileThreads, kBytes, octet::cuda::native_stream(stream)>>>(op, epilogue);
+  rope_tiles<<<grid.blocks(), kTileThreads, kBytes, octet::cuda::native_stream(stream)>>>(op, epilogue, grid);
   octet::cuda::check_launch("rope_tiles");
 }
 
