@@ -107,6 +107,14 @@ __device__ inline void tell(int block, float* at, std::uint64_t* barrier, float 
       : "memory");
 }
 
+// Whether blocks of the current device may have the shared memory. GPUs of compute capability 12 have too little.
+inline bool has_memory_for(const Slabs& slabs) {
+  int device = 0, most = 0;
+  octet::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+  octet::cuda::check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+  return static_cast<std::size_t>(most) >= (slabs.tiles == 2 ? sizeof(BackwardShared<2>) : sizeof(BackwardShared<4>));
+}
+
 template <int kTiles, class Epilogue>
 __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
     backward_slabs(const RmsNormBackwardSlabs op, const Epilogue epilogue) {

@@ -264,7 +264,7 @@ void rmsnorm_backward(Stream& stream, const RmsNormBackward& op, const Tensor& p
   if (extent.rows == 0) return;
   const Bf16Source gx(op.gx);
   const Slabs slabs(extent);
-  const bool at_once = op.codes && slabs.fit();
+  const bool at_once = op.codes && slabs.fit() && has_memory_for(slabs);
   const int parts = at_once ? slabs.clusters : static_cast<int>(partials.rows());
   if (at_once) {
     const RmsNormBackwardSlabs source{slabs, op.gy, op.x, weight, op.gx, op.rstd.as<float>(), partials.as<float>()};
