@@ -128,6 +128,14 @@ TEST_F(Pipeline, InterleavedStagesOnGpusRefuseExpertsThatMultiplyAlone) {
     options.layout = with_stages({}, {.count = 2});
     EXPECT_GT(train::measure(options, DeviceKind::cuda).total(), 0);
   }
+  // The kernel of all experts takes ranks that are a multiple of 16. Adapters of attention have products of their own anyway.
+  train::EngineOptions lora = adapted(deep(mixture_options("fp8_delayed")));
+  lora.layout = interleaved;
+  EXPECT_THROW(train::measure(lora, DeviceKind::cuda), Error);
+  lora.adapters.rank = 16;
+  EXPECT_GT(train::measure(lora, DeviceKind::cuda).total(), 0);
+  lora = adapted(lora, {"q_proj"});
+  EXPECT_GT(train::measure(lora, DeviceKind::cuda).total(), 0);
 }
 
 TEST_F(Pipeline, EvaluatesAndExportsWhatOneRankDoes) {

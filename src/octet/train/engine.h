@@ -187,6 +187,8 @@ class Engine {
   Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, const parallel::Groups* groups);
   void check_options(bool has_groups) const;
   void make_model();
+  // Refuses interleaved stages with experts whose products could make them wait for ever.
+  void check_experts() const;
   void take_memory(const Capacity& capacity);
   void start_pipeline(const Capacity& capacity);
   void share_memory();

@@ -25,6 +25,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   if (!options_.storage.training) options_.layout.lanes = 1;
   check_options(groups != nullptr);
   make_model();
+  check_experts();
   take_memory(capacity);
   share_memory();
   if (loads_before_messages()) rehearse();
@@ -43,13 +44,6 @@ void Engine::check_options(bool has_groups) const {
          "data.document_mask = true, or data.packing = \"documents\", with run.deterministic = true: on CUDA attention that "
          "keeps documents apart does not give the "
          "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
-  const models::DecoderConfig& model = options_.model;
-  demand(options_.layout.mesh.stages().chunks == 1 || stream_->target() != DeviceKind::cuda || model.experts == 0 ||
-             kernels::in_one_launch(*stream_, options_.recipe, {model.dim, model.ffn_of_expert() / groups_.tensor->size()}),
-         ExitCode::config, "parallel.pipeline_schedule = \"interleaved\" with experts of ", model.dim, " x ",
-         model.ffn_of_expert(), " in ", options_.recipe.name,
-         " on this kind of GPU: each expert has a product of its own, whose shape is new in every step, "
-         "and loading its kernel would let stages wait for each other for ever; use \"1f1b\"");
   demand(options_.recipe.attention == AttentionPrecision::bf16 || groups_.context->size() == 1, ExitCode::config,
          "precision.attention = \"", name_of(options_.recipe.attention), "\" with parallel.context = ", groups_.context->size(),
          ": ranks that share sequences exchange keys in BF16; use precision.attention = \"bf16\", or parallel.tensor instead of "
@@ -59,6 +53,23 @@ void Engine::check_options(bool has_groups) const {
   demand(stream_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name,
          " on a GPU: ", options_.micro_batch_size, " sequences of ", options_.seq_len, " tokens are ", tokens,
          " on each rank: must be a multiple of ", multiple);
+}
+
+void Engine::check_experts() const {
+  const models::DecoderConfig& model = options_.model;
+  if (options_.layout.mesh.stages().chunks == 1 || stream_->target() != DeviceKind::cuda || model.experts == 0) return;
+  const std::vector<nn::LinearWeight*> linears = model_->linears();
+  const bool adapted = std::any_of(linears.begin(), linears.end(), [](const nn::LinearWeight* linear) {
+    return linear->adapter() != nullptr && linear->weight().spec.expert;
+  });
+  std::vector<std::int64_t> dims = {model.dim, model.ffn_of_expert() / groups_.tensor->size()};
+  if (adapted) dims.push_back(options_.adapters.rank);
+  demand(kernels::in_one_launch(*stream_, options_.recipe, dims), ExitCode::config,
+         "parallel.pipeline_schedule = \"interleaved\" with experts of ", model.dim, " x ", model.ffn_of_expert(),
+         adapted ? concat(" with adapters of rank ", options_.adapters.rank) : "", " in ", options_.recipe.name,
+         " on this kind of GPU: each expert has a product of its own, whose shape is new in every step, "
+         "and loading its kernel would let stages wait for each other for ever; use \"1f1b\"",
+         adapted ? ", or a rank that is a multiple of 16" : "");
 }
 
 void Engine::make_model() {

@@ -41,8 +41,8 @@ struct GroupedGemmK {
 void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmK& op);
 
 // Whether a GPU multiplies all groups in one launch, by a kernel that does not depend on their rows. Otherwise each group has a
-// product of its own, whose shape may be new in every step. `dims`: all N and K. A GPU that is only planned for counts as a
-// Hopper.
+// product of its own, whose shape may be new in every step. `dims`: all N and K, the ranks of adapters among them. A GPU that is
+// only planned for counts as a Hopper.
 bool in_one_launch(Stream& stream, const Recipe& recipe, const std::vector<std::int64_t>& dims);
 
 }  // namespace octet::kernels
