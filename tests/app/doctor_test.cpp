@@ -209,6 +209,11 @@ TEST(Doctor, AdvisesOnGpus) {
   });
   EXPECT_TRUE(advises(facts, "gpus.has_code", Verdict::bad,
                       {"GPU code for sm_90, and GPU 1 has sm_120", "`run.device = \"cpu\"`", "-DOCTET_CUDA_ARCHITECTURES=120"}));
+  const std::vector<Fact> old = facts_with([](GpuState& gpu) {
+    gpu.compute_capability = 80;
+    gpu.has_code = false;
+  });
+  EXPECT_TRUE(advises(old, "gpus.has_code", Verdict::bad, {"GPU 1 has sm_80", "octet needs sm_90 or newer"}));
   EXPECT_EQ(fact_of(facts, "gpus.has_code").value, Json({true, false}));
   facts = facts_with([](GpuState& gpu) { gpu.compute_capability = 80; });
   EXPECT_TRUE(advises(facts, "gpus.compute_capability", Verdict::warn, {"GPU 1 has sm_80", "`precision.recipe = \"bf16\"`"}));

@@ -85,11 +85,12 @@ void add_gpu(std::vector<Fact>& facts, const CudaState& cuda) {
   const auto without_code = [](const GpuState& gpu) { return gpu.error.empty() && !gpu.has_code; };
   if (const std::string which = gpus_where(gpus, without_code); !which.empty()) {
     const int wanted = first_where(gpus, without_code).compute_capability;
+    const std::string build = wanted >= kOldestWithKernels
+                                  ? fmt::format(", or build octet with -DOCTET_CUDA_ARCHITECTURES={}", wanted)
+                                  : fmt::format("; octet needs sm_{} or newer", kOldestWithKernels);
     judge(code, Verdict::bad,
-          fmt::format("This program has GPU code for {}, and {} has sm_{}. Set `run.device = \"cpu\"`, use another GPU, or build "
-                      "octet with "
-                      "-DOCTET_CUDA_ARCHITECTURES={}.",
-                      architecture_text(cuda.architectures), which, wanted, wanted));
+          fmt::format("This program has GPU code for {}, and {} has sm_{}. Set `run.device = \"cpu\"` or use another GPU{}.",
+                      architecture_text(cuda.architectures), which, wanted, build));
   }
   facts.push_back(std::move(code));
 }

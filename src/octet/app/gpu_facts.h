@@ -10,7 +10,8 @@
 
 namespace octet::app {
 
-inline constexpr int kOldestWithFp8 = 89;  // compute capability
+// Compute capabilities: the oldest with FP8 products, and the oldest that the kernels can be compiled for (cmake/cuda.cmake).
+inline constexpr int kOldestWithFp8 = 89, kOldestWithKernels = 90;
 
 void judge(Fact& fact, Verdict verdict, std::string advice);
 
