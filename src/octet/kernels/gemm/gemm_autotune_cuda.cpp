@@ -52,38 +52,44 @@ class ChoiceFile {
   ChoiceFile(std::filesystem::path path, int gpu)
       : path_(std::move(path)), machine_(concat(cuda_properties(gpu).name, ", cuBLASLt ", cublasLtGetVersion())) {
     try {
-      if (path_.empty() || !path_exists(path_)) return;
-      all_ = json_of(read_file(path_));
+      known_ = read();
     } catch (const Error& error) {
       log_shared_warning(concat(error.what(), "; the algorithms of matrix products are chosen again and not kept"));
       path_.clear();
-      return;
-    }
-    if (!all_.is_object() || (all_.contains(machine_) && !all_[machine_].is_object())) {
-      log_shared_warning(concat(path_.string(), ": not a file of GEMM choices; it is overwritten"));
-      all_ = Json::object();
     }
   }
 
   std::optional<cublasLtMatmulAlgo_t> find(const std::string& product) const {
-    if (!all_.contains(machine_)) return {};
-    const auto found = all_[machine_].find(product);
-    if (found == all_[machine_].end() || !found->is_string()) return {};
+    if (!known_.contains(machine_)) return {};
+    const auto found = known_[machine_].find(product);
+    if (found == known_[machine_].end() || !found->is_string()) return {};
     return algorithm_of(found->get<std::string>());
   }
-  void add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm) { all_[machine_][product] = text_of(algorithm); }
+  void add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm) { chosen_[product] = text_of(algorithm); }
+  // Adds the choices to what the file has by now: stages and other runs choose for other products at the same time.
   void write() const {
     try {
-      if (!path_.empty()) write_file_atomically(path_, all_.dump(1) + "\n");
+      if (path_.empty()) return;
+      Json all = read();
+      all[machine_].update(chosen_);
+      write_file_atomically(path_, all.dump(1) + "\n");
     } catch (const Error& error) {
       log_shared_warning(concat(error.what(), "; the algorithms of matrix products are not kept for the next run"));
     }
   }
 
  private:
+  Json read() const {
+    if (path_.empty() || !path_exists(path_)) return Json::object();
+    Json all = json_of(read_file(path_));
+    if (all.is_object() && (!all.contains(machine_) || all[machine_].is_object())) return all;
+    log_shared_warning(concat(path_.string(), ": not a file of GEMM choices; it is overwritten"));
+    return Json::object();
+  }
+
   std::filesystem::path path_;
   std::string machine_;
-  Json all_ = Json::object();
+  Json known_ = Json::object(), chosen_ = Json::object();
 };
 
 class TimedEvent {
