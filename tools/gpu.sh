@@ -453,8 +453,7 @@ run_amx() {
 # What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
 work=(
   "tests 1 300"
-  "ranks 2 200"
-  "mesh:stages:4 4 100"
+  "ranks 4 330"
 )
 work_off() {
   local ends=$((SECONDS + ${MINUTES:-8} * 60)) entry name needs seconds
