@@ -86,8 +86,8 @@ class Dataset {
   // each source starts again, in a new order, when all its windows have been seen.
   void train_sample(std::int64_t position, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base = 0) const;
   // Writes sample i of an evaluation to `row`. The evaluation reads `samples` of the held_out_samples(), in an order that never
-  // changes. If it reads all, it reads each held-out window once. Otherwise it draws from several sources by weight, so that its
-  // samples represent all sources; a source that runs out begins again.
+  // changes. If it reads all, it reads each held-out window once. Otherwise it draws from several sources by weight, so that
+  // its samples represent all sources; a source that runs out begins again.
   void held_out_sample(std::int64_t i, std::int64_t samples, Row row, std::vector<std::int32_t>& document_starts,
                        std::int32_t base = 0) const;
 

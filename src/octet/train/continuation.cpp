@@ -293,7 +293,7 @@ std::vector<std::string> consequences(const Continuation& continuation, const da
   if (has("batch")) lines.emplace_back("batch: the data go on with the next sequence; the schedule still counts steps");
   if (has("data")) lines.emplace_back("data: the run reads its data from their beginning; the schedule goes on");
   if (has("model"))
-    lines.emplace_back("model: the weights go on in another architecture or with another mask; the loss shows whether they fit");
+    lines.emplace_back("model: the weights go on in another architecture or with another mask; the loss shows if they fit");
   return lines;
 }
 
