@@ -16,7 +16,8 @@ struct Sample {
   bool operator<(const Sample& other) const { return tokens < other.tokens; }
 };
 
-Sample sample(const Dataset& dataset, Part part, std::int64_t i) {
+// Of held-out text, sample i of `samples`; if that is 0, of all.
+Sample sample(const Dataset& dataset, Part part, std::int64_t i, std::int64_t samples = 0) {
   Sample result;
   result.tokens.resize(static_cast<std::size_t>(dataset.seq_len()));
   result.targets.resize(static_cast<std::size_t>(dataset.seq_len()));
@@ -24,7 +25,7 @@ Sample sample(const Dataset& dataset, Part part, std::int64_t i) {
   if (part == Part::train) {
     dataset.train_sample(i, row, result.document_starts);
   } else {
-    dataset.held_out_sample(i, row, result.document_starts);
+    dataset.held_out_sample(i, samples > 0 ? samples : dataset.held_out_samples(), row, result.document_starts);
   }
   return result;
 }
@@ -105,7 +106,7 @@ TEST(Dataset, MixesByWeight) {
     if (one.tokens[0] != 'b') continue;
     EXPECT_TRUE(count == 37 || count == 38) << count;
   }
-  for (std::int64_t i = 0; i < 20; ++i) ++held_out[sample(dataset, Part::held_out, i).tokens[0]];
+  for (std::int64_t i = 0; i < 20; ++i) ++held_out[sample(dataset, Part::held_out, i, 20).tokens[0]];
   EXPECT_NEAR(held_out['a'], 12, 1);
   EXPECT_NEAR(held_out['b'], 6, 1);
   EXPECT_NEAR(held_out['c'], 2, 1);
@@ -114,7 +115,7 @@ TEST(Dataset, MixesByWeight) {
 // Counts how often each corpus gives a sample. A corpus is known by its mark.
 std::map<std::int32_t, int> marks(const Dataset& dataset, Part part, std::int64_t samples) {
   std::map<std::int32_t, int> result;
-  for (std::int64_t i = 0; i < samples; ++i) ++result[sample(dataset, part, i).tokens[0]];
+  for (std::int64_t i = 0; i < samples; ++i) ++result[sample(dataset, part, i, samples).tokens[0]];
   return result;
 }
 
@@ -135,6 +136,11 @@ TEST(Dataset, ASourceForValidationIsHeldOutWholeAndNothingElseIs) {
   // Weights are compared only with those of sources of the same part, so these two are drawn 1 to 3.
   const auto held_out = marks(dataset, Part::held_out, 40);
   EXPECT_EQ(held_out, (std::map<std::int32_t, int>{{'v', 10}, {'w', 30}}));
+  // All held-out text is each window once, whatever the weights.
+  std::set<Sample> all;
+  for (std::int64_t i = 0; i < 90; ++i) all.insert(sample(dataset, Part::held_out, i));
+  EXPECT_EQ(all.size(), 90u);
+  EXPECT_EQ(marks(dataset, Part::held_out, 90), (std::map<std::int32_t, int>{{'v', 30}, {'w', 60}}));
 }
 
 TEST(Dataset, ASourceForTrainingGivesNothingUp) {

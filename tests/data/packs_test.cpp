@@ -88,9 +88,22 @@ TEST(Packs, WindowsReadThem) {
   EXPECT_EQ(starts, (std::vector<std::int32_t>{100, 104}));
   starts.clear();
   windows.read(1, 256, {tokens, targets}, starts, 0);
-  EXPECT_EQ(tokens, ids_of(std::string("jkl\0\0\0", 6)));
+  EXPECT_EQ(tokens, ids_of("jkljkl"));
   EXPECT_EQ(targets, (std::vector<std::int32_t>{'k', 'l', 'm', kNoTarget, kNoTarget, kNoTarget}));
   EXPECT_EQ(starts, (std::vector<std::int32_t>{0, 3}));
+
+  const Windows wide(Stream(corpus), 13, Packing::documents);  // nine places of documents; padding begins again with them
+  tokens.resize(13);
+  targets.resize(13);
+  starts.clear();
+  wide.read(0, 256, {tokens, targets}, starts, 0);
+  EXPECT_EQ(tokens, ids_of("defgjklabdefg"));
+  EXPECT_EQ(starts, (std::vector<std::int32_t>{0, 4, 7, 9}));
+  const Windows wider(Stream(corpus), 24, Packing::documents);
+  tokens.resize(24);
+  targets.resize(24);
+  wider.read(0, 256, {tokens, targets}, starts, 0);
+  EXPECT_EQ(tokens, ids_of("defgjklabdefgjklabdefgjk"));
 }
 
 TEST(Packs, ACorpusWithoutAPredictionIsRefused) {

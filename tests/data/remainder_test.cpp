@@ -224,7 +224,7 @@ TEST(Remainder, HeldOutDocumentsStayHeldOut) {
     for (int i = 0; i < lengths[d]; ++i) document_of[t++] = static_cast<std::int32_t>(d);
   }
   for (std::int64_t i = 0; i < old.held_out_samples(); ++i) {
-    old.held_out_sample(i, {row, targets}, starts);
+    old.held_out_sample(i, old.held_out_samples(), {row, targets}, starts);
     for (const std::int32_t token : row) held[static_cast<std::size_t>(document_of[static_cast<std::size_t>(token)])] = true;
   }
   std::map<std::int32_t, std::int32_t>

@@ -61,6 +61,7 @@ TEST_F(Allow, WithoutTheNameAChangeIsRefused) {
            {"--model.num_attention_heads=2 --model.num_key_value_heads=1 --model.head_dim=16",
             "model.head_dim is 8 there and 16 here; model.num_attention_heads is 4 there and 2 here", "model"},
            {"--model.rms_norm_eps=0.5", "model.rms_norm_eps is 1e-06 there and 0.5 here", "model"},
+           {"--data.document_mask=true", "data.document_mask is false there and true here", "model"},
            {"--model.rope_theta=77", "model.rope_theta is 10000.0 there and 77.0 here", "model"},
            {"--run.seed=7 --training.global_batch_size=8",
             "run.seed is 42 there and 7 here; training.global_batch_size is 4 there and 8 here", "seed,batch"},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <random>
 
 #include "octet/base/file.h"
@@ -100,6 +101,26 @@ TEST_F(LossMask, StepsWithoutATrainedTokenAreSkipped) {
   EXPECT_EQ(result.err.find("not finite"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find(" of 40 steps had no token to train on and were skipped. `octet data inspect"), std::string::npos)
       << result.err;
+}
+
+// Batches without a trained token have no gradients, so the scales come from the first batch that has one.
+TEST_F(LossMask, ScalesComeFromTheFirstBatchThatIsTrainedOn) {
+  std::vector<std::uint8_t> mask(kTargets + 1, 0);
+  mask.back() = 1;
+  write_masked(run_ / "corpus", mask);
+  const ProgramResult result = run_.train(
+      "--data.split=[1.0,0.0] --precision.recipe=fp8_delayed --training.seq_len=8 --training.micro_batch_size=1 "
+      "--training.global_batch_size=1 --training.steps=1");
+  EXPECT_NE(result.err.find("step 1: no token of its batch is trained on; skipped"), std::string::npos) << result.err;
+  std::size_t scales = 0;
+  for (const auto& [name, bytes] : tensors_of(last_checkpoint(run_ / "out") / "rank-00000.safetensors")) {
+    if (!name.ends_with(".g.scale")) continue;
+    float scale = 0;
+    std::memcpy(&scale, bytes.data(), sizeof scale);
+    EXPECT_GT(scale, 1.0f) << name;
+    ++scales;
+  }
+  EXPECT_EQ(scales, 8u);
 }
 
 // A run that never trains has no model to give.

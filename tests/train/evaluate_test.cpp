@@ -59,7 +59,7 @@ TEST_P(Evaluate, IsTheMeanOverHeldOutTokens) {
   double loss = 0, tokens = 0;
   std::vector<std::int32_t> ids(24), targets(24), starts;
   for (std::int64_t i = 0; i < sequences; ++i) {
-    data.held_out_sample(i, {.tokens = ids, .targets = targets}, starts);
+    data.held_out_sample(i, sequences, {.tokens = ids, .targets = targets}, starts);
     const auto [sum, count] = engine->evaluate(ids, targets);
     loss += sum;
     tokens += count;

@@ -151,9 +151,22 @@ void Dataset::continue_after(std::span<const Stretch> stretches) {
   }
 }
 
-void Dataset::held_out_sample(std::int64_t i, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base) const {
-  require(i >= 0 && i < held_out_samples(), "dataset: held-out sample ", i, " of ", held_out_samples());
-  const auto [drawn, ordinal] = (*held_out_.mixture)(i);
+Mixture::Draw Dataset::held_out_window(std::int64_t i) const {
+  std::int64_t drawn = 0;
+  for (const std::int64_t number : held_out_.sources) {
+    const std::int64_t windows = sources_[static_cast<std::size_t>(number)].split.count(Part::held_out);
+    if (i < windows) break;
+    i -= windows;
+    ++drawn;
+  }
+  return {drawn, i};
+}
+
+void Dataset::held_out_sample(std::int64_t i, std::int64_t samples, Row row, std::vector<std::int32_t>& document_starts,
+                              std::int32_t base) const {
+  require(i >= 0 && i < samples && samples <= held_out_samples(), "dataset: held-out sample ", i, " of ", samples, ", ",
+          held_out_samples(), " held out");
+  const auto [drawn, ordinal] = samples == held_out_samples() ? held_out_window(i) : (*held_out_.mixture)(i);
   const PreparedSource& source = sources_[static_cast<std::size_t>(held_out_.sources[static_cast<std::size_t>(drawn)])];
   source.split.read(Part::held_out, ordinal % source.split.count(Part::held_out), options_.vocab_size, row, document_starts,
                     base);

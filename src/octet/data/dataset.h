@@ -85,9 +85,11 @@ class Dataset {
   // Writes training sample number `position` >= 0 to `row`; see Windows::read() for the other arguments. The samples never end:
   // each source starts again, in a new order, when all its windows have been seen.
   void train_sample(std::int64_t position, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base = 0) const;
-  // Writes held-out sample i, in [0, held_out_samples()), to `row`. The order never changes. Several sources are mixed by weight,
-  // so that the first few samples represent all sources.
-  void held_out_sample(std::int64_t i, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base = 0) const;
+  // Writes sample i of an evaluation to `row`. The evaluation reads `samples` of the held_out_samples(), in an order that never
+  // changes. If it reads all, it reads each held-out window once. Otherwise it draws from several sources by weight, so that
+  // its samples represent all sources; a source that runs out begins again.
+  void held_out_sample(std::int64_t i, std::int64_t samples, Row row, std::vector<std::int32_t>& document_starts,
+                       std::int32_t base = 0) const;
 
  private:
   struct PreparedSource {
@@ -104,6 +106,8 @@ class Dataset {
     std::optional<Mixture> mixture;  // nothing if there are no sources
   };
   Drawn drawn(const std::vector<std::int64_t>& sources) const;
+  // Held-out window number i of all sources, one source after the other.
+  Mixture::Draw held_out_window(std::int64_t i) const;
   std::int64_t count(Part part) const;
 
   DatasetOptions options_;

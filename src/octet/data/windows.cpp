@@ -44,8 +44,10 @@ void Windows::read_parts(std::span<const StreamRange> parts, std::int64_t vocab_
   }
   if (at == row.tokens.size()) return;
   document_starts.push_back(base + static_cast<std::int32_t>(at));
-  std::fill(row.tokens.begin() + static_cast<std::ptrdiff_t>(at), row.tokens.end(), 0);
   std::fill(row.targets.begin() + static_cast<std::ptrdiff_t>(at), row.targets.end(), kNoTarget);
+  // A mixture's router balances its experts over all tokens. If padding were one token over and over, all of it would choose
+  // the same experts, and balancing would drive the documents away from these.
+  for (std::size_t i = at; i < row.tokens.size(); ++i) row.tokens[i] = row.tokens[i - at];
 }
 
 void Windows::read_tokens(std::int64_t first, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,

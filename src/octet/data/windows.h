@@ -3,8 +3,8 @@
 // `stream` cuts the stream into windows of seq_len + 1 tokens, one every seq_len tokens. Neighbouring windows share one token:
 // the last target of a window is the first input of the next. Tokens after the last whole window are not used.
 //
-// `documents` packs whole documents (packs.h). The rest of a sequence is padding, which lies behind all documents and has no
-// targets.
+// `documents` packs whole documents (packs.h). The rest of a sequence is padding, which lies behind all documents. It is a
+// document of its own that repeats the tokens of the sequence from the beginning, and has no targets.
 #pragma once
 
 #include <cstdint>

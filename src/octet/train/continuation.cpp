@@ -28,6 +28,7 @@ std::string_view name_of_key(const std::string& key, bool quantises) {
   if (key == "training.seq_len") return "seq_len";
   if (key == "training.global_batch_size") return "batch";
   if (key == "data.packing") return "data";
+  if (key == "data.document_mask") return "model";  // what a token sees
   return "";
 }
 
@@ -39,9 +40,11 @@ std::vector<Change> changes_of_keys(const nlohmann::json& meta, const Config& co
   const std::vector<Difference> all = differences(Json(config_of(meta)), config);
   const bool other = std::any_of(all.begin(), all.end(), [](const Difference& d) { return d.key == "precision.recipe"; });
   const bool quantises = other || recipes::make_recipe(config.precision.recipe, {}).is_fp8();
+  const bool packs = config.data.packing == "documents";  // which masks documents whatever data.document_mask says
   std::vector<Change> result;
   for (const std::string_view name : kNames) {
     for (const Difference& d : all) {
+      if (packs && d.key == "data.document_mask") continue;
       if (name_of_key(d.key, quantises) == name) result.push_back({name, d});
     }
   }
@@ -289,7 +292,8 @@ std::vector<std::string> consequences(const Continuation& continuation, const da
         concat("seq_len: the unseen tokens of this epoch are now ", left, " sequences of ", dataset.seq_len(), " tokens"));
   if (has("batch")) lines.emplace_back("batch: the data go on with the next sequence; the schedule still counts steps");
   if (has("data")) lines.emplace_back("data: the run reads its data from their beginning; the schedule goes on");
-  if (has("model")) lines.emplace_back("model: the weights go on in another architecture; its loss shows whether they fit");
+  if (has("model"))
+    lines.emplace_back("model: the weights go on in another architecture or with another mask; the loss shows if they fit");
   return lines;
 }
 

@@ -33,7 +33,7 @@ void check_targets(const data::Dataset& dataset, std::int64_t sequences) {
   std::vector<std::int32_t> tokens(length), targets(length), starts;
   for (std::int64_t i = 0; i < count; ++i) {
     starts.clear();
-    dataset.held_out_sample(i, {.tokens = tokens, .targets = targets}, starts, 0);
+    dataset.held_out_sample(i, count, {.tokens = tokens, .targets = targets}, starts, 0);
     if (std::any_of(targets.begin(), targets.end(), [](std::int32_t target) { return target != kernels::kIgnoredTarget; }))
       return;
   }

@@ -179,7 +179,7 @@ double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t seque
     for (std::int64_t i = begin; i < end || (none && i == begin); ++i) {
       const auto offset = static_cast<std::size_t>((i - begin) * length), width = static_cast<std::size_t>(length);
       dataset.held_out_sample(
-          none ? 0 : i,
+          none ? 0 : i, count,
           {.tokens = std::span(tokens).subspan(offset, width), .targets = std::span(targets).subspan(offset, width)}, starts,
           static_cast<std::int32_t>(offset));
     }

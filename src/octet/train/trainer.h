@@ -125,8 +125,11 @@ class Trainer {
   std::size_t free_memory() const;
   // Whether its evaluation in BF16 fits where the run fits, or into what is free beside it. Collective: rank 0 decides.
   bool has_room_for_bf16();
-  // Sets the scales of delayed scaling from the batch of the next step, which is read again after it.
+  // Sets the scales of delayed scaling from the batch of the next step that trains, which is read again after it.
   void calibrate();
+  // The position of the next batch, over all ranks, with a token that is trained on. Without one there are no gradients to set
+  // scales from, and the step changes nothing.
+  std::int64_t first_trained_batch() const;
   // The held-out loss of the weights that a run goes on from, before its first step.
   void evaluate_initial();
   // The held-out losses after the present step, which best_ has then seen.
