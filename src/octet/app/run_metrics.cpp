@@ -117,7 +117,9 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
 
 RunMetrics::RunMetrics(const std::string& address, int port, double stall_s, Pages pages)
     : pages_(std::move(pages)),
+      stall_s_(stall_s),
       movement_(stall_s),
+      ranks_(pages_),
       server_({.address = address, .port = port, .hint = "set metrics.port and metrics.address"},
               [this](std::string_view path) { return at(path); }),
       thread_(start_thread("the server of metrics", [this] {
@@ -130,33 +132,36 @@ RunMetrics::~RunMetrics() {
   thread_.join();
 }
 
-void RunMetrics::begin() {
+void RunMetrics::begin(Pages ranks, std::vector<telemetry::Attempt> ended) {
   const std::lock_guard lock(mutex_);
-  runs_ = true;
+  movement_ = Movement(stall_s_);
+  ranks_ = std::move(ranks);
+  ended_ = std::move(ended);
 }
 
-void RunMetrics::end(const telemetry::Attempt& attempt) {
+void RunMetrics::end() {
   const std::lock_guard lock(mutex_);
-  runs_ = false;
-  attempts_.push_back(attempt);
+  ranks_.reset();
 }
 
 std::shared_ptr<const HttpContent> RunMetrics::at(std::string_view path) {
-  std::unique_lock lock(mutex_);
   const auto text = [](std::string body, int status = 200) {
     return std::make_shared<const HttpContent>(
         HttpContent{.type = "text/plain; charset=utf-8", .body = std::move(body), .etag = {}, .status = status});
   };
   if (path == "/metrics") {
-    const std::vector<telemetry::Attempt> attempts = attempts_;
-    lock.unlock();
-    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, attempts, sensors_->read()), {}});
+    const std::vector<GpuReading> gpus = sensors_->read();
+    const std::lock_guard lock(mutex_);
+    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, ended_, gpus), {}});
   }
   if (path != "/healthz") return nullptr;
-  if (!runs_) return text("no rank runs\n", 503);
-  const std::optional<double> stalled_s = movement_.stalled_s(pages_, Clock::now());
+  const std::lock_guard lock(mutex_);
+  if (!ranks_) return text("no rank runs\n", 503);
+  if (ranks_->empty()) return text("spare\n");
+  const std::optional<double> stalled_s = movement_.stalled_s(*ranks_, Clock::now());
   if (stalled_s) return text(fmt::format("no rank has moved for {:.3g} s\n", *stalled_s), 503);
-  return text(fmt::format("{} after step {}\n", telemetry::name_of(pages_.front()->phase), pages_.front()->step.load()));
+  const RankPage& first = *ranks_->front();
+  return text(fmt::format("{} after step {}\n", telemetry::name_of(first.phase), first.step.load()));
 }
 
 std::unique_ptr<RunMetrics> own_metrics(const train::Config& config) {

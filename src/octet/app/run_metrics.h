@@ -23,29 +23,32 @@ namespace octet::app {
 std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts,
                          const std::vector<GpuReading>& gpus);
 
-// Serves /metrics and /healthz. The latter answers 503 while no rank runs, and while none has moved for longer than Movement
+// Serves /metrics and /healthz. The latter answers 503 between two attempts, and while no rank has moved for longer than Movement
 // allows.
 class RunMetrics {
  public:
-  // `pages` are those of all ranks; rank 0's is the first. They outlive the object. Throws Error{config} if it cannot listen.
+  // `pages` are those of all ranks; rank 0's is the first. They outlive the object. Begins as begin(pages, {}) does. Throws
+  // Error{config} if it cannot listen.
   RunMetrics(const std::string& address, int port, double stall_s, Pages pages);
   ~RunMetrics();
 
   int port() const { return server_.port(); }
-  // An attempt begins, or has ended.
-  void begin();
-  void end(const telemetry::Attempt& attempt);
+  // An attempt begins after those that have `ended`. /healthz judges `ranks`, the pages of the ranks that this process knows of.
+  // If there are none, this host is a spare.
+  void begin(Pages ranks, std::vector<telemetry::Attempt> ended);
+  // No rank runs any more.
+  void end();
 
  private:
   std::shared_ptr<const HttpContent> at(std::string_view path);
 
-  Pages pages_;
-  // The two members below belong to the thread that serves. NVML may wait long, and so holds up nobody else.
+  const Pages pages_;
+  const double stall_s_;
+  std::optional<GpuSensors> sensors_;  // of the thread that serves: NVML may wait long, and holds up nobody else
+  std::mutex mutex_;                   // guards the members below
   Movement movement_;
-  std::optional<GpuSensors> sensors_;
-  std::mutex mutex_;  // guards the two members below
-  std::vector<telemetry::Attempt> attempts_;
-  bool runs_ = true;
+  std::vector<telemetry::Attempt> ended_;
+  std::optional<Pages> ranks_;  // that /healthz judges; nothing: no rank runs
   HttpServer server_;
   comm::Wakeup wakeup_;
   std::thread thread_;

@@ -200,11 +200,11 @@ std::optional<int> Supervisor::coordinate() {
       for (int node = 0; node < nodes(); ++node) network_->close(node);
       return std::nullopt;
     }
-    if (metrics_) metrics_->begin();
+    if (metrics_) metrics_->begin(ranks_.pages().first(attempt.ranks), ended_);
     run_attempt(attempt);
     RestartBudget::Decision decision;
     judge(attempt, decision);
-    if (metrics_) metrics_->end(attempt);
+    if (metrics_) metrics_->end();
     if (!decision.restarts) free_room();
     write_down(attempt);
     ended_.push_back(attempt);
