@@ -17,10 +17,11 @@ class RunMetricsTest : public ::testing::Test {
  protected:
   static bool says(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
   std::string text(const std::vector<telemetry::Attempt>& attempts = {}, const std::vector<GpuReading>& gpus = {}) {
-    return metrics_text(pages_.first(2), attempts, gpus);
+    return metrics_text(pages_.first(2), attempts, gpus, highest_);
   }
 
   telemetry::RankPages pages_{2};
+  HighestCounts highest_;
 };
 
 TEST_F(RunMetricsTest, LeavesOutWhatNobodyKnows) {
@@ -47,6 +48,28 @@ TEST_F(RunMetricsTest, CountsRestartsByTheirCode) {
   EXPECT_TRUE(says(text, "octet_restarts_total{code=\"137\"} 2\n")) << text;
   EXPECT_TRUE(says(text, "octet_restarts_total{code=\"80\"} 1\n")) << text;
   EXPECT_FALSE(says(text, "code=\"2\"")) << text;
+}
+
+// The second attempt has fewer tokens because it goes on from a checkpoint. It began within the second in which the first one
+// ended, and starts are known to the second.
+TEST_F(RunMetricsTest, CountersDoNotFall) {
+  const auto logged = [&](std::int64_t tokens) {
+    pages_.page(0).tokens = tokens;
+    pages_.page(0).step_s = 0.5;
+  };
+  telemetry::Attempt first{.started = "2026-11-25T10:00:00Z", .ended = "2026-11-25T10:00:05Z", .seconds = {{"total", 4.5}}};
+  telemetry::Attempt second{.started = "2026-11-25T10:00:05Z", .ended = "2026-11-25T10:00:10Z", .seconds = {{"total", 4.5}}};
+  telemetry::Attempt third{.started = "2026-11-25T10:00:09Z", .ended = "2026-11-25T10:00:15Z", .seconds = {{"total", 5.0}}};
+  logged(1024);
+  const std::string before = text({first, second});
+  EXPECT_TRUE(says(before, "octet_tokens_total 1024\n")) << before;
+  EXPECT_TRUE(says(before, "octet_lost_seconds_total{part=\"between\"} 0.5\n")) << before;
+  logged(512);
+  const std::string after = text({first, second, third});
+  EXPECT_TRUE(says(after, "octet_tokens_total 1024\n")) << after;
+  EXPECT_TRUE(says(after, "octet_lost_seconds_total{part=\"between\"} 0.5\n")) << after;
+  logged(1536);
+  EXPECT_TRUE(says(text(), "octet_tokens_total 1536\n"));
 }
 
 TEST_F(RunMetricsTest, HasTheOwnTimeOfEachRank) {

@@ -67,8 +67,8 @@ void add_gpus(Exposition& out, const std::vector<GpuReading>& gpus) {
 
 }  // namespace
 
-std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts,
-                         const std::vector<GpuReading>& gpus) {
+std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts, const std::vector<GpuReading>& gpus,
+                         HighestCounts& highest) {
   Exposition out;
   out.family("step", "gauge", "The last step that each rank has finished.");
   for (std::size_t rank = 0; rank < pages.size(); ++rank) {
@@ -88,7 +88,8 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
     out.family("step_seconds", "gauge", "Time of a step, a mean since the last one that was logged.", "seconds");
     out.sample("step_seconds", first.step_s.load());
     out.family("tokens", "counter", "Tokens that the run has seen.");
-    out.sample("tokens_total", first.tokens.load());
+    highest.tokens = std::max(highest.tokens, first.tokens.load());
+    out.sample("tokens_total", highest.tokens);
   }
   if (first.saved_ns > 0) {
     out.family("checkpoint_step", "gauge", "The step of the newest checkpoint.");
@@ -107,9 +108,10 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
   out.family("restarts", "counter", "Starts of all ranks after an attempt that ended with this exit code.");
   for (const auto& [code, count] : restarts) out.sample("restarts_total", count, fmt::format("code=\"{}\"", code));
   const telemetry::TimeOfAttempts time = telemetry::time_of(attempts);
+  highest.between_s = std::max(highest.between_s, time.between);
   out.family("lost_seconds", "counter", "Time of ended attempts that brought no step that the run still has.", "seconds");
   for (const auto& [part, seconds] :
-       {std::pair("again", time.again), {"start", time.start}, {"stop", time.stop}, {"between", time.between}})
+       {std::pair("again", time.again), {"start", time.start}, {"stop", time.stop}, {"between", highest.between_s}})
     out.sample("lost_seconds_total", seconds, fmt::format("part=\"{}\"", part));
   add_gpus(out, gpus);
   return std::move(out).end();
@@ -144,6 +146,11 @@ void RunMetrics::end() {
   ranks_.reset();
 }
 
+void RunMetrics::begin_run() {
+  const std::lock_guard lock(mutex_);
+  highest_ = {};
+}
+
 std::shared_ptr<const HttpContent> RunMetrics::at(std::string_view path) {
   const auto text = [](std::string body, int status = 200) {
     return std::make_shared<const HttpContent>(
@@ -152,7 +159,7 @@ std::shared_ptr<const HttpContent> RunMetrics::at(std::string_view path) {
   if (path == "/metrics") {
     const std::vector<GpuReading> gpus = sensors_->read();
     const std::lock_guard lock(mutex_);
-    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, ended_, gpus), {}});
+    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, ended_, gpus, highest_), {}});
   }
   if (path != "/healthz") return nullptr;
   const std::lock_guard lock(mutex_);

@@ -18,10 +18,17 @@
 
 namespace octet::app {
 
+// The highest values so far of counters whose figures may go back when a run restarts. Prometheus would take a lower value for a
+// new beginning from 0.
+struct HighestCounts {
+  std::int64_t tokens = 0;
+  double between_s = 0;
+};
+
 // In the OpenMetrics text format, version 1.0.0. docs/guides/keep-running.md lists the figures; those that nobody knows yet are
 // left out. `attempts` are those that have ended, `gpus` those of this host.
-std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts,
-                         const std::vector<GpuReading>& gpus);
+std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts, const std::vector<GpuReading>& gpus,
+                         HighestCounts& highest);
 
 // Serves /metrics and /healthz. The latter answers 503 between two attempts, and while no rank has moved for longer than Movement
 // allows.
@@ -38,6 +45,8 @@ class RunMetrics {
   void begin(Pages ranks, std::vector<telemetry::Attempt> ended);
   // No rank runs any more.
   void end();
+  // Another run begins, whose counters begin at 0.
+  void begin_run();
 
  private:
   std::shared_ptr<const HttpContent> at(std::string_view path);
@@ -47,6 +56,7 @@ class RunMetrics {
   std::optional<GpuSensors> sensors_;  // of the thread that serves: NVML may wait long, and holds up nobody else
   std::mutex mutex_;                   // guards the members below
   Movement movement_;
+  HighestCounts highest_;
   std::vector<telemetry::Attempt> ended_;
   std::optional<Pages> ranks_;  // that /healthz judges; nothing: no rank runs
   HttpServer server_;
