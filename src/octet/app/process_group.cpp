@@ -156,7 +156,8 @@ void ProcessGroup::turn(int also, double at_most_s) {
     if (signal == SIGCHLD) {
       ended = true;
     } else {
-      signal_all(signal);
+      // A rank may also have got this SIGINT itself, and a second one would end it without saving.
+      signal_all(signal == SIGINT && options_.trains ? SIGTERM : signal);
       asked_to_end_ = asked_to_end_ || train::asks_to_stop(signal);
     }
   }
