@@ -179,7 +179,7 @@ std::optional<int> Supervisor::coordinate() {
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
-  record(write_trouble_, [&] { attempts_.keep_room(); });
+  record(write_trouble_, [&] { made_room_ = attempts_.keep_room() || made_room_; });
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
   for (bool initial = first;; initial = false) {
     switch (gather(initial)) {
