@@ -122,6 +122,16 @@ TEST_F(SupervisorTest, SaysWhyItIsRefused) {
   }
 }
 
+// The port follows from the name of the run's folder.
+TEST_F(SupervisorTest, SaysWhoElseMayHaveItsPort) {
+  NodeNetwork::Options same = options(1);
+  same.host = "127.0.0.1";
+  const NodeNetwork other(same);
+  const ProgramResult result = start(1).wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, concat("Address already in use; the port follows from run.output_dir = ", folder_))) << result.err;
+}
+
 // Another supervisor has the number of this one, as when a host was given up and comes back. It stays out, and coordinates
 // nothing.
 TEST_F(SupervisorTest, ADoubleEndsByItself) {
@@ -162,16 +172,6 @@ TEST_F(SupervisorTest, ASupervisorOfAnOldJobEnds) {
   }
 }
 
-// Node 0 has ordered three restarts and is lost, so node 1 may order no further one.
-TEST_F(SupervisorTest, CountsTheRestartsOfOtherCoordinators) {
-  Process process = start(1, "--min-hosts 1", " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=3000");
-  for (int number = 1; number <= 3; ++number) {
-    telemetry::Attempts(folder_).begin_as({.number = number,
-                                           .job = "job",
-                                           .coordinator = 0,
-                                           .coordinator_host = hosts_[0],
-                                           .started = "2026-11-25T10:00:00Z",
-                                           .ended = "2026-11-25T10:00:05Z",
 // Node 1 is a spare, then runs a rank, and then runs none.
 TEST_F(SupervisorTest, AFollowerKnowsWhetherItIsHealthy) {
   const int port = comm::port_of(comm::listen_at("127.0.0.1", 0));
@@ -202,6 +202,16 @@ TEST_F(SupervisorTest, AFollowerKnowsWhetherItIsHealthy) {
   EXPECT_EQ(process.wait().code, 75);
 }
 
+// Node 0 has ordered three restarts and is lost, so node 1 may order no further one.
+TEST_F(SupervisorTest, CountsTheRestartsOfOtherCoordinators) {
+  Process process = start(1, "--min-hosts 1", " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=3000");
+  for (int number = 1; number <= 3; ++number) {
+    telemetry::Attempts(folder_).begin_as({.number = number,
+                                           .job = "job",
+                                           .coordinator = 0,
+                                           .coordinator_host = hosts_[0],
+                                           .started = "2026-11-25T10:00:00Z",
+                                           .ended = "2026-11-25T10:00:05Z",
                                            .code = 137,
                                            .next = "restarts"});
   }
