@@ -124,7 +124,7 @@ TEST_F(RunMetricsTest, ServesBothPages) {
   metrics.end();
   EXPECT_TRUE(http_get(metrics.port(), "/healthz").starts_with("HTTP/1.1 503 "));
   EXPECT_TRUE(says(http_get(metrics.port(), "/healthz"), "no rank runs\n"));
-  metrics.begin(pages_.first(2), {});
+  metrics.begin(pages_.first(2));
   EXPECT_TRUE(http_get(metrics.port(), "/healthz").starts_with("HTTP/1.1 200 "));
 }
 
@@ -140,7 +140,7 @@ TEST_F(RunMetricsTest, IsNotHealthyWhenNothingMoves) {
 // The host of rank 1 does not know what rank 0 does.
 TEST_F(RunMetricsTest, JudgesTheRanksOfThisHost) {
   RunMetrics metrics("127.0.0.1", 0, 0.01, pages_.first(2));
-  metrics.begin(pages_.range(1, 1), {});
+  metrics.begin(pages_.range(1, 1));
   pages_.page(1).enter(telemetry::Phase::training);
   for (int step = 6; step < 9; ++step) pages_.page(1).finish_step(step);
   pages_.page(1).start_step = 5;
@@ -148,7 +148,7 @@ TEST_F(RunMetricsTest, JudgesTheRanksOfThisHost) {
   EXPECT_TRUE(says(http_get(metrics.port(), "/healthz"), "training after step 8\n"));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // less than a rank may take that has not trained yet
   EXPECT_TRUE(says(http_get(metrics.port(), "/healthz"), "no rank has moved for "));
-  metrics.begin({}, {});
+  metrics.begin({});
   EXPECT_TRUE(says(http_get(metrics.port(), "/healthz"), "spare\n"));
   EXPECT_TRUE(http_get(metrics.port(), "/healthz").starts_with("HTTP/1.1 200 ")) << "a spare has nothing that could move";
 }

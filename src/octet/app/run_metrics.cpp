@@ -134,11 +134,15 @@ RunMetrics::~RunMetrics() {
   thread_.join();
 }
 
-void RunMetrics::begin(Pages ranks, std::vector<telemetry::Attempt> ended) {
+void RunMetrics::set_ended(std::vector<telemetry::Attempt> ended) {
+  const std::lock_guard lock(mutex_);
+  ended_ = std::move(ended);
+}
+
+void RunMetrics::begin(Pages ranks) {
   const std::lock_guard lock(mutex_);
   movement_ = Movement(stall_s_);
   ranks_ = std::move(ranks);
-  ended_ = std::move(ended);
 }
 
 void RunMetrics::end() {

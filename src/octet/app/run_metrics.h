@@ -34,15 +34,17 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
 // allows.
 class RunMetrics {
  public:
-  // `pages` are those of all ranks; rank 0's is the first. They outlive the object. Begins as begin(pages, {}) does. Throws
+  // `pages` are those of all ranks; rank 0's is the first. They outlive the object. Begins as begin(pages) does. Throws
   // Error{config} if it cannot listen.
   RunMetrics(const std::string& address, int port, double stall_s, Pages pages);
   ~RunMetrics();
 
   int port() const { return server_.port(); }
-  // An attempt begins after those that have `ended`. /healthz judges `ranks`, the pages of the ranks that this process knows of.
-  // If there are none, this host is a spare.
-  void begin(Pages ranks, std::vector<telemetry::Attempt> ended);
+  // The attempts of this run that have ended. Later calls may only add some.
+  void set_ended(std::vector<telemetry::Attempt> ended);
+  // An attempt begins. /healthz judges `ranks`, the pages of the ranks that this process knows of. If there are none, this host
+  // is a spare.
+  void begin(Pages ranks);
   // No rank runs any more.
   void end();
   // Another run begins, whose counters begin at 0.

@@ -213,7 +213,10 @@ std::optional<int> Supervisor::coordinate() {
       for (int node = 0; node < nodes(); ++node) network_->close(node);
       return std::nullopt;
     }
-    if (metrics_) metrics_->begin(ranks_.pages().first(attempt.ranks), ended_);
+    if (metrics_) {
+      metrics_->set_ended(ended_);
+      metrics_->begin(ranks_.pages().first(attempt.ranks));
+    }
     run_attempt(attempt);
     RestartBudget::Decision decision;
     judge(attempt, decision);

@@ -161,7 +161,7 @@ std::optional<int> Supervisor::follow() {
   took_part_ = true;
   if (has_begun_ && !runs_ranks(me())) {
     ranks_.pages().clear();  // of an attempt that is over
-    if (metrics_) metrics_->begin({}, ended_);
+    if (metrics_) metrics_->begin({});
   }
   ranks_.say(concat("node", me(), " follows ", name_of(coordinator_->node)));
   NodeJoin join = own_join();
@@ -219,7 +219,7 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     hear(order);
     ranks_.kill();
     begin_ns_ = telemetry::monotonic_ns();
-    if (metrics_) metrics_->begin(ranks_.pages().range(order.ranks.first, order.ranks.count), ended_);
+    if (metrics_) metrics_->begin(ranks_.pages().range(order.ranks.first, order.ranks.count));
     ranks_.start(order);
   } else if (event.what == topic::kWelcome) {
     hear(order_of(event.text));
