@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "octet/app/local_ranks.h"
@@ -196,6 +198,10 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   pages.page(1).slow_since = 2;
   pages.page(1).slow_intervals = 7;
   pages.page(1).slower = 0.18;
+  pages.page(1).loss = 3.25;
+  pages.page(1).step_s = 0.5;
+  pages.page(1).tokens = 4096;
+  pages.page(1).saved_ns = telemetry::monotonic_ns();
   pages.page(2).finish_step(6);
   telemetry::GroupPage& group = pages.page(1).group("shard x context");
   for (int i = 0; i < 3; ++i) pages.page(1).begin(group, telemetry::Exchange::all_gather, 4096);
@@ -216,6 +222,10 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   EXPECT_EQ(page.slow_since, 2);
   EXPECT_EQ(page.slow_intervals, 7);
   EXPECT_EQ(page.slower, 0.18);
+  EXPECT_EQ(page.loss, 3.25);
+  EXPECT_EQ(page.step_s, 0.5);
+  EXPECT_EQ(page.tokens, 4096);
+  EXPECT_NEAR(static_cast<double>(page.saved_ns), static_cast<double>(pages.page(1).saved_ns), 1e9);
   EXPECT_NEAR(static_cast<double>(page.first_step_ns), static_cast<double>(pages.page(1).first_step_ns), 1e9);
   EXPECT_EQ(page.entered_ns[0], 0) << "never entered";
   EXPECT_EQ(page.alive_ns, 0);
@@ -231,6 +241,9 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   pages.page(1).alive_ns = telemetry::monotonic_ns() + 1'000'000'000;  // written after this moment
   EXPECT_TRUE(read_pages(pages_text(9, pages, 1, 1), 9, copy));
   EXPECT_GT(page.alive_ns, 0) << "0 means never";
+  pages.page(1).loss = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(read_pages(pages_text(9, pages, 1, 1), 9, copy));
+  EXPECT_TRUE(std::isnan(page.loss)) << "JSON has no infinity";
 }
 
 }  // namespace

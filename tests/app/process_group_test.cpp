@@ -245,6 +245,18 @@ TEST(ProcessGroup, SignalsReachEveryRank) {
   }
 }
 
+// `kill -INT` for all processes of a job sends it to the ranks as well. A second one would end them without saving.
+TEST(ProcessGroup, RanksThatTrainGetAnInterruptAsATermination) {
+  bool sent = false;
+  const auto send_once = [&sent](const Heard& now) {
+    if (now.count("ready\n") == 2 && !std::exchange(sent, true)) ::kill(::getpid(), SIGINT);
+  };
+  const std::string script = "trap 'exit 130' INT; trap 'echo saved; exit 75' TERM; echo ready; while :; do sleep 0.01; done";
+  const Heard heard = run({.script = script, .after_line = send_once, .trains = true});
+  EXPECT_EQ(heard.code, 75);
+  EXPECT_EQ(heard.count("saved\n"), 2);
+}
+
 // A rank that is asked to end may not have come to its handlers.
 TEST(ProcessGroup, ARankThatIsKilledBeforeItTrainsIsPreempted) {
   for (const bool trains : {false, true}) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "octet/base/file.h"
+#include "octet/base/require.h"
 #include "octet/telemetry/attempts.h"
 #include "support/folder.h"
 
@@ -100,6 +101,21 @@ TEST_F(RunStatusCode, AFileOfTheFutureIsNew) {
   std::filesystem::last_write_time(folder_ / "remote.json",
                                    std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
   EXPECT_EQ(status_of(folder_.path()).remote_age_s, 0);
+}
+
+TEST_F(RunStatusCode, AFileThatNoRunHasWrittenIsNamed) {
+  run_ended("2026-01-01T00:01:00Z", 0);
+  for (const char* text : {R"({"url": 5})", R"({"url": "s3://bucket", "step": "4"})", "[]"}) {
+    write_file_atomically(folder_ / "remote.json", text);
+    try {
+      status_of(folder_.path());
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data) << text;
+      EXPECT_TRUE(std::string_view(error.what()).starts_with((folder_ / "remote.json").string() + ": not an object"))
+          << error.what();
+    }
+  }
 }
 
 }  // namespace

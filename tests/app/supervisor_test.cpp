@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "app/http_get.h"
 #include "octet/base/checksum.h"
 #include "octet/base/require.h"
 #include "octet/comm/environment.h"
@@ -121,6 +122,16 @@ TEST_F(SupervisorTest, SaysWhyItIsRefused) {
   }
 }
 
+// The port follows from the name of the run's folder.
+TEST_F(SupervisorTest, SaysWhoElseMayHaveItsPort) {
+  NodeNetwork::Options same = options(1);
+  same.host = "127.0.0.1";
+  const NodeNetwork other(same);
+  const ProgramResult result = start(1).wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, concat("Address already in use; the port follows from run.output_dir = ", folder_))) << result.err;
+}
+
 // Another supervisor has the number of this one, as when a host was given up and comes back. It stays out, and coordinates
 // nothing.
 TEST_F(SupervisorTest, ADoubleEndsByItself) {
@@ -159,6 +170,36 @@ TEST_F(SupervisorTest, ASupervisorOfAnOldJobEnds) {
     EXPECT_EQ(result.code, 78) << result.err;
     EXPECT_TRUE(says(result.err, ") belongs to a job that is over: ")) << result.err;
   }
+}
+
+// Node 1 is a spare, then runs a rank, and then runs none.
+TEST_F(SupervisorTest, AFollowerKnowsWhetherItIsHealthy) {
+  const int port = comm::port_of(comm::listen_at("127.0.0.1", 0));
+  const auto becomes = [&](const std::string& status, const std::string& words) {
+    std::string answer;
+    for (int tries = 0; tries < 3000; ++tries, sleep_ms(10)) {
+      answer = octet::testing::http_get(port, "/healthz");
+      if (answer.starts_with("HTTP/1.1 " + status) && says(answer, words)) return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure() << answer;
+  };
+  NodeNetwork first(options(0));
+  Process process = start(1, "", concat(" --comm.join_timeout_s=60 --metrics.port=", port));
+  ASSERT_EQ(next(first).kind, NodeEvent::Kind::joined);
+  Order order{.attempt = 1, .recorded = 1, .job = "job", .ranks = {.count = 0, .all = 0}, .chosen = {0, 2}};
+  first.send(1, topic::kWelcome, text_of(order));
+  ASSERT_EQ(next(first).what, topic::kJoin);
+  EXPECT_TRUE(becomes("200 ", "spare\n"));
+  order.attempt = order.recorded = 2;
+  order.ranks = {.first = 1, .count = 1, .all = 2, .host = hosts_[0], .port = 1};
+  order.chosen = {0, 1};
+  order.command = {"train", "run.toml", "--comm.join_timeout_s=60", "--run.output_dir=" + folder_};
+  first.send(1, topic::kOrder, text_of(order));
+  EXPECT_TRUE(becomes("200 ", "joining after step 0\n"));
+  first.send(1, topic::kStop, R"({"grace_s": 0})");
+  EXPECT_TRUE(becomes("503 ", "no rank runs\n"));
+  first.send(1, topic::kFinish, text_of(RunOver{.code = 75}));
+  EXPECT_EQ(process.wait().code, 75);
 }
 
 // Node 0 has ordered three restarts and is lost, so node 1 may order no further one.

@@ -1,6 +1,8 @@
 // Rank 0 turns away processes that do not know the token, and limits what strangers and ranks can make it store or send.
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@
 #include <future>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "comm/meeting_point.h"
@@ -17,6 +20,20 @@
 #include "octet/comm/key_store.h"
 #include "octet/comm/rendezvous.h"
 #include "octet/comm/rendezvous_server.h"
+
+namespace {
+
+constexpr const char* kTwoAddresses = "two.addresses";
+
+}  // namespace
+
+// Gives the name above a loopback address and then another one, as Debian's /etc/hosts may give to a machine's own name.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** found) {
+  static const auto system = reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (!name || std::string_view(name) != kTwoAddresses) return system(name, service, hints, found);
+  const int error = system("127.0.0.1", service, hints, found);
+  return error != 0 ? error : system("0.0.0.0", service, hints, &(*found)->ai_next);
+}
 
 namespace octet::comm {
 namespace {
@@ -334,6 +351,13 @@ TEST(Admission, RankZeroListensOnItsAddressAlone) {
   }
   EXPECT_EQ(peer_error_of([] { listen_at("198.51.100.77", 20001); }),
             "rank 0 cannot listen at 198.51.100.77 port 20001: this machine does not have that address");
+}
+
+TEST(Admission, ANameLeadsToLoopbackOnlyIfItHasNoOtherAddress) {
+  EXPECT_FALSE(is_loopback(kTwoAddresses));
+  const Descriptor listener = listen_at(kTwoAddresses, 0);
+  EXPECT_EQ(address_of(listener), "0.0.0.0");
+  EXPECT_TRUE(connect_to(kTwoAddresses, port_of(listener), Clock::now() + seconds(10)).open());
 }
 
 TEST(Admission, InterfacesHaveNamesAndRanges) {

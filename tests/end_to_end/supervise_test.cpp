@@ -216,6 +216,17 @@ TEST_F(Supervise, EndsWhenItIsAskedTo) {
   EXPECT_EQ(run_.run("status out --code").code, 75);
 }
 
+TEST_F(Supervise, ASecondOneIsRefusedAndLeavesTheFirstItsRoom) {
+  Process process(command("--training.steps=5000 --checkpoint.interval=0"), run_.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  const ProgramResult second = run_.run(command("--training.steps=5000"));
+  EXPECT_EQ(second.code, 2) << second.err;
+  EXPECT_TRUE(std::filesystem::exists(run_ / "out/attempts/.room"));
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().code, 75);
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out/attempts/.room"));
+}
+
 // A rank is killed at the same moment. Whoever asked wants to go on later.
 TEST_F(Supervise, EndsWhenItIsAskedToAndARankDies) {
   Process process(command("--training.steps=5000 --checkpoint.interval=0"), run_.path());

@@ -179,6 +179,7 @@ int run_compare(const CompareArgs& args) {
     count.begin(plan.label);
     Progress progress(plan.label, plan.config.training.steps, width);
     telemetry::own_page().reset();
+    if (metrics) metrics->begin_run();
     train::Trainer trainer({.config = plan.config,
                             .resume = "none",
                             .label = plan.label,

@@ -1,6 +1,7 @@
 #include "octet/app/node_messages.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -173,6 +174,10 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
                     {"slow_since", page.slow_since.load()},
                     {"slow_intervals", page.slow_intervals.load()},
                     {"slower", page.slower.load()},
+                    {"loss", page.loss.load()},
+                    {"step_s", page.step_s.load()},
+                    {"tokens", page.tokens.load()},
+                    {"saved", age_s(page.saved_ns, now)},
                     {"groups", std::move(groups)}});
   }
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
@@ -204,6 +209,11 @@ bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPa
       page.slow_since = from.at("slow_since").get<std::int64_t>();
       page.slow_intervals = from.at("slow_intervals").get<std::int64_t>();
       page.slower = from.at("slower").get<double>();
+      const Value& loss = from.at("loss");  // JSON has no NaN, so dump() writes null
+      page.loss = loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>();
+      page.step_s = from.at("step_s").get<double>();
+      page.tokens = from.at("tokens").get<std::int64_t>();
+      page.saved_ns = time_ns(from.at("saved").get<double>(), now);
       const Value& groups = from.at("groups");
       for (std::size_t i = 0; i < page.groups.size(); ++i) {
         telemetry::GroupPage& group = page.groups[i];

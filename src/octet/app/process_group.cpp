@@ -132,7 +132,8 @@ void ProcessGroup::start(std::size_t rank) {
     ::_exit(127);
   }
   const int error = errno;
-  demand(pid > 0, ExitCode::internal, "cannot start rank ", rank, ": ", std::strerror(error));
+  demand(pid > 0, ExitCode::internal, "cannot start rank ", options_.first_rank + static_cast<int>(rank), ": ",
+         std::strerror(error));
   ::setpgid(pid, pid);  // here, too: a signal may have to be passed on before the child gets that far
   ranks_[rank].pid = pid;
   ranks_[rank].pipes[0].fd = out[0].release();
@@ -156,7 +157,8 @@ void ProcessGroup::turn(int also, double at_most_s) {
     if (signal == SIGCHLD) {
       ended = true;
     } else {
-      signal_all(signal);
+      // A rank may also have got this SIGINT itself, and a second one would end it without saving.
+      signal_all(signal == SIGINT && options_.trains ? SIGTERM : signal);
       asked_to_end_ = asked_to_end_ || train::asks_to_stop(signal);
     }
   }

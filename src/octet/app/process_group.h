@@ -52,8 +52,9 @@ class ProcessGroup {
 
   // Starts all ranks and returns when the last has ended: 0, or the exit code of the first that failed (128 + the signal that
   // killed it). Code 78, a peer failed, stands only where no rank ends otherwise of itself: who is missed may end later than
-  // those who miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others
-  // get SIGTERM, unless it failed for want of one of them, and SIGKILL after the grace.
+  // those who miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank, SIGINT as SIGTERM if
+  // the ranks train. When a rank fails, the others get SIGTERM, unless it failed for want of one of them, and SIGKILL after the
+  // grace.
   int run();
   // The same in steps, for a caller that also looks after other things:
   //     start(); while (running()) turn(...); return conclude();

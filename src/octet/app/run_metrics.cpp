@@ -67,8 +67,8 @@ void add_gpus(Exposition& out, const std::vector<GpuReading>& gpus) {
 
 }  // namespace
 
-std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts,
-                         const std::vector<GpuReading>& gpus) {
+std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts, const std::vector<GpuReading>& gpus,
+                         HighestCounts& highest) {
   Exposition out;
   out.family("step", "gauge", "The last step that each rank has finished.");
   for (std::size_t rank = 0; rank < pages.size(); ++rank) {
@@ -88,7 +88,8 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
     out.family("step_seconds", "gauge", "Time of a step, a mean since the last one that was logged.", "seconds");
     out.sample("step_seconds", first.step_s.load());
     out.family("tokens", "counter", "Tokens that the run has seen.");
-    out.sample("tokens_total", first.tokens.load());
+    highest.tokens = std::max(highest.tokens, first.tokens.load());
+    out.sample("tokens_total", highest.tokens);
   }
   if (first.saved_ns > 0) {
     out.family("checkpoint_step", "gauge", "The step of the newest checkpoint.");
@@ -107,9 +108,10 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
   out.family("restarts", "counter", "Starts of all ranks after an attempt that ended with this exit code.");
   for (const auto& [code, count] : restarts) out.sample("restarts_total", count, fmt::format("code=\"{}\"", code));
   const telemetry::TimeOfAttempts time = telemetry::time_of(attempts);
+  highest.between_s = std::max(highest.between_s, time.between);
   out.family("lost_seconds", "counter", "Time of ended attempts that brought no step that the run still has.", "seconds");
   for (const auto& [part, seconds] :
-       {std::pair("again", time.again), {"start", time.start}, {"stop", time.stop}, {"between", time.between}})
+       {std::pair("again", time.again), {"start", time.start}, {"stop", time.stop}, {"between", highest.between_s}})
     out.sample("lost_seconds_total", seconds, fmt::format("part=\"{}\"", part));
   add_gpus(out, gpus);
   return std::move(out).end();
@@ -117,7 +119,9 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
 
 RunMetrics::RunMetrics(const std::string& address, int port, double stall_s, Pages pages)
     : pages_(std::move(pages)),
+      stall_s_(stall_s),
       movement_(stall_s),
+      ranks_(pages_),
       server_({.address = address, .port = port, .hint = "set metrics.port and metrics.address"},
               [this](std::string_view path) { return at(path); }),
       thread_(start_thread("the server of metrics", [this] {
@@ -130,33 +134,45 @@ RunMetrics::~RunMetrics() {
   thread_.join();
 }
 
-void RunMetrics::begin() {
+void RunMetrics::set_ended(std::vector<telemetry::Attempt> ended) {
   const std::lock_guard lock(mutex_);
-  runs_ = true;
+  ended_ = std::move(ended);
 }
 
-void RunMetrics::end(const telemetry::Attempt& attempt) {
+void RunMetrics::begin(Pages ranks) {
   const std::lock_guard lock(mutex_);
-  runs_ = false;
-  attempts_.push_back(attempt);
+  movement_ = Movement(stall_s_);
+  ranks_ = std::move(ranks);
+}
+
+void RunMetrics::end() {
+  const std::lock_guard lock(mutex_);
+  ranks_.reset();
+}
+
+void RunMetrics::begin_run() {
+  const std::lock_guard lock(mutex_);
+  highest_ = {};
 }
 
 std::shared_ptr<const HttpContent> RunMetrics::at(std::string_view path) {
-  std::unique_lock lock(mutex_);
   const auto text = [](std::string body, int status = 200) {
     return std::make_shared<const HttpContent>(
         HttpContent{.type = "text/plain; charset=utf-8", .body = std::move(body), .etag = {}, .status = status});
   };
   if (path == "/metrics") {
-    const std::vector<telemetry::Attempt> attempts = attempts_;
-    lock.unlock();
-    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, attempts, sensors_->read()), {}});
+    const std::vector<GpuReading> gpus = sensors_->read();
+    const std::lock_guard lock(mutex_);
+    return std::make_shared<const HttpContent>(HttpContent{kOpenMetrics, metrics_text(pages_, ended_, gpus, highest_), {}});
   }
   if (path != "/healthz") return nullptr;
-  if (!runs_) return text("no rank runs\n", 503);
-  const std::optional<double> stalled_s = movement_.stalled_s(pages_, Clock::now());
+  const std::lock_guard lock(mutex_);
+  if (!ranks_) return text("no rank runs\n", 503);
+  if (ranks_->empty()) return text("spare\n");
+  const std::optional<double> stalled_s = movement_.stalled_s(*ranks_, Clock::now());
   if (stalled_s) return text(fmt::format("no rank has moved for {:.3g} s\n", *stalled_s), 503);
-  return text(fmt::format("{} after step {}\n", telemetry::name_of(pages_.front()->phase), pages_.front()->step.load()));
+  const RankPage& first = *ranks_->front();
+  return text(fmt::format("{} after step {}\n", telemetry::name_of(first.phase), first.step.load()));
 }
 
 std::unique_ptr<RunMetrics> own_metrics(const train::Config& config) {

@@ -18,34 +18,49 @@
 
 namespace octet::app {
 
+// The highest values so far of counters whose figures may go back when a run restarts. Prometheus would take a lower value for a
+// new beginning from 0.
+struct HighestCounts {
+  std::int64_t tokens = 0;
+  double between_s = 0;
+};
+
 // In the OpenMetrics text format, version 1.0.0. docs/guides/keep-running.md lists the figures; those that nobody knows yet are
 // left out. `attempts` are those that have ended, `gpus` those of this host.
-std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts,
-                         const std::vector<GpuReading>& gpus);
+std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts, const std::vector<GpuReading>& gpus,
+                         HighestCounts& highest);
 
-// Serves /metrics and /healthz. The latter answers 503 while no rank runs, and while none has moved for longer than Movement
+// Serves /metrics and /healthz. The latter answers 503 between two attempts, and while no rank has moved for longer than Movement
 // allows.
 class RunMetrics {
  public:
-  // `pages` are those of all ranks; rank 0's is the first. They outlive the object. Throws Error{config} if it cannot listen.
+  // `pages` are those of all ranks; rank 0's is the first. They outlive the object. Begins as begin(pages) does. Throws
+  // Error{config} if it cannot listen.
   RunMetrics(const std::string& address, int port, double stall_s, Pages pages);
   ~RunMetrics();
 
   int port() const { return server_.port(); }
-  // An attempt begins, or has ended.
-  void begin();
-  void end(const telemetry::Attempt& attempt);
+  // The attempts of this run that have ended. Later calls may only add some.
+  void set_ended(std::vector<telemetry::Attempt> ended);
+  // An attempt begins. /healthz judges `ranks`, the pages of the ranks that this process knows of. If there are none, this host
+  // is a spare.
+  void begin(Pages ranks);
+  // No rank runs any more.
+  void end();
+  // Another run begins, whose counters begin at 0.
+  void begin_run();
 
  private:
   std::shared_ptr<const HttpContent> at(std::string_view path);
 
-  Pages pages_;
-  // The two members below belong to the thread that serves. NVML may wait long, and so holds up nobody else.
+  const Pages pages_;
+  const double stall_s_;
+  std::optional<GpuSensors> sensors_;  // of the thread that serves: NVML may wait long, and holds up nobody else
+  std::mutex mutex_;                   // guards the members below
   Movement movement_;
-  std::optional<GpuSensors> sensors_;
-  std::mutex mutex_;  // guards the two members below
-  std::vector<telemetry::Attempt> attempts_;
-  bool runs_ = true;
+  HighestCounts highest_;
+  std::vector<telemetry::Attempt> ended_;
+  std::optional<Pages> ranks_;  // that /healthz judges; nothing: no rank runs
   HttpServer server_;
   comm::Wakeup wakeup_;
   std::thread thread_;

@@ -54,8 +54,13 @@ void read_remote(const fs::path& folder, RunStatus& status) {
   const fs::path path = folder / "remote.json";
   if (!path_exists(path)) return;
   const nlohmann::json remote = parse_json(read_file(path), path.string());
-  status.remote = remote.value("url", "");
-  status.remote_step = remote.value("step", std::int64_t{0});
+  try {
+    status.remote = remote.value("url", "");
+    status.remote_step = remote.value("step", std::int64_t{0});
+  } catch (const nlohmann::json::exception&) {
+    fail(ExitCode::data, path.string(),
+         ": not an object with a text `url` and a number `step`. Remove it; the run writes it again");
+  }
   status.remote_age_s = age_s(path);
 }
 

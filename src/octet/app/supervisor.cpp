@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "octet/base/checksum.h"
@@ -52,7 +54,9 @@ std::string text_of_checkpoint(const telemetry::Attempt& a) {
   return a.seconds.contains("training") ? "the newest checkpoint is not there yet; " : "";
 }
 
-// The same on all nodes of a run, and most likely another one for another run.
+// The same on all nodes of a run, because their commands are the same. The folder's absolute path may differ between hosts, and
+// a node with another token must find the others to be told so. Runs whose commands name different folders hardly ever share a
+// port.
 int port_of_run(const SupervisorOptions& options) {
   RunningChecksum sum;
   sum.update(options.run_folder.string());
@@ -85,6 +89,22 @@ std::unique_ptr<checkpoint::ReplicaServer> replica_server(const SupervisorOption
                                          .name = concat("node", options.hosts.mine)});
 }
 
+std::unique_ptr<NodeNetwork> network_of(const SupervisorOptions& options, const comm::Token& token) {
+  try {
+    return std::make_unique<NodeNetwork>(NodeNetwork::Options{.node = options.hosts.mine,
+                                                              .nodes = static_cast<int>(options.hosts.hosts.size()),
+                                                              .host = own_host(options),
+                                                              .port = port_of_run(options),
+                                                              .token = token,
+                                                              .version = concat("octet launch ", train::version_text()),
+                                                              .silence_s = options.silence_s});
+  } catch (const Error& error) {
+    if (!std::string_view(error.what()).ends_with(std::strerror(EADDRINUSE))) throw;
+    fail(error.code(), error.what(), "; the port follows from run.output_dir = ", options.run_folder.string(),
+         ". If another run on this host has a folder of that name, give this run the absolute path of its own");
+  }
+}
+
 NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token,
                                checkpoint::ReplicaServer* replicas) {
   return {.run_folder = options.run_folder,
@@ -113,14 +133,7 @@ Supervisor::Supervisor(SupervisorOptions options)
   if (options_.metrics_port > 0)
     metrics_ = std::make_unique<RunMetrics>(options_.metrics_address, options_.metrics_port, options_.stall_s,
                                             ranks_.pages().first(ranks_.pages().ranks()));
-  if (nodes() == 1) return;
-  network_ = std::make_unique<NodeNetwork>(NodeNetwork::Options{.node = me(),
-                                                                .nodes = nodes(),
-                                                                .host = own_host(options_),
-                                                                .port = port_of_run(options_),
-                                                                .token = token_.token(),
-                                                                .version = concat("octet launch ", train::version_text()),
-                                                                .silence_s = options_.silence_s});
+  if (nodes() > 1) network_ = network_of(options_, token_.token());
 }
 
 int Supervisor::run() {
@@ -179,7 +192,7 @@ std::optional<int> Supervisor::coordinate() {
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
-  record(write_trouble_, [&] { attempts_.keep_room(); });
+  record(write_trouble_, [&] { made_room_ = attempts_.keep_room() || made_room_; });
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
   for (bool initial = first;; initial = false) {
     switch (gather(initial)) {
@@ -200,11 +213,14 @@ std::optional<int> Supervisor::coordinate() {
       for (int node = 0; node < nodes(); ++node) network_->close(node);
       return std::nullopt;
     }
-    if (metrics_) metrics_->begin();
+    if (metrics_) {
+      metrics_->set_ended(ended_);
+      metrics_->begin(ranks_.pages().first(attempt.ranks));
+    }
     run_attempt(attempt);
     RestartBudget::Decision decision;
     judge(attempt, decision);
-    if (metrics_) metrics_->end(attempt);
+    if (metrics_) metrics_->end();
     if (!decision.restarts) free_room();
     write_down(attempt);
     ended_.push_back(attempt);

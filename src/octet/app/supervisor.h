@@ -233,6 +233,7 @@ class Supervisor {
   bool has_loaded_ = false;                     // one got as far as loading, so no older run in the folder forbade it
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
   bool has_trained_ = false;                    // an attempt of the job has finished a step
+  bool made_room_ = false;                      // this supervisor has made attempts/.room
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_;
   std::vector<telemetry::Attempt> waiting_;  // to be written down, when there is room on the disk again

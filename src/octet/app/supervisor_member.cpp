@@ -159,6 +159,10 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
 std::optional<int> Supervisor::follow() {
   fresh_ = false;
   took_part_ = true;
+  if (has_begun_ && !runs_ranks(me())) {
+    ranks_.pages().clear();  // of an attempt that is over
+    if (metrics_) metrics_->begin({});
+  }
   ranks_.say(concat("node", me(), " follows ", name_of(coordinator_->node)));
   NodeJoin join = own_join();
   network_->send(kUplink, topic::kJoin, text_of(join));
@@ -174,6 +178,7 @@ std::optional<int> Supervisor::follow() {
     if (end) {
       end->port = join.port = own_port();
       network_->send(kUplink, topic::kEnded, text_of(*end));
+      if (metrics_ && end->all && ranks_.order().ranks.count > 0) metrics_->end();
       if (end->all && end->asked) return kLeft;
     }
     if (join.port == 0 && !ranks_.running()) {
@@ -183,6 +188,7 @@ std::optional<int> Supervisor::follow() {
     if (ranks_.asked() && !ranks_.running()) return kLeft;
   }
   coordinator_ = lost_;
+  if (metrics_) metrics_->end();
   const Clock::time_point lost_at = Clock::now();
   while (ranks_.running() && !ranks_.in_gate()) {
     // As long as its old ranks may write, this node cannot take part in the next attempt.
@@ -213,6 +219,7 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     hear(order);
     ranks_.kill();
     begin_ns_ = telemetry::monotonic_ns();
+    if (metrics_) metrics_->begin(ranks_.pages().range(order.ranks.first, order.ranks.count));
     ranks_.start(order);
   } else if (event.what == topic::kWelcome) {
     hear(order_of(event.text));

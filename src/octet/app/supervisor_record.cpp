@@ -39,6 +39,8 @@ bool Supervisor::record(Trouble& trouble, const std::function<void()>& call) {
 }
 
 void Supervisor::free_room() {
+  // Before this job has loaded, it may have been refused because another one uses the folder. Then the room is of that one.
+  if (!made_room_ && !has_loaded_) return;
   record(write_trouble_, [&] { attempts_.free_room(); });
 }
 

@@ -29,9 +29,30 @@
 namespace octet::comm {
 namespace {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+struct Addresses {
+  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner;
+  std::vector<const addrinfo*> list;
+};
 
-// Returns null and a reason if the name cannot be resolved, which may be temporary.
+// The bytes of an IPv4 or IPv6 address, in network order; none for other addresses.
+std::vector<unsigned char> bytes_of(const sockaddr* address) {
+  const auto copy = [](const auto& bytes) {
+    const auto* begin = reinterpret_cast<const unsigned char*>(&bytes);
+    return std::vector<unsigned char>(begin, begin + sizeof bytes);
+  };
+  if (address->sa_family == AF_INET) return copy(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
+  if (address->sa_family == AF_INET6) return copy(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  return {};
+}
+
+bool is_loopback(const sockaddr* address) {
+  const std::vector<unsigned char> bytes = bytes_of(address);
+  if (address->sa_family == AF_INET) return bytes[0] == 127;
+  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+// Returns no addresses and a reason if the name cannot be resolved, which may be temporary. Leaves loopback addresses out if the
+// name has others: on Debian /etc/hosts gives a machine's own name 127.0.1.1, which no other machine can reach.
 Addresses resolve(const std::string& host, int port, std::string& reason) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_UNSPEC;
@@ -41,7 +62,11 @@ Addresses resolve(const std::string& host, int port, std::string& reason) {
   // A machine without /etc/hosts does not know its own name for itself. No name at all means the loopback addresses.
   if (error != 0 && ::strcasecmp(host.c_str(), "localhost") == 0) error = ::getaddrinfo(nullptr, service.c_str(), &hints, &found);
   if (error != 0) reason = ::gai_strerror(error);
-  return {error == 0 ? found : nullptr, &::freeaddrinfo};
+  Addresses addresses{{error == 0 ? found : nullptr, &::freeaddrinfo}, {}};
+  for (const addrinfo* a = addresses.owner.get(); a; a = a->ai_next) addresses.list.push_back(a);
+  const auto leads_here = [](const addrinfo* a) { return is_loopback(a->ai_addr); };
+  if (!std::all_of(addresses.list.begin(), addresses.list.end(), leads_here)) std::erase_if(addresses.list, leads_here);
+  return addresses;
 }
 
 void set_option(int fd, int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof(value)); }
@@ -58,26 +83,9 @@ Address queried(Query query, const Descriptor& socket, const char* name) {
 
 Address own_address(const Descriptor& socket) { return queried(::getsockname, socket, "getsockname"); }
 
-// The bytes of an IPv4 or IPv6 address, in network order; none for other addresses.
-std::vector<unsigned char> bytes_of(const sockaddr* address) {
-  const auto copy = [](const auto& bytes) {
-    const auto* begin = reinterpret_cast<const unsigned char*>(&bytes);
-    return std::vector<unsigned char>(begin, begin + sizeof bytes);
-  };
-  if (address->sa_family == AF_INET) return copy(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
-  if (address->sa_family == AF_INET6) return copy(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-  return {};
-}
-
 using comm::text_of;
 
 std::string text_of(const Address& address) { return text_of(reinterpret_cast<const sockaddr*>(&address)); }
-
-bool is_loopback(const sockaddr* address) {
-  const std::vector<unsigned char> bytes = bytes_of(address);
-  if (address->sa_family == AF_INET) return bytes[0] == 127;
-  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-}
 
 // "10.0.0.0/8" as an address and a number of bits. Throws Error{config}.
 struct Range {
@@ -176,9 +184,10 @@ Descriptor listen_at(const std::string& host, int port, std::string_view who) {
   Descriptor listener;
   std::string reason;
   const Addresses addresses = resolve(host, port, reason);
-  for (const addrinfo* a = addresses.get(); a && !listener.open(); a = a->ai_next) {
+  for (const addrinfo* a : addresses.list) {
     listener = listen_on(a->ai_family, a->ai_addr, a->ai_addrlen);
-    if (!listener.open()) reason = errno == EADDRNOTAVAIL ? "this machine does not have that address" : std::strerror(errno);
+    if (listener.open()) break;
+    reason = errno == EADDRNOTAVAIL ? "this machine does not have that address" : std::strerror(errno);
   }
   demand(listener.open(), ExitCode::peer, who, " cannot listen at ", host, " port ", port, ": ", reason);
   return listener;
@@ -203,10 +212,8 @@ std::string address_of_peer(const Descriptor& socket) {
 bool is_loopback(const std::string& host) {
   std::string reason;
   const Addresses addresses = resolve(host, 0, reason);
-  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
-    if (!is_loopback(a->ai_addr)) return false;
-  }
-  return addresses != nullptr;
+  const auto& list = addresses.list;
+  return !list.empty() && std::all_of(list.begin(), list.end(), [](const addrinfo* a) { return is_loopback(a->ai_addr); });
 }
 
 std::string address_on(const std::string& which) {
@@ -233,7 +240,7 @@ std::string address_on(const std::string& which) {
 std::string address_towards(const std::string& host) {
   std::string reason;
   const Addresses addresses = resolve(host, 9, reason);
-  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+  for (const addrinfo* a : addresses.list) {
     const Descriptor socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (socket.open() && ::connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return address_of(socket);
     reason = std::strerror(errno);
@@ -251,7 +258,7 @@ Descriptor connect_to(const std::string& host, int port, Clock::time_point deadl
   std::string reason;
   for (auto pause = seconds(0.02);; pause = std::min(pause * 2, seconds(0.5))) {
     const Addresses addresses = resolve(host, port, reason);
-    for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+    for (const addrinfo* a : addresses.list) {
       // An address that drops packets must not prevent the other addresses from being tried.
       Descriptor socket = connect_once(*a, std::min(deadline, Clock::now() + seconds(5)));
       if (socket.open()) return socket;
@@ -266,7 +273,7 @@ Descriptor connect_to(const std::string& host, int port, Clock::time_point deadl
 bool answers(const std::string& host, int port, Clock::time_point deadline) {
   std::string reason;
   const Addresses addresses = resolve(host, port, reason);
-  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+  for (const addrinfo* a : addresses.list) {
     const Descriptor socket = connect_once(*a, deadline);
     if (socket.open() || errno == ECONNREFUSED) return true;
   }

@@ -142,9 +142,11 @@ bool Attempts::begin_as(const Attempt& attempt) const {
 
 void Attempts::write(const Attempt& attempt) const { write_file_atomically(path_of(attempt.number), json_text_of(attempt)); }
 
-void Attempts::keep_room() const {
+bool Attempts::keep_room() const {
   make_folders(folder_);
-  if (!path_exists(folder_ / kRoom)) write_file_atomically(folder_ / kRoom, std::string(kRoomBytes, ' '));
+  if (path_exists(folder_ / kRoom)) return false;
+  write_file_atomically(folder_ / kRoom, std::string(kRoomBytes, ' '));
+  return true;
 }
 
 void Attempts::free_room() const { remove_tree(folder_ / kRoom); }

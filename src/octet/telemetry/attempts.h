@@ -58,8 +58,8 @@ class Attempts {
   bool begin_as(const Attempt& attempt) const;
   void write(const Attempt& attempt) const;
   // Keeps room on the disk, in attempts/.room, so that write() can record how a run ended that a full disk has ended. free_room()
-  // gives the room back. Both throw SystemError.
-  void keep_room() const;
+  // gives the room back. keep_room() returns false if room was kept already. Both throw SystemError.
+  bool keep_room() const;
   void free_room() const;
   // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning at the first time.
   // Throws SystemError if the folder or a file cannot be read; a folder that does not exist has no attempts.

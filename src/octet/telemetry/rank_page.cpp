@@ -183,9 +183,9 @@ const RankPage& RankPages::page(int rank) const {
 
 RankPage& RankPages::page(int rank) { return const_cast<RankPage&>(std::as_const(*this).page(rank)); }
 
-std::vector<const RankPage*> RankPages::first(int count) const {
+std::vector<const RankPage*> RankPages::range(int rank, int count) const {
   std::vector<const RankPage*> result;
-  for (int rank = 0; rank < count; ++rank) result.push_back(&page(rank));
+  for (int i = 0; i < count; ++i) result.push_back(&page(rank + i));
   return result;
 }
 

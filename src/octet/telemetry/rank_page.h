@@ -124,8 +124,9 @@ class RankPages {
   std::string variable(int rank) const;
   const RankPage& page(int rank) const;
   RankPage& page(int rank);
-  // Returns the pages of the first `count` ranks.
-  std::vector<const RankPage*> first(int count) const;
+  // Returns the pages of the first `count` ranks, or of `count` ranks from `rank` on.
+  std::vector<const RankPage*> first(int count) const { return range(0, count); }
+  std::vector<const RankPage*> range(int rank, int count) const;
   int ranks() const { return ranks_; }
   // Empties all pages, for ranks that start again.
   void clear();
