@@ -90,6 +90,15 @@ TEST_F(Faults, TheLastSaveTellsWhatItTakes) {
   }
 }
 
+// TensorBoard's events are on the disk before a checkpoint, but they are no reason to fail one.
+TEST_F(Faults, EventsAreFlushedWithEachSave) {
+  const TinyRun run;
+  const ProgramResult result = run.run(kShortRun, failing("fsync *tfevents* 1+ EIO"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(told(run, result, "fsync ", "cannot sync: Input/output error; training goes on"));
+  EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
+}
+
 // Each failed save says so; when too many have failed in a row the run ends instead of training on for nothing.
 TEST_F(Faults, SavesThatFailInARowEndTheRun) {
   const TinyRun run;
