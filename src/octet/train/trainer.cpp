@@ -231,7 +231,7 @@ bool Trainer::resume() {
   set_old_history_aside();
   if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
   if (!reader) return false;
-  restore_best(reader->meta());
+  bool keeps_as_before = restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", from_memory_ && !from_local_dir_ ? "memory" : reader->path().string()));
@@ -241,10 +241,10 @@ bool Trainer::resume() {
   }
   const std::string kernels = product_kernels(device_), kernels_before = reader->meta().value("product_kernels", kernels);
   if (kernels != kernels_before && !kernels.empty() && !kernels_before.empty())
-    log_info(concat("  changed since then: products on ", kernels_before, " -> on ", kernels, ", which round sums in another order"));
-  bool keeps_as_before = true;
+    log_info(
+        concat("  changed since then: products on ", kernels_before, " -> on ", kernels, ", which round sums in another order"));
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
-    keeps_as_before = keeps_as_before && !d.key.starts_with("checkpoint.keep_");
+    keeps_as_before = keeps_as_before && !d.key.starts_with("checkpoint.keep_") && d.key != "evaluation.keep_best";
     if (d.key == "run.output_dir") continue;
     const char* unread = d.key == "model.init_from" && !config_.lora
                              ? "; its weights are not read, because the run goes on from the checkpoint's"
@@ -426,7 +426,11 @@ ExitCode Trainer::train_to_end() {
                                     },
                                 .in_use = [this](std::int64_t step) { return remote_ && remote_->uses(step); }});
   copy_to_remote(newest_checkpoint());
-  if (keeps_as_before) writer_->delete_surplus(step_, best_->checkpoint());
+  if (keeps_as_before) {
+    writer_->delete_surplus(step_, best_->checkpoint());
+  } else if (step_ > 0) {
+    warn_of_deletion();
+  }
   begin_snapshots();
   calibrate();
   if (step_ == 0 && has_initial_loss()) evaluate_initial();

@@ -132,17 +132,19 @@ class Trainer {
   // The held-out losses after the present step, which best_ has then seen.
   HeldOut::Losses evaluate_step();
   // Sets best_ to what a checkpoint's meta says of it. Call it when run.output_dir holds the checkpoints that the run goes on
-  // with.
-  void restore_best(const nlohmann::json& meta);
+  // with. Returns false if the next evaluation is the best again, and says why.
+  bool restore_best(const nlohmann::json& meta);
   std::filesystem::path checkpoints() const;  // their folder
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
   // On the first rank, the step of the newest checkpoint in run.output_dir from which the run goes on; 0: there is none.
   std::int64_t newest_checkpoint() const { return from_memory_ ? on_disk_ : kept_step_.value_or(0); }
   // Says that evaluation.patience ends the run.
   std::string why_it_ends() const;
-  // Whether the run goes on, with the same checkpoint.keep_latest_k and keep_every. If they are others, a person may have forgotten
-  // them, so nothing is deleted before the next save.
+  // Whether the run goes on and keeps the same checkpoints as before. If not, a person may have forgotten a key, so nothing is
+  // deleted before the next save.
   bool resume();
+  // On the first rank, warns of the checkpoints that the next save deletes because this run keeps others than before.
+  void warn_of_deletion() const;
   void load(const checkpoint::Reader& reader);
   // Whether checkpoint.interval, or evaluation.keep_best, demands a checkpoint of the present step.
   bool interval_saves() const;

@@ -1,7 +1,10 @@
 // What a run does when a checkpoint cannot be written, and how it writes its model.
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "octet/base/log.h"
+#include "octet/base/retry.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/model_files.h"
 #include "octet/train/tokenizer.h"
@@ -49,6 +52,23 @@ void Trainer::wait_for_writer() {
   const bool pending = std::exchange(save_pending_, false);
   writer_->wait();
   if (pending) failed_saves_ = 0;
+}
+
+void Trainer::warn_of_deletion() const {
+  if (!world_.is_first() || step_ >= steps_) return;
+  const std::vector<std::int64_t> steps =
+      retry(config_.checkpoint.retry_s, [&] { return writer_->surplus_at(step_ + 1, best_->checkpoint()); });
+  if (steps.empty()) return;
+  constexpr std::size_t kMost = 5;  // that a line names
+  const std::string which = steps.size() == 1 ? concat("the checkpoint of step ", steps[0])
+                            : steps.size() > kMost
+                                ? concat(steps.size(), " checkpoints, of steps ", steps.back(), " to ", steps[0])
+                                : fmt::format("the checkpoints of steps {}", fmt::join(steps, ", "));
+  log_warning(concat(checkpoints().string(), ": the next save deletes ", which,
+                     ", because this run has checkpoint.keep_latest_k = ", config_.checkpoint.keep_latest_k,
+                     ", keep_every = ", config_.checkpoint.keep_every,
+                     " and evaluation.keep_best = ", config_.evaluation.keep_best ? "true" : "false",
+                     ". Copy what you want to keep, or stop the run and give other values"));
 }
 
 void Trainer::export_model() {
