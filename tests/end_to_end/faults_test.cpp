@@ -90,6 +90,19 @@ TEST_F(Faults, TheLastSaveTellsWhatItTakes) {
   }
 }
 
+// A question that the disk does not answer for a moment is no reason to end a run.
+TEST_F(Faults, WhetherABestCheckpointIsThereMayBeUnknown) {
+  const TinyRun run;
+  for (const std::string when : {"2", "4", "7"}) {
+    fs::remove_all(run / "out");
+    fs::remove(run / "faults.log");
+    const ProgramResult result = run.run(kShortRun + "--evaluation.keep_best=true --evaluation.interval=2",
+                                         failing("stat */out/checkpoints/step-0000000? " + when + " EIO"));
+    EXPECT_EQ(result.code, 0) << when << result.err;
+    EXPECT_FALSE(read_file(run / "faults.log").empty()) << when;
+  }
+}
+
 // TensorBoard's events are on the disk before a checkpoint, but they are no reason to fail one.
 TEST_F(Faults, EventsAreFlushedWithEachSave) {
   const TinyRun run;

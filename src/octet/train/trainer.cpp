@@ -185,7 +185,13 @@ void Trainer::save() {
   compare_ranks();  // so that a checkpoint does not keep what a faulty machine has changed
   models::Decoder& model = engine_->model();
   if (world_.is_first()) {  // the writer is idle
-    best_->forget_deleted([&](std::int64_t step) { return path_exists(checkpoint_folder(step)); });
+    best_->forget_deleted([&](std::int64_t step) {
+      try {
+        return path_exists(checkpoint_folder(step));
+      } catch (const SystemError&) {  // it is not known to be gone
+        return true;
+      }
+    });
     info_.best_step = best_->step();
     info_.best_eval_loss = best_->loss();
   }
