@@ -235,6 +235,9 @@ bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
   set_old_history_aside();
+  // A checkpoint that gave way is not forgotten: its metrics and its model are kept as a rollback keeps them.
+  if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
+    set_abandoned_steps_aside(lost_step_);
   if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
   if (!reader) return false;
   bool keeps_as_before = restore_best(reader->meta());
@@ -314,6 +317,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   restore_best(reader->meta());
   recorder_->rewind(step_);
   begin_snapshots();
+  if (!snapshots_) recorder_->write_run_info(info_);  // which a restart would believe about newer checkpoints
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
                             loader_->position(), " (", count, ")", remedy));
 }

@@ -96,6 +96,9 @@ class Trainer {
   void drop_snapshots();
   // Waits until the snapshot has copied what the optimizer is about to change.
   void wait_for_snapshot();
+  // On the first rank, reads run.json as the process before has left it. Renames one that is damaged, because a checkpoint has
+  // all that a run needs. Throws Error{data} instead if it alone could say that there was a checkpoint or a snapshot.
+  void read_run_json();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();
@@ -228,7 +231,9 @@ class Trainer {
   std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began
   bool scales_are_new_ = true;                 // not loaded from a checkpoint; calibrate() has not run
+  std::optional<telemetry::RunInfo> before_;   // on the first rank: run.json at the start, if there is one
   std::optional<History> old_history_;         // on the first rank: to be set aside before the first step
+  std::int64_t lost_step_ = 0;                 // on the first rank: of a newer checkpoint that is damaged or was removed; 0: none
   std::optional<std::int64_t> kept_step_;      // of the old history up to this step the run goes on
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
