@@ -193,6 +193,43 @@ TEST_F(Resume, AFinishedRunIsLeftAsItIs) {
   EXPECT_TRUE(ended_alike());
 }
 
+// Somebody may have changed the files of the model since. They are written again only if something else is to be exported.
+TEST_F(Resume, AModelThatIsExportedStaysAsItIs) {
+  const fs::path config = run_ / "out/model/config.json", shard = run_ / "out/model/model-00001-of-00002.safetensors";
+  const auto edit = [&] {
+    write_text(config, "{}");
+    write_text(shard, "mine");
+  };
+  edit();
+  const ProgramResult same = train();
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_TRUE(says(same.err, "out/model: is of step 20 already and stays as it is; to export it again, remove it"));
+  EXPECT_EQ(read_file(config), "{}");
+  EXPECT_EQ(read_file(shard), "mine");
+  EXPECT_EQ(json_of(read_file(run_ / "out/run.json"))["exported_step"], 20);
+
+  const auto exports = [&](const std::string& options) {
+    const ProgramResult result = train(options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err.find("stays as it is"), std::string::npos) << result.err;
+    EXPECT_NE(read_file(config), "{}") << options;
+    EXPECT_TRUE(fs::exists(run_ / "out/model/model.safetensors")) << options;
+    edit();
+  };
+  exports("--precision.recipe=bf16 --checkpoint.allow=recipe");
+  exports("");  // the model there is of another configuration
+  fs::remove(run_ / "out/model/model.safetensors");
+  exports("");
+  fs::remove_all(run_ / "out/model");
+  Json info = json_of(read_file(run_ / "out/run.json"));
+  info["exported_step"] = 0;  // as it is until the export is complete
+  write_text(run_ / "out/run.json", info.dump());
+  exports("");
+  // A model of an earlier end is replaced, if the run has paused since.
+  ASSERT_EQ(train("--training.steps=40 --until 25").code, 0);
+  exports("--training.steps=25");
+}
+
 TEST_F(Resume, MoreStepsGoOnAndSayWhatChanged) {
   const ProgramResult result = run_.run("train run.toml --training.steps=24 --optimizer.lr=0.001 --checkpoint.keep_latest_k=0");
   ASSERT_EQ(result.code, 0) << result.err;

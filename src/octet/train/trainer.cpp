@@ -314,6 +314,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   went_back_to_ = step_;
   set_abandoned_steps_aside(failed);
   info_.checkpoint_step = step_;
+  info_.exported_step = 0;
   restore_best(reader->meta());
   recorder_->rewind(step_);
   begin_snapshots();
@@ -441,6 +442,7 @@ ExitCode Trainer::train_to_end() {
   } else if (step_ > 0) {
     warn_of_deletion();
   }
+  const bool exported = is_exported();
   begin_snapshots();
   calibrate();
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
@@ -456,6 +458,7 @@ ExitCode Trainer::train_to_end() {
   if (world_.is_first()) {
     if (engine_options_.watch) warn_of_hidden_layers(world_.mesh());
     info_ = run_info();
+    info_.exported_step = exported ? step_ : 0;
     recorder_->write_run_info(info_);
     peak_ = peak_of(info_.device_name);
   }
@@ -560,7 +563,12 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  if (exports()) export_model();
+  if (exported && step_ == page_.start_step) {  // somebody may have changed the files since
+    log_info(concat(exported_folder().string(), ": is of step ", telemetry::format_count(step_),
+                    " already and stays as it is; to export it again, remove it"));
+  } else if (exports()) {
+    export_model();
+  }
   end_together();
   demand_remote();
   if (recorder_->lost() > 0)

@@ -192,8 +192,11 @@ class Trainer {
   kernels::StepScalars step(Watch watch);
   // Whether the steps have made a model: some have changed the weights, and not most had numbers that are not finite.
   bool exports() const;
+  // Whether the model or adapter of the present step is there, exported with this configuration. Collective.
+  bool is_exported();
   // Writes the model, or the adapter.
   void export_model();
+  std::filesystem::path exported_folder() const;
   // At the end of a run: throws Error{data} if no step had a token to train on, and Error{not_finite} if no model is exported for
   // another reason. Warns of fewer steps that were skipped.
   void judge_skipped_steps() const;

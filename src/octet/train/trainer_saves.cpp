@@ -3,8 +3,10 @@
 
 #include <filesystem>
 
+#include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/checkpoint/model_weights.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/model_files.h"
 #include "octet/train/tokenizer.h"
@@ -71,16 +73,39 @@ void Trainer::warn_of_deletion() const {
                      ". Copy what you want to keep, or stop the run and give other values"));
 }
 
+fs::path Trainer::exported_folder() const { return fs::path(config_.run.output_dir) / (config_.lora ? "adapter" : "model"); }
+
+bool Trainer::is_exported() {
+  const auto is_there = [&] {
+    if (!before_ || kept_step_ != step_ || before_->exported_step != step_) return false;
+    const Json before = json_of(before_->config.text);
+    if (!before.is_object()) return false;
+    for (const Difference& d : differences(before, config_)) {
+      if (d.key != "run.output_dir") return false;
+    }
+    const fs::path folder = exported_folder();
+    return retry(config_.checkpoint.retry_s, [&] {
+      return config_.lora ? is_whole_adapter(folder) : path_exists(folder / "config.json") && checkpoint::has_weights(folder);
+    });
+  };
+  return world_.first_says("whether this step is exported", world_.is_first() && is_there());
+}
+
 void Trainer::export_model() {
-  const fs::path directory = config_.run.output_dir;
+  const fs::path folder = exported_folder();
   if (lock_) lock_->renew();
-  if (config_.lora) {
-    return save_adapter(*engine_, {.name = as_given(config_).model.init_from, .directory = config_.model.init_from},
-                        directory / "adapter");
+  try {
+    if (config_.lora) {
+      save_adapter(*engine_, {.name = as_given(config_).model.init_from, .directory = config_.model.init_from}, folder);
+    } else {
+      save_model(*engine_, folder);
+      if (world_.is_first()) export_tokenizer(config_, engine_options_.model, folder);
+    }
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::internal) throw;
+    fail_again(error, concat(error.what(), "; the checkpoint of step ", step_, " is saved", how_to_mend(error)));
   }
-  save_model(*engine_, directory / "model");
-  if (!world_.is_first()) return;
-  export_tokenizer(config_, engine_options_.model, directory / "model");
+  info_.exported_step = step_;
 }
 
 }  // namespace octet::train
