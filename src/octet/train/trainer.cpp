@@ -318,7 +318,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   restore_best(reader->meta());
   recorder_->rewind(step_);
   begin_snapshots();
-  if (!snapshots_) recorder_->write_run_info(info_);  // which a restart would believe about newer checkpoints
+  if (!snapshots_) recorder_->write_run_info(info_);  // a restart must not miss the checkpoints that have moved
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
                             loader_->position(), " (", count, ")", remedy));
 }
