@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "checkpoint/files.h"
+#include "octet/base/checksum.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -101,6 +102,43 @@ TEST_F(ReaderTest, WhatCannotBeReadIsNotCalledDamaged) {
   fs::rename(folder_ / "kept", data_file(3));
   EXPECT_EQ(latest(), 3) << "nothing was touched";
   EXPECT_TRUE(warnings_.empty());
+}
+
+// What a link leads to may be on a file system that is not mounted.
+TEST_F(ReaderTest, WhatALostLinkLeadsToIsNotCalledDamaged) {
+  const fs::path away = folder_ / "away";
+  const std::string words = ": a link that leads nowhere, to " + away.string() + ". Is a file system not mounted?";
+  for (const fs::path& lost : {directory(3), data_file(3), directory(3) / kManifestName}) {
+    fs::rename(lost, folder_ / "kept");
+    fs::create_symlink(away, lost);
+    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { latest(); }), lost.string() + words)) << lost;
+    fs::rename(folder_ / "kept", away);
+    EXPECT_EQ(latest(), 3) << "nothing was touched, and the file system is there again";
+    fs::remove(lost);
+    fs::rename(away, lost);
+  }
+  fs::create_symlink(away, folder_ / "checkpoints");
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { newest_meta(folder_ / "checkpoints"); }), words));
+  EXPECT_TRUE(warnings_.empty());
+}
+
+// An older program must not go on from an older checkpoint and replace what followed it.
+TEST_F(ReaderTest, ALaterVersionIsNotCalledDamaged) {
+  const fs::path manifest = directory(3) / kManifestName;
+  const std::string whole = slurp(manifest);
+  for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{{"/version", 2}, {"/tensors/a/dtype", "F4"}}) {
+    Json document = parse_json(whole, "the manifest");
+    document[Json::json_pointer(key)] = value;
+    document.erase("xxh3");
+    RunningChecksum sum;
+    sum.update(document.dump());
+    document["xxh3"] = sum.hex();
+    std::ofstream(manifest) << document;
+    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { latest(); }), "; use a newer octet, or name an older checkpoint")) << key;
+    error_of(ExitCode::data, [&] { newest_meta(folder_.path()); });
+    EXPECT_EQ(Reader::open(directory(2)).step(), 2);
+    EXPECT_EQ(names_in(folder_.path()).size(), 3u);
+  }
 }
 
 TEST_F(ReaderTest, AFolderThatCannotBeListedIsNotEmpty) {

@@ -221,6 +221,22 @@ TEST(LocalSnapshots, KeepWhatTheyCannotRead) {
   EXPECT_FALSE(std::filesystem::exists(data)) << "a copy without a list was never complete";
 }
 
+// An older program must not delete what it cannot read.
+TEST(LocalSnapshots, RefuseALaterVersion) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  const SnapshotMemory memory(1);
+  auto copies = std::make_unique<LocalSnapshots>(folder / "disk", folder / "run", Ranks{}, DiskFault::refuse, 0);
+  const std::filesystem::path list = copies->folder() / "rank-00000.0.json";
+  testing::write_text(list, R"({"format":"octet-checkpoint","version":2})");
+  Snapshots snapshots({.slots = slots_of(memory, 0), .local = std::move(copies)});
+  const std::string message = testing::error_of(ExitCode::data, [&] {
+    snapshots.newest(
+        {}, "a", [](std::int64_t, const Json&) { return true; }, [](std::string_view) {});
+  });
+  EXPECT_EQ(message, list.string() + ": version 2, this program reads version 1; use a newer octet, or move this copy away");
+}
+
 // A run that goes on with fewer ranks has no use for the copies of the others.
 TEST(LocalSnapshots, DeleteThoseOfRanksThatAreNoMore) {
   const testing::TemporaryFolder folder;

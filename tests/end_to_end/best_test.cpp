@@ -172,6 +172,32 @@ TEST_F(HeldOutSets, AnotherSetOrALostCheckpointBeginsAnew) {
   EXPECT_EQ(json_of(read_file(run_ / "out/run.json"))["best_step"], 14);
 }
 
+// Nobody loses a checkpoint because a key was changed or forgotten: the run says first what its next save will delete.
+TEST_F(HeldOutSets, WhatTheNextSaveDeletesIsSaidBefore) {
+  ASSERT_EQ(train(kRises + "--training.steps=12 --checkpoint.interval=2").code, 0);
+  const std::int64_t best = json_of(read_file(run_ / "out/run.json"))["best_step"];
+  ASSERT_LT(best, 10);
+  fs::copy(run_ / "out", run_ / "other", fs::copy_options::recursive);
+  const std::string more = kRises + "--training.steps=20 --until ";
+  const ProgramResult forgotten = train(more + "13 --evaluation.keep_best=false");
+  EXPECT_NE(forgotten.err.find(concat("warning: out/checkpoints: the next save deletes the checkpoints of steps 10, ", best,
+                                      ", because this run has checkpoint.keep_latest_k = 2, keep_every = 0 and "
+                                      "evaluation.keep_best = false. Copy what you want to keep")),
+            std::string::npos)
+      << forgotten.err;
+  EXPECT_EQ(checkpoints_of(run_ / "out"), (std::set<std::int64_t>{12, 13}));
+  // Other held-out text begins anew. The best checkpoint of the text before stays until then.
+  const std::string near = "--run.output_dir=other --evaluation.decides=near ";
+  const ProgramResult other = train(more + "13 " + near);
+  EXPECT_NE(other.err.find(concat("other/checkpoints/", checkpoint::step_name(best),
+                                  ", the best checkpoint before, is deleted once the next best one is saved")),
+            std::string::npos)
+      << other.err;
+  EXPECT_EQ(checkpoints_of(run_ / "other"), (std::set<std::int64_t>{best, 12, 13}));
+  ASSERT_EQ(train(kRises + "--training.steps=20 --until 15 " + near).code, 0);
+  EXPECT_EQ(checkpoints_of(run_ / "other"), (std::set<std::int64_t>{13, 14, 15})) << "that of step 14 is the best";
+}
+
 // The texts are mostly one letter, which a model learns at once. A few windows of noise make its loss jump, and the run goes
 // back.
 TEST(KeepBest, ARunThatWentBackHasItsBestCheckpoint) {

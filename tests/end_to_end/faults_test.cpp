@@ -90,6 +90,41 @@ TEST_F(Faults, TheLastSaveTellsWhatItTakes) {
   }
 }
 
+// The model is written after the last checkpoint, from which the same command exports it.
+TEST_F(Faults, AnExportThatFailsSaysWhatIsSaved) {
+  const TinyRun run;
+  const ProgramResult result = run.run(kShortRun, failing("write */out/model/* 1+ ENOSPC"));
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_TRUE(
+      told(run, result, "write ",
+           "No space left on device; the checkpoint of step 8 is saved; make room or mend the disk; the same command goes "
+           "on from there"));
+  EXPECT_EQ(run.run(kShortRun).code, 0);
+  EXPECT_TRUE(fs::exists(run / "out/model/model.safetensors"));
+}
+
+// A question that the disk does not answer for a moment is no reason to end a run.
+TEST_F(Faults, WhetherABestCheckpointIsThereMayBeUnknown) {
+  const TinyRun run;
+  for (const std::string when : {"2", "4", "7"}) {
+    fs::remove_all(run / "out");
+    fs::remove(run / "faults.log");
+    const ProgramResult result = run.run(kShortRun + "--evaluation.keep_best=true --evaluation.interval=2",
+                                         failing("stat */out/checkpoints/step-0000000? " + when + " EIO"));
+    EXPECT_EQ(result.code, 0) << when << result.err;
+    EXPECT_FALSE(read_file(run / "faults.log").empty()) << when;
+  }
+}
+
+// TensorBoard's events are on the disk before a checkpoint, but they are no reason to fail one.
+TEST_F(Faults, EventsAreFlushedWithEachSave) {
+  const TinyRun run;
+  const ProgramResult result = run.run(kShortRun, failing("fsync *tfevents* 1+ EIO"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(told(run, result, "fsync ", "cannot sync: Input/output error; training goes on"));
+  EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
+}
+
 // Each failed save says so; when too many have failed in a row the run ends instead of training on for nothing.
 TEST_F(Faults, SavesThatFailInARowEndTheRun) {
   const TinyRun run;

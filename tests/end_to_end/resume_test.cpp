@@ -75,6 +75,46 @@ TEST_F(Resume, SeveralBrokenCheckpointsGiveWayInTurn) {
   EXPECT_TRUE(ended_alike());
 }
 
+// What was recorded with a checkpoint that is damaged, or that somebody has removed, is kept as a rollback keeps it.
+TEST_F(Resume, WhatABrokenCheckpointHadRecordedIsKept) {
+  corrupt(checkpoint(20) / "rank-00000.safetensors");
+  for (const char* how : {"damaged", "removed"}) {
+    const ProgramResult result = train("--optimizer.lr=0.001");
+    ASSERT_EQ(result.code, 0) << how << result.err;
+    EXPECT_TRUE(says(result.err, "what was recorded after step 15 is now in out/history/")) << how;
+    const fs::path kept = run_ / "out/history" / names_in(run_ / "out/history").back();
+    const auto before = metrics_of(run_ / "reference");
+    if (how == std::string("damaged")) {
+      for (const auto& [step, line] : metrics_of(kept)) EXPECT_EQ(line, before.at(step)) << step;
+      EXPECT_EQ(read_file(kept / "model/model.safetensors"), read_file(run_ / "reference/model/model.safetensors"));
+    }
+    EXPECT_EQ(metrics_of(kept).begin()->first, 16) << how;
+    EXPECT_EQ(metrics_of(run_ / "out").size(), 20u) << how;
+    EXPECT_NE(metrics_of(run_ / "out").at(20)["loss"], before.at(20)["loss"]) << how;
+    EXPECT_TRUE(fs::exists(run_ / "out/model/model.safetensors")) << how;
+    fs::remove_all(checkpoint(20));
+  }
+  EXPECT_EQ(names_in(run_ / "out/history").size(), 2u);
+}
+
+// A checkpoint has all that a run goes on with.
+TEST_F(Resume, ADamagedDescriptionIsMovedAway) {
+  for (const char* text : {"", R"({"name":"tiny","checkpoint_step":"20"})", "[]"}) {
+    write_text(run_ / "out/run.json", text);
+    const ProgramResult result = train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(says(result.err, "warning: out/run.json: damaged; it is now out/run.json.damaged"));
+    EXPECT_EQ(json_of(read_file(run_ / "out/run.json"))["checkpoint_step"], 20);
+  }
+  EXPECT_EQ(read_file(run_ / "out/run.json.damaged-3"), "[]") << "none is overwritten";
+  EXPECT_TRUE(ended_alike());
+  // Without a checkpoint nobody knows whether there was one.
+  fs::rename(run_ / "out/checkpoints", run_ / "away");
+  write_text(run_ / "out/run.json", "");
+  EXPECT_TRUE(refused(train(), 76, "out/run.json: damaged, and out/checkpoints has no checkpoint", "move the file away"));
+  EXPECT_EQ(read_file(run_ / "out/run.json"), "");
+}
+
 TEST_F(Resume, WhenAllAreBrokenNothingIsTouched) {
   for (const std::int64_t step : {5, 10, 15, 20}) corrupt(checkpoint(step) / "rank-00000.safetensors");
   const std::string metrics = read_file(run_ / "out/metrics.jsonl");
@@ -151,6 +191,43 @@ TEST_F(Resume, AFinishedRunIsLeftAsItIs) {
   EXPECT_TRUE(says(result.err, "nothing is left to train: the run is at step 20 of 20"));
   EXPECT_EQ(result.err.find("model.init_from"), std::string::npos) << result.err;
   EXPECT_TRUE(ended_alike());
+}
+
+// Somebody may have changed the files of the model since. They are written again only if something else is to be exported.
+TEST_F(Resume, AModelThatIsExportedStaysAsItIs) {
+  const fs::path config = run_ / "out/model/config.json", shard = run_ / "out/model/model-00001-of-00002.safetensors";
+  const auto edit = [&] {
+    write_text(config, "{}");
+    write_text(shard, "mine");
+  };
+  edit();
+  const ProgramResult same = train();
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_TRUE(says(same.err, "out/model: is of step 20 already and stays as it is; to export it again, remove it"));
+  EXPECT_EQ(read_file(config), "{}");
+  EXPECT_EQ(read_file(shard), "mine");
+  EXPECT_EQ(json_of(read_file(run_ / "out/run.json"))["exported_step"], 20);
+
+  const auto exports = [&](const std::string& options) {
+    const ProgramResult result = train(options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err.find("stays as it is"), std::string::npos) << result.err;
+    EXPECT_NE(read_file(config), "{}") << options;
+    EXPECT_TRUE(fs::exists(run_ / "out/model/model.safetensors")) << options;
+    edit();
+  };
+  exports("--precision.recipe=bf16 --checkpoint.allow=recipe");
+  exports("");  // the model there is of another configuration
+  fs::remove(run_ / "out/model/model.safetensors");
+  exports("");
+  fs::remove_all(run_ / "out/model");
+  Json info = json_of(read_file(run_ / "out/run.json"));
+  info["exported_step"] = 0;  // as it is until the export is complete
+  write_text(run_ / "out/run.json", info.dump());
+  exports("");
+  // A model of an earlier end is replaced, if the run has paused since.
+  ASSERT_EQ(train("--training.steps=40 --until 25").code, 0);
+  exports("--training.steps=25");
 }
 
 TEST_F(Resume, MoreStepsGoOnAndSayWhatChanged) {

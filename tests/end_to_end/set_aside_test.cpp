@@ -96,7 +96,21 @@ TEST_F(SetAside, MetricsAreAHistory) {
   fs::remove_all(run_ / "out/model");
   EXPECT_TRUE(refused(train("--resume none"), 2, "out: there is a run up to step 8 (metrics)"));
   write_text(run_ / "out/metrics.jsonl", "");
+  EXPECT_TRUE(refused(train("--resume none"), 2, "out: there is a run up to step 0 (metrics)")) << "there are health samples";
+  for (const char* lines : {"fp8_health.jsonl", "attention_health.jsonl"}) write_text(run_ / "out" / lines, "");
   EXPECT_EQ(train("--resume none").code, 0);
+}
+
+// Notes of a person, or lines of another program, are not cut off.
+TEST_F(SetAside, LinesThatAreNoMetricsAreKept) {
+  fs::create_directory(run_ / "new");
+  write_text(run_ / "new/metrics.jsonl", "step,loss\n1,2.0\n");
+  write_text(run_ / "new/fp8_health.jsonl", "mine\n");
+  ASSERT_EQ(train("--run.output_dir=new").code, 0);
+  ASSERT_EQ(names_in(run_ / "new/history").size(), 1u);
+  const fs::path kept = run_ / "new/history" / names_in(run_ / "new/history").front();
+  EXPECT_EQ(read_file(kept / "metrics.jsonl"), "step,loss\n1,2.0\n");
+  EXPECT_EQ(read_file(kept / "fp8_health.jsonl"), "mine\n");
 }
 
 // There is nothing to go on from, and the next command may train something else.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "octet/base/file.h"
 #include "octet/base/require.h"
@@ -179,13 +180,29 @@ TEST(Jsonl, AppendsAndResumesWithoutShowingAStepTwice) {
 TEST(Jsonl, ALineCutAtAnyByteIsDroppedOnResume) {
   const TemporaryFolder folder;
   const std::string first = to_json_line(line_at(1)) + "\n";
-  const std::string second = to_json_line(line_at(2)) + "\n";
+  const std::string second = to_json_line(line_at(2));
   for (std::size_t cut = 0; cut < second.size(); ++cut) {
     const auto path = folder.write("metrics.jsonl", first + second.substr(0, cut));
     JsonlWriter<StepMetrics> writer(path, 2);
     writer.write(line_at(2));
-    ASSERT_EQ(read_file(path), first + second) << "cut at byte " << cut;
+    ASSERT_EQ(read_file(path), first + second + "\n") << "cut at byte " << cut;
   }
+  const auto path = folder.write("metrics.jsonl", first + second);
+  JsonlWriter<StepMetrics> writer(path, 2);
+  EXPECT_EQ(read_file(path), first + second + "\n") << "an editor has left out the last newline";
+}
+
+// Only records of steps that are done again may go.
+TEST(Jsonl, LinesThatAreNoRecordsStay) {
+  const TemporaryFolder folder;
+  const std::string records = to_json_line(line_at(1)) + "\n" + R"({"step":2.0})" + "\n" + to_json_line(line_at(3)) + "\n",
+                    notes = "step,loss\n# a note\n";
+  const auto path = folder.write("metrics.jsonl", records + notes + to_json_line(line_at(4)) + "\n# another\n{\"st");
+  { JsonlWriter<StepMetrics> writer(path, 3); }
+  EXPECT_EQ(read_file(path), records + notes + "# another\n");
+  folder.write("metrics.jsonl", notes);
+  { JsonlWriter<StepMetrics> writer(path, std::nullopt); }
+  EXPECT_EQ(read_file(path), notes);
 }
 
 TEST(Jsonl, RewindForgetsAndGoesOn) {
@@ -198,26 +215,41 @@ TEST(Jsonl, RewindForgetsAndGoesOn) {
   EXPECT_EQ(steps_in(path), (Steps{1, 2, 3}));
 }
 
-// Going back reads the file from its end, in blocks. The oracle reads it from its beginning.
-TEST(Jsonl, RewindAgreesWithReadingAll) {
+// The writer reads the file from its end, in blocks. The oracle reads it from its beginning.
+std::string kept_by_reading_all(const std::string& text, std::int64_t last_step) {
+  std::string kept, others;
+  for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string line = text.substr(at, end - at);
+    const auto record = from_json_line<StepMetrics>(line);
+    if (record && record->step <= last_step) {
+      kept += std::exchange(others, "") + line + "\n";
+    } else if (!record && !line.empty()) {
+      others += line + "\n";
+    }
+  }
+  return kept + others;
+}
+
+TEST(Jsonl, ReadingFromTheEndAgreesWithReadingAll) {
   const TemporaryFolder folder;
   std::string lines;
   for (int step = 1; step <= 2000; ++step) {
     lines += to_json_line(line_at(step)) + "\n";
     if (step % 500 == 0) lines += R"({"step":)" + std::to_string(step) + R"(,"text":")" + std::string(200'000, 'x') + "\"}\n";
+    if (step == 1200) lines += "a note\n";
   }
   for (const std::string& end :
        std::vector<std::string>{"", "\n\n", "rubbish\n", "{\"step\":3,\"lo", "rubbish\n{\"step\":9001}\n\n{\"st"}) {
     for (const int last_step : {0, 1, 499, 500, 501, 1999, 2000, 5000}) {
-      const auto path = folder.write("metrics.jsonl", ""), whole = folder.write("whole.jsonl", lines + end);
-      JsonlWriter<StepMetrics> writer(path, last_step);
+      const std::string expected = kept_by_reading_all(lines + end, last_step);
+      const auto path = folder.write("metrics.jsonl", lines + end), opened = folder.write("opened.jsonl", lines + end);
+      JsonlWriter<StepMetrics> writer(path, 10'000), opens(opened, last_step);
       folder.write("metrics.jsonl", lines + end);
       writer.rewind(last_step);
-      JsonlWriter<StepMetrics> oracle(whole, last_step);
-      ASSERT_TRUE(read_file(path) == read_file(whole)) << last_step << " " << end;
+      ASSERT_TRUE(read_file(path) == expected) << last_step << " " << end;
+      ASSERT_TRUE(read_file(opened) == expected) << last_step << " " << end;
       writer.write(line_at(last_step + 1));
-      oracle.write(line_at(last_step + 1));
-      ASSERT_TRUE(read_file(path) == read_file(whole)) << last_step << " " << end;
+      ASSERT_TRUE(read_file(path) == expected + to_json_line(line_at(last_step + 1)) + "\n") << last_step << " " << end;
     }
   }
   const auto path = folder.write("zeros.jsonl", std::string(1 << 20, '\0'));

@@ -218,6 +218,8 @@ TEST(Recorder, TensorBoardEventsWaitToo) {
   ::signal(SIGXFSZ, before);
   ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(full.lost(), 4) << "two lines and two events";
+  full.sync();
+  EXPECT_EQ(full.lost(), 0) << "a checkpoint is not ahead of them";
   write(full, 3);
   for (std::int64_t step = 1; step <= 3; ++step) write(other, step);
   EXPECT_EQ(full.lost(), 0);

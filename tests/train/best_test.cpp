@@ -110,6 +110,30 @@ TEST(Best, DeletesNothingWhenItBeginsAnew) {
   EXPECT_TRUE(after.checkpoint().extra.empty());
 }
 
+// Losses of other sequences say nothing about the best checkpoint so far. It stays until there is a best one again.
+TEST(Best, KeepsTheFormerCheckpointUntilThereIsAnother) {
+  Best before = make_best(3);
+  before.observe(10, 3);
+  Best after = make_best(3, true, "code"), nobody = make_best(3, false, "code");
+  after.restore(before.state(), exists_always);
+  nobody.restore(before.state(), exists_always);
+  EXPECT_EQ(nobody.former(), 0);
+  EXPECT_EQ(after.former(), 10);
+  EXPECT_EQ(after.checkpoint().steps, (Steps{10}));
+  Best again = make_best(3, true, "code"), third = make_best(3, true, "other");
+  EXPECT_EQ(again.restore(after.state(), exists_always), "");
+  EXPECT_EQ(third.restore(after.state(), exists_always), "");
+  EXPECT_EQ(third.former(), 10);
+  again.observe(20, 7);
+  EXPECT_EQ(again.checkpoint().steps, (Steps{20, 10})) << "20 is about to be saved";
+  again.forget_deleted([](std::int64_t step) { return step == 10; });
+  EXPECT_EQ(again.former(), 10) << "it was not saved";
+  again.forget_deleted(exists_always);
+  EXPECT_EQ(again.checkpoint().steps, (Steps{20}));
+  EXPECT_EQ(third.restore(after.state(), exists_never), "");
+  EXPECT_EQ(third.former(), 0);
+}
+
 TEST(Best, WaitsOnIfNoEvaluationWasFinite) {
   Best before = make_best(3);
   before.observe(10, telemetry::kUnknown);

@@ -27,11 +27,25 @@ mode_t mode_of(const fs::path& path) {
   return 0;
 }
 
+// Says that `path` is a link with nothing behind it, or returns "".
+std::string lost_link(const fs::path& path) {
+  std::error_code is_no_link;
+  const fs::path target = fs::read_symlink(path, is_no_link);
+  if (is_no_link || path_exists(path)) return "";
+  return concat("a link that leads nowhere, to ", target.string(), ". Is a file system not mounted? Else remove the link");
+}
+
 }  // namespace
 
 bool path_exists(const fs::path& path) { return mode_of(path) != 0; }
 bool is_file(const fs::path& path) { return S_ISREG(mode_of(path)); }
 bool is_folder(const fs::path& path) { return S_ISDIR(mode_of(path)); }
+
+void demand_not_lost(const fs::path& path) {
+  constexpr int kNoNumber = 0;  // so that nobody takes it for absent
+  if (const std::string lost = lost_link(path); !lost.empty())
+    throw SystemError(ExitCode::data, concat(path.string(), ": ", lost), kNoNumber);
+}
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
@@ -59,7 +73,10 @@ fs::path true_path(const fs::path& path) {
 void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw SystemError(ExitCode::internal, concat(folder.string(), ": cannot create: ", error.message()), error.value());
+  if (!error) return;
+  const std::string lost = lost_link(folder);
+  throw SystemError(ExitCode::internal, concat(folder.string(), ": ", lost.empty() ? "cannot create: " + error.message() : lost),
+                    error.value());
 }
 
 void remove_tree(const fs::path& path) {

@@ -13,6 +13,9 @@ bool path_exists(const std::filesystem::path& path);
 // Whether there is a regular file, or a folder, under this name. Links are followed.
 bool is_file(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
+// Throws SystemError if there is a link under this name and nothing behind it. What it leads to may be on a file system that is
+// not mounted, so it must not be taken for absent.
+void demand_not_lost(const std::filesystem::path& path);
 
 // The paths of everything in a folder, sorted. Also throws if the folder does not exist.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
@@ -20,7 +23,8 @@ std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folde
 // The absolute path without links and dots, as far as it exists: two names of one folder have the same.
 std::filesystem::path true_path(const std::filesystem::path& path);
 
-// Makes the folder and those above it that are missing. Throws Error{internal} "PATH: cannot create: REASON".
+// Makes the folder and those above it that are missing. Throws Error{internal} "PATH: cannot create: REASON", or says that PATH
+// is a link that leads nowhere.
 void make_folders(const std::filesystem::path& folder);
 
 // Removes a file, or a folder with everything in it. Does nothing if there is none. Throws Error{internal} "PATH: cannot remove:

@@ -124,6 +124,8 @@ std::vector<Manifest> LocalSnapshots::find(const std::string& timeline, const st
       } else if (path_exists(data)) {
         on_warning(concat(data.string(), ": this copy of a snapshot is not complete; its rank ended while it was written"));
       }
+    } catch (const NewerVersion&) {
+      throw;
     } catch (const Error& error) {
       on_warning(concat("this copy of a snapshot cannot be used: ", error.what()));
     }

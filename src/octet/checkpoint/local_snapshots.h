@@ -35,7 +35,7 @@ class LocalSnapshots {
   const std::filesystem::path& folder() const { return folder_; }
   // Returns the lists of this rank's complete copies on `timeline`. With DiskFault::refuse it tries again for retry_s what cannot
   // be read. on_warning gets a line about each copy that is not complete or cannot be read even then, which other ranks do not
-  // know.
+  // know. Throws NewerVersion if a later version of Octet wrote a copy.
   std::vector<Manifest> find(const std::string& timeline, const std::function<void(std::string_view)>& on_warning);
 
   // Writes a snapshot, `data` of a safetensors file, in the place of the older copy, but never of that of step `stays`. The

@@ -99,7 +99,7 @@ StoredTensor read_tensor(const Json& entry, const std::string& where) {
   StoredTensor tensor;
   const std::string dtype_name = fields.text("dtype");
   const std::optional<DType> dtype = dtype_named(dtype_name);
-  demand(dtype.has_value(), ExitCode::data, where, ": unknown dtype ", in_quotes(dtype_name));
+  if (!dtype) throw NewerVersion(concat(where, ": unknown dtype ", in_quotes(dtype_name), "; use a newer octet"));
   tensor.dtype = *dtype;
   for (const Json& dim : fields.array("shape", 4)) tensor.shape.push_back(fields.number(dim, "shape"));
   std::int64_t bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
@@ -182,7 +182,9 @@ Manifest parse_manifest_part(std::string_view text, const std::string& source) {
     const std::string format = fields.text("format");
     demand(format == kFormat, ExitCode::data, source, ": format ", in_quotes(format), " is not ", in_quotes(kFormat));
     const std::int64_t version = fields.number("version");
-    demand(version == kVersion, ExitCode::data, source, ": version ", version, ", this program reads version ", kVersion);
+    const std::string versions = concat(source, ": version ", version, ", this program reads version ", kVersion);
+    if (version > kVersion) throw NewerVersion(versions + "; use a newer octet");
+    demand(version == kVersion, ExitCode::data, versions);
     sum = fields.text("xxh3");
   }
   document.erase("xxh3");

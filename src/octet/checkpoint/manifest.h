@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "octet/base/json.h"
+#include "octet/base/require.h"
 #include "octet/checkpoint/slice.h"
 #include "octet/tensor/dtype.h"
 #include "octet/tensor/shape.h"
@@ -51,9 +52,16 @@ Shape stored_shape(const Slice& slice);
 // different steps, or if a tensor has different dtypes or shapes in two parts or its slices do not cover it exactly once.
 Manifest merge_manifests(std::vector<Manifest> parts);
 
+// A manifest is of a later version of Octet: what it describes may be sound, but this program cannot read it.
+class NewerVersion : public Error {
+ public:
+  explicit NewerVersion(const std::string& message) : Error(ExitCode::data, message) {}
+};
+
 std::string to_json(const Manifest& manifest);
 // Parses and checks a manifest. Throws Error{data}, one line "SOURCE: ..." that names the tensor and the value, for a malformed
 // manifest, a wrong checksum, a file outside the directory, and slices that leave their tensor or do not cover it exactly once.
+// Throws NewerVersion for a later version, and for a dtype that this program does not know.
 Manifest parse_manifest(std::string_view text, const std::string& source);
 // Parses the part of one rank. Unlike parse_manifest(), it does not demand that slices cover their tensors.
 Manifest parse_manifest_part(std::string_view text, const std::string& source);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "octet/base/checksum.h"
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
@@ -47,17 +48,36 @@ struct Failures {
   }
 };
 
-// Calls act() and sorts its errors: a file that is missing belongs to a damaged checkpoint, a file that cannot be read does not.
+// Calls act(). If it misses something, and a link in `folder` or the folder itself leads nowhere, says so: what is missing may be
+// there later.
 template <class Act>
-Failures failures_of(Act&& act) {
+void act_unless_lost(const std::filesystem::path& folder, Act&& act) {
   try {
     act();
+  } catch (const SystemError& error) {
+    if (!error.not_there()) throw;
+    demand_not_lost(folder);
+    if (is_folder(folder)) {
+      for (const std::filesystem::path& path : entries_of(folder)) demand_not_lost(path);
+    }
+    throw;
+  }
+}
+
+// Calls act(), which reads `folder`, and sorts its errors: a file that is missing belongs to a damaged checkpoint, a file that
+// cannot be read does not.
+template <class Act>
+Failures failures_of(const std::filesystem::path& folder, Act&& act) {
+  try {
+    act_unless_lost(folder, act);
     return {};
   } catch (const SystemError& error) {
     if (error.not_there()) return {.damaged = error.what(), .unreadable = {}};
     // Set here and not only in main(), because the supervisor may kill this rank as soon as another one has ended.
     telemetry::own_page().storage_failed = error.may_pass();
     return {.damaged = {}, .unreadable = error.what(), .number = error.number()};
+  } catch (const NewerVersion& error) {
+    return {.damaged = {}, .unreadable = concat(error.what(), ", or name an older checkpoint")};
   } catch (const Error& error) {
     return {.damaged = error.what(), .unreadable = {}};
   }
@@ -91,7 +111,7 @@ Manifest read_manifest(const std::filesystem::path& step_directory, double retry
 
 Reader Reader::open(const std::filesystem::path& step_directory, const Ranks& ranks, double retry_s) {
   std::optional<Reader> reader;
-  const Failures mine = failures_of([&] {
+  const Failures mine = failures_of(step_directory, [&] {
     reader = Reader(step_directory, read_manifest(step_directory, retry_s), retry_s);
     reader->check_share(ranks.rank, ranks.size);
   });
@@ -109,7 +129,7 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   std::string steps;  // "30 20 10"
   Failures listing;
   if (ranks.rank == 0) {
-    listing = failures_of([&] {
+    listing = failures_of(root, [&] {
       for (const StepDirectory& found : retry(retry_s, [&] { return find_checkpoints(root); })) steps += concat(found.step, " ");
     });
   }
@@ -284,7 +304,7 @@ nlohmann::json meta_of(const std::filesystem::path& step_directory) { return rea
 nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s) {
   for (const StepDirectory& found : retry(retry_s, [&] { return find_checkpoints(root); })) {
     nlohmann::json meta;
-    const Failures failures = failures_of([&] { meta = read_manifest(found.path, retry_s).meta; });
+    const Failures failures = failures_of(found.path, [&] { meta = read_manifest(found.path, retry_s).meta; });
     failures.demand_readable(failures.unreadable);
     if (failures.damaged.empty()) return meta;  // open_latest() reports damaged ones
   }

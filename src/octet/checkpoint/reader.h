@@ -26,7 +26,7 @@
 namespace octet::checkpoint {
 
 // A checkpoint was read and is wrong: a file that its manifest names is missing or too short, or a sum differs. A checkpoint that
-// cannot be read throws another Error{data}.
+// cannot be read, because of the system, of a link that leads nowhere or of its later version, throws another Error{data}.
 class Damaged : public Error {
  public:
   explicit Damaged(const std::string& message) : Error(ExitCode::data, message) {}

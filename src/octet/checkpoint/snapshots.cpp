@@ -85,10 +85,17 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
   }
   std::map<SnapshotId, Manifest> on_disk;
   if (options_.local) {
-    for (Manifest& manifest : options_.local->find(timeline, log_warning)) {
-      const SnapshotId id = id_of(manifest);
-      on_disk.emplace(id, std::move(manifest));
+    std::string newer;
+    try {
+      for (Manifest& manifest : options_.local->find(timeline, log_warning)) {
+        const SnapshotId id = id_of(manifest);
+        on_disk.emplace(id, std::move(manifest));
+      }
+    } catch (const NewerVersion& error) {
+      newer = error.what();
     }
+    newer = common_failure(ranks, "versions of local copies", newer);
+    demand(newer.empty(), ExitCode::data, newer, ", or move this copy away");
   }
   const auto manifest_of = [&](const SnapshotId& id) -> const Manifest& {
     if (const auto found = mine.find(id); found != mine.end()) return found->second;

@@ -58,7 +58,10 @@ std::string step_name(std::int64_t step) {
 
 std::vector<StepDirectory> find_checkpoints(const fs::path& root) {
   std::vector<StepDirectory> result;
-  if (!path_exists(root)) return result;
+  if (!path_exists(root)) {
+    demand_not_lost(root);
+    return result;
+  }
   for (const fs::path& path : entries_of(root)) {
     if (const auto step = step_of(path.filename().string())) result.push_back({*step, path});
   }

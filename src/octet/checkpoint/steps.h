@@ -17,7 +17,8 @@ struct StepDirectory {
 std::string step_name(std::int64_t step);
 
 // Lists the checkpoints in `root`, highest step first. Looks only at names and opens no file. Returns an empty list if `root`
-// does not exist. Throws SystemError with ExitCode::data if `root` cannot be listed: that is never an empty list.
+// does not exist. Throws SystemError with ExitCode::data if `root` cannot be listed or is a link that leads nowhere: that is
+// never an empty list.
 std::vector<StepDirectory> find_checkpoints(const std::filesystem::path& root);
 
 // A new name, beside `step_directory`, for a directory that is being written or deleted. No reader takes it for a checkpoint.

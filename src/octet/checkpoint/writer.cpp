@@ -125,24 +125,32 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
 }
 
+// Those of `found`, highest step first, that need not be kept.
+std::vector<StepDirectory> surplus_of(const WriterOptions& options, const std::vector<StepDirectory>& found, std::int64_t newest,
+                                      const BestCheckpoint& best_ones) {
+  const auto exists = [&](std::int64_t step) {
+    return std::any_of(found.begin(), found.end(), [&](const StepDirectory& directory) { return directory.step == step; });
+  };
+  const auto best = std::find_if(best_ones.steps.begin(), best_ones.steps.end(), exists);
+  std::vector<StepDirectory> result;
+  std::int64_t newer = 0;
+  for (const StepDirectory& directory : found) {
+    const std::int64_t step = directory.step;
+    const bool for_ever = options.keep_every > 0 && step % options.keep_every == 0;
+    const bool extra = contains(best_ones.extra, step) && !for_ever;
+    const bool surplus = extra || (options.keep_latest_k > 0 && newer++ >= options.keep_latest_k);
+    const bool stays = for_ever || step == newest || (best != best_ones.steps.end() && step == *best);
+    if (surplus && !stays) result.push_back(directory);
+  }
+  return result;
+}
+
 // Deletes what need not be kept. The checkpoint of `newest` is safe: what goes wrong here is a warning.
 void prune(const WriterOptions& options, std::int64_t newest, const BestCheckpoint& best_ones) {
   if (options.keep_latest_k <= 0 && best_ones.extra.empty()) return;
   try {
-    const std::vector<StepDirectory> found = find_checkpoints(options.root);
-    const auto exists = [&](std::int64_t step) {
-      return std::any_of(found.begin(), found.end(), [&](const StepDirectory& directory) { return directory.step == step; });
-    };
-    const auto best = std::find_if(best_ones.steps.begin(), best_ones.steps.end(), exists);
-    std::int64_t newer = 0;
-    for (const StepDirectory& directory : found) {
-      const std::int64_t step = directory.step;
-      const bool for_ever = options.keep_every > 0 && step % options.keep_every == 0;
-      const bool extra = contains(best_ones.extra, step) && !for_ever;
-      const bool surplus = extra || (options.keep_latest_k > 0 && newer++ >= options.keep_latest_k);
-      const bool stays = for_ever || step == newest || (best != best_ones.steps.end() && step == *best) ||
-                         (options.in_use && options.in_use(step));
-      if (surplus && !stays) discard_checkpoint(directory.path);
+    for (const StepDirectory& directory : surplus_of(options, find_checkpoints(options.root), newest, best_ones)) {
+      if (!options.in_use || !options.in_use(directory.step)) discard_checkpoint(directory.path);
     }
   } catch (const SystemError& error) {
     log_warning(concat(error.what(), "; no older checkpoint is deleted"));
@@ -278,6 +286,14 @@ void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entr
 
 void Writer::delete_surplus(std::int64_t step, const BestCheckpoint& best) {
   if (options_.ranks.rank == 0) prune(options_, step, best);
+}
+
+std::vector<std::int64_t> Writer::surplus_at(std::int64_t step, const BestCheckpoint& best) const {
+  std::vector<StepDirectory> found = find_checkpoints(options_.root);
+  found.insert(found.begin(), {step, options_.root / step_name(step)});
+  std::vector<std::int64_t> steps;
+  for (const StepDirectory& surplus : surplus_of(options_, found, step, best)) steps.push_back(surplus.step);
+  return steps;
 }
 
 void Writer::wait_for_snapshot() {

@@ -82,6 +82,8 @@ class Writer {
   // Deletes the old checkpoints that a run left when it was killed between the save of `step` and their deletion. A rollback would
   // go further back to them than in a run that was never killed. Call it after `step` has been loaded.
   void delete_surplus(std::int64_t step, const BestCheckpoint& best);
+  // Returns the steps of the checkpoints that the save of `step` will delete, highest first. Throws as find_checkpoints().
+  std::vector<std::int64_t> surplus_at(std::int64_t step, const BestCheckpoint& best) const;
   // Returns when this rank's snapshot is complete, so that all entries of the last save may change. Throws nothing: if the copy
   // failed, the save fails.
   void wait_for_snapshot();

@@ -192,26 +192,56 @@ void cut(const std::filesystem::path& path, std::size_t size) {
   if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot cut: ", error.message()), error.value());
 }
 
-// Removes incomplete lines and lines with step > last_step from `path`, and opens the file.
-template <class Record>
-AppendFile open_after(const std::filesystem::path& path, std::optional<std::int64_t> last_step) {
-  if (is_file(path)) {
-    std::string kept;
-    const std::string text = read_file(path);
-    if (last_step) {
-      each_line(text, [&](std::string_view line, bool whole) {
-        const auto record = whole ? from_json_line<Record>(line) : std::nullopt;
-        if (record && record->step <= *last_step) kept.append(line).push_back('\n');
-      });
-    }
-    if (kept.size() == text.size()) return AppendFile(path);
-    if (text.starts_with(kept)) {
-      cut(path, kept.size());
-    } else {
-      write_file_atomically(path, kept);
+// Reads the lines of a file from its end up to the first one of a step <= last_step. Returns how many bytes there are with that
+// line. Calls foreign(line) for each line behind it that is complete, but no record.
+template <class Record, class Foreign>
+std::size_t size_up_to(const FileReader& file, std::int64_t last_step, Foreign&& foreign) {
+  constexpr std::size_t kBlock = std::size_t{1} << 16;
+  std::string text;  // from `at` to the end of the line that is read next
+  for (std::size_t at = file.size(); at > 0;) {
+    const std::size_t block = std::min(at, std::max(kBlock, text.size()));
+    at -= block;
+    text.insert(0, block, '\0');
+    file.read_at(at, std::as_writable_bytes(std::span(text.data(), block)));
+    while (!text.empty()) {
+      const bool complete = text.back() == '\n';
+      const std::size_t end = text.size() - (complete ? 1 : 0);
+      const std::size_t before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
+      if (before == std::string::npos && at > 0) break;  // the line begins in an earlier block
+      const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+      const std::string_view line = std::string_view(text).substr(begin, end - begin);
+      const auto record = from_json_line<Record>(line);
+      if (record && record->step <= last_step) return at + text.size();
+      if (!record && complete && !line.empty()) foreign(line);
+      text.resize(begin);
     }
   }
-  return AppendFile(path);
+  return 0;
+}
+
+// Removes the records of steps > last_step, and a last line that is not complete, and opens the file. Other lines stay: they are
+// somebody else's.
+template <class Record>
+AppendFile open_after(const std::filesystem::path& path, std::int64_t last_step) {
+  if (!is_file(path)) return AppendFile(path);
+  const FileReader file(path);
+  std::vector<std::string> found;  // the last one first
+  const auto keep = [&](std::string_view line) { found.push_back(concat(line, '\n')); };
+  const std::size_t kept = size_up_to<Record>(file, last_step, keep);
+  std::string others;
+  for (auto line = found.rbegin(); line != found.rend(); ++line) others += *line;
+  if (others.empty() && kept < file.size()) {
+    cut(path, kept);
+  } else if (kept + others.size() < file.size()) {
+    std::string text(kept, '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(text)));
+    write_file_atomically(path, text + others);
+  }
+  AppendFile result(path);
+  char last = '\n';
+  if (kept == file.size() && kept > 0) file.read_at(kept - 1, std::as_writable_bytes(std::span(&last, 1)));
+  if (last != '\n') result.append("\n");
+  return result;
 }
 }  // namespace
 
@@ -247,28 +277,12 @@ JsonlContents<Record> read_jsonl(const std::filesystem::path& path) {
 
 template <class Record>
 std::size_t size_up_to(const FileReader& file, std::int64_t last_step) {
-  constexpr std::size_t kBlock = std::size_t{1} << 16;
-  std::string text;  // from `at` to the end of a line or of the file
-  for (std::size_t at = file.size(); at > 0;) {
-    const std::size_t block = std::min(at, std::max(kBlock, text.size()));
-    at -= block;
-    text.insert(0, block, '\0');
-    file.read_at(at, std::as_writable_bytes(std::span(text.data(), block)));
-    for (std::size_t end; (end = text.rfind('\n')) != std::string::npos;) {
-      const std::size_t before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
-      if (before == std::string::npos && at > 0) break;  // the line begins in an earlier block
-      const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-      const auto record = from_json_line<Record>(std::string_view(text).substr(begin, end - begin));
-      if (record && record->step <= last_step) return at + end + 1;
-      text.resize(begin);
-    }
-  }
-  return 0;
+  return size_up_to<Record>(file, last_step, [](std::string_view) {});
 }
 
 template <class Record>
 JsonlWriter<Record>::JsonlWriter(std::filesystem::path path, std::optional<std::int64_t> last_step)
-    : file_(open_after<Record>(path, last_step)) {}
+    : file_(open_after<Record>(path, last_step.value_or(-1))) {}
 
 template <class Record>
 void JsonlWriter<Record>::write(const Record* records, std::size_t count) {
@@ -279,13 +293,7 @@ void JsonlWriter<Record>::write(const Record* records, std::size_t count) {
 
 template <class Record>
 void JsonlWriter<Record>::rewind(std::int64_t last_step) {
-  const std::filesystem::path path = file_.path();
-  if (is_file(path)) {
-    const FileReader file(path);
-    const std::size_t kept = size_up_to<Record>(file, last_step);
-    if (kept < file.size()) cut(path, kept);
-  }
-  file_ = AppendFile(path);
+  file_ = open_after<Record>(file_.path(), last_step);
 }
 
 template std::string to_json_line(const StepMetrics&);
@@ -326,7 +334,9 @@ void write_run_info(const std::filesystem::path& path, const RunInfo& info) {
 RunInfo read_run_info(const std::filesystem::path& path) {
   const std::string text = read_file(path);
   auto info = parse_object<RunInfo>(text, "name");
-  demand(info.has_value(), ExitCode::data, path.string(), ": not the description of a run (a JSON object with a name)");
+  demand(info.has_value(), ExitCode::data, path.string(),
+         ": not the description of a run (a JSON object with a name, whose fields have the right types). Starting the run again "
+         "writes it anew");
   const Json tree = json_of(text);
   visit_fields(*info, [&](const FieldName& name, auto& field) {
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, JsonText>) {

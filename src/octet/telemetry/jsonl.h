@@ -37,22 +37,22 @@ template <class Record>
 JsonlContents<Record> read_jsonl(const std::filesystem::path& path);
 
 // Returns how many bytes from the beginning of a file hold the lines up to step last_step. Reads the file from its end, because
-// steps grow from line to line. Broken lines behind the last one of those steps do not count.
+// steps grow from line to line. Other lines behind the last one of those steps do not count.
 template <class Record>
 std::size_t size_up_to(const FileReader& file, std::int64_t last_step);
 
 template <class Record>
 class JsonlWriter {
  public:
-  // Opens the file for appending. Lines of an existing file stay if they are complete and their step is at most last_step; the
-  // others are removed with an atomic replacement of the file. Without last_step, all lines are removed. Every failure,
-  // including a full disk, throws Error{internal} "PATH: reason".
+  // Opens the file for appending. Removes the records of steps > last_step, or all records without last_step, and a last line
+  // that is not complete. Lines that are no records stay, because another program or a later version may have written them. Reads
+  // no more of the file than it removes, and a little. Every failure, including a full disk, throws Error{internal} "PATH:
+  // reason".
   JsonlWriter(std::filesystem::path path, std::optional<std::int64_t> last_step);
 
   void write(const Record& record) { write(&record, 1); }
   void write(const Record* records, std::size_t count);
-  // Removes the lines with step > last_step, in a time that does not grow with the lines before them. Called when training goes
-  // back to a checkpoint.
+  // Does the same again. Called when training goes back to a checkpoint.
   void rewind(std::int64_t last_step);
   // Calls fsync. Call it before a checkpoint is declared complete, so that no metrics of the checkpoint's steps are lost.
   void sync() { file_.sync(); }

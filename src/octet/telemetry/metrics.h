@@ -118,7 +118,7 @@ struct RunInfo {
   std::string job{};
   std::int64_t attempt = 0;
   std::string changes{};
-  std::int64_t checkpoint_step = 0;
+  std::int64_t checkpoint_step = 0, exported_step = 0;
   std::string timeline{};
   std::int64_t best_step = 0;
   double best_eval_loss = kUnknown;
@@ -327,6 +327,9 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "checkpoint_step",
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
         r.checkpoint_step);
+  visit(FieldName{.json = "exported_step",
+                  .help = "Step of the weights in model/ or adapter/, if this configuration has exported them; else 0."},
+        r.exported_step);
   visit(FieldName{.json = "timeline",
                   .help = "Name of the run's history. A run goes on only from snapshots in memory that have this name."},
         r.timeline);

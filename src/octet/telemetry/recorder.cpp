@@ -97,6 +97,9 @@ struct Recorder::Sinks {
     lost -= static_cast<std::int64_t>(lines.late.size());
     lines.late.clear();
   }
+  void write_late_events() {
+    for (; !late_events.empty(); late_events.pop_front(), --lost) tensorboard->write(late_events.front());
+  }
   // Calls act(lines) for every file of lines about steps.
   template <class Act>
   void each(Act&& act) {
@@ -138,13 +141,12 @@ void Recorder::write(const StepMetrics& metrics, double eta_s) {
   if (!sinks_) return;
   sinks_->add(std::span(&metrics, 1), sinks_->metrics);
   if (sinks_->tensorboard) {
+    const std::lock_guard lock(sinks_->mutex);
     std::deque<StepMetrics>& late = sinks_->late_events;
     late.push_back(metrics);
     ++sinks_->lost;
     if (std::ssize(late) > Sinks::kMostLate) late.pop_front();
-    sinks_->attempt([&] {
-      for (; !late.empty(); late.pop_front(), --sinks_->lost) sinks_->tensorboard->write(late.front());
-    });
+    sinks_->attempt([&] { sinks_->write_late_events(); });
   }
   if (sinks_->options.console) {
     const ConsoleContext context{.total_steps = sinks_->options.total_steps, .eta_s = eta_s, .worker = sinks_->options.worker};
@@ -208,6 +210,19 @@ void Recorder::sync() {
     straggled = sinks_->stragglers.has_value();
   }
   if (straggled) sync(*sinks_->stragglers);
+  if (sinks_->tensorboard) {
+    // The events are in metrics.jsonl, too, so their failure is no reason to fail a save.
+    try {
+      {
+        const std::lock_guard lock(sinks_->mutex);
+        sinks_->write_late_events();
+      }
+      sinks_->tensorboard->sync();
+    } catch (const Error&) {
+      const std::lock_guard lock(sinks_->mutex);
+      sinks_->attempt([] { throw; });
+    }
+  }
   sync_directory(sinks_->options.directory);
 }
 

@@ -54,8 +54,8 @@ class Recorder {
   void write(const StragglerRecord& record);
   // Drops the records after `last_step`. Called when training goes back to the checkpoint of that step.
   void rewind(std::int64_t last_step);
-  // Writes the lines that wait, and calls fsync on the JSON files and the folder. Call it before a checkpoint is declared
-  // complete. Throws Error{internal}.
+  // Writes the records that wait, and calls fsync on the files and their folders. Call it before a checkpoint is declared
+  // complete. Throws Error{internal}, but a failure of TensorBoard's events, which metrics.jsonl has as well, is a warning.
   void sync();
   // How many records, in one destination or several, have not been written, those that wait included.
   std::int64_t lost() const;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "octet/base/directory.h"
+#include "octet/base/file.h"
 #include "octet/base/require.h"
 
 namespace octet::telemetry {
@@ -140,6 +141,11 @@ void TensorBoardWriter::write_scalars(std::int64_t step, std::span<const std::pa
     summary.bytes(1, Message().bytes(1, tag).fixed32(2, static_cast<float>(value)).str());
   }
   write_event(event_at(step).bytes(5, summary.str()).str());
+}
+
+void TensorBoardWriter::sync() {
+  file_.sync();
+  sync_directory(path().parent_path());
 }
 
 void TensorBoardWriter::rewind(std::int64_t last_step) { write_event(forget_from(last_step + 1)); }

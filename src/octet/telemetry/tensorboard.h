@@ -29,6 +29,8 @@ class TensorBoardWriter {
   // Writes all fields that have a tag and a value as one event.
   void write(const StepMetrics& metrics);
   void write_scalars(std::int64_t step, std::span<const std::pair<std::string, double>> scalars);
+  // Calls fsync on the file and the directory.
+  void sync();
   // Makes TensorBoard drop the events with step > last_step.
   void rewind(std::int64_t last_step);
   const std::filesystem::path& path() const { return file_.path(); }

@@ -106,6 +106,8 @@ checkpoint::OutputForm form_of_adapter() {
 
 bool is_adapter(const fs::path& directory) { return path_exists(directory / kConfig); }
 
+bool is_whole_adapter(const fs::path& directory) { return is_adapter(directory) && path_exists(directory / kWeights); }
+
 void demand_no_run_folder(const fs::path& path) {
   if (path_exists(path / "config.json") || is_adapter(path)) return;
   for (const char* name : {"model", "adapter"}) {

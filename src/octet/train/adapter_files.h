@@ -15,6 +15,8 @@ namespace octet::train {
 
 // Whether there is an adapter_config.json.
 bool is_adapter(const std::filesystem::path& directory);
+// Whether there are its weights, too.
+bool is_whole_adapter(const std::filesystem::path& directory);
 
 // Where a directory of a model or adapter is wanted: throws Error{data} if `path` is the folder of a run instead, and names the
 // directory in it.

@@ -26,12 +26,14 @@ void Best::forget_deleted(const std::function<bool(std::int64_t)>& exists) {
   const auto kept = std::find_if(found_.begin() + (found_.empty() ? 0 : 1), found_.end(),
                                  [&](const Evaluation& evaluation) { return exists(evaluation.step); });
   if (kept != found_.end()) found_.erase(kept + 1, found_.end());
+  if (!found_.empty() && exists(step())) former_ = 0;
 }
 
 checkpoint::BestCheckpoint Best::checkpoint() const {
   if (!config_.keep_best) return {};
   checkpoint::BestCheckpoint result{.steps = {}, .extra = extra_};
   for (const Evaluation& evaluation : found_) result.steps.push_back(evaluation.step);
+  if (former_ > 0) result.steps.push_back(former_);
   return result;
 }
 
@@ -41,7 +43,8 @@ nlohmann::json Best::state() const {
     steps.push_back(evaluation.step);
     losses.push_back(evaluation.loss);
   }
-  return {{"measure", measure_}, {"waited", waited_}, {"steps", steps}, {"losses", losses}, {"extra", extra_}};
+  return {{"measure", measure_}, {"waited", waited_}, {"steps", steps},
+          {"losses", losses},    {"extra", extra_},   {"former", former_}};
 }
 
 std::string Best::restore(const nlohmann::json& state, const std::function<bool(std::int64_t)>& exists) {
@@ -51,14 +54,18 @@ std::string Best::restore(const nlohmann::json& state, const std::function<bool(
   const auto losses = state.at("losses").get<std::vector<double>>();
   require(steps.size() == losses.size(), "the best evaluations: ", steps.size(), " steps and ", losses.size(), " losses");
   const std::string begins = "; the next evaluation is the best again";
-  // What was saved for an evaluation that counts no more stays, as checkpoints of other steps do.
+  auto kept = steps;
+  kept.push_back(state.value("former", std::int64_t{0}));  // absent in checkpoints of earlier versions
   if (state.at("measure") != measure_) {
+    const auto former = std::find_if(kept.begin(), kept.end(), exists);
+    if (config_.keep_best && former != kept.end()) former_ = *former;
     return steps.empty() ? ""
                          : concat("the best evaluation, of step ", steps.front(), ", was of other held-out sequences", begins);
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!config_.keep_best || exists(steps[i])) found_.push_back({steps[i], losses[i]});
   }
+  if (config_.keep_best && exists(kept.back())) former_ = kept.back();
   if (!steps.empty() && found_.empty()) {
     return concat("there is no checkpoint of the best evaluation, of step ", steps.front(), begins);
   }

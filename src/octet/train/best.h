@@ -29,6 +29,9 @@ class Best {
   double loss() const { return found_.empty() ? telemetry::kUnknown : found_.front().loss; }  // NaN before it
   std::int64_t waited() const { return waited_; }                                             // evaluations since the best one
 
+  // The best step of losses that were means of something else, until there is a best checkpoint again; 0: none.
+  std::int64_t former() const { return former_; }
+
   // Says that the checkpoint of step() is saved only because it is the best.
   void save_extra() { extra_.push_back(step()); }
   // Drops the steps that need not be known any more. `exists` says whether there is a checkpoint of a step.
@@ -38,14 +41,14 @@ class Best {
 
   nlohmann::json state() const;
   // Goes on from a state(), which is null in checkpoints of earlier versions. With evaluation.keep_best the best evaluation is
-  // the last one whose checkpoint exists. Begins anew if there is none, or if the losses there were means of something else;
-  // returns why, or "".
+  // the last one whose checkpoint exists. Begins anew if there is none, or if the losses there were means of something else; then
+  // the best checkpoint of those is kept as former(). Returns why, or "".
   std::string restore(const nlohmann::json& state, const std::function<bool(std::int64_t step)>& exists);
 
  private:
   EvaluationConfig config_;
   nlohmann::json measure_;
-  std::int64_t waited_ = 0;
+  std::int64_t waited_ = 0, former_ = 0;
   struct Evaluation {
     std::int64_t step = 0;
     double loss = 0;

@@ -121,9 +121,12 @@ History history_of(const fs::path& folder, double retry_s) {
       history.checkpoints.push_back(found.step);
     history.has_model = path_exists(folder / "model");
     history.has_adapter = path_exists(folder / "adapter");
+    // A line of another program or a later version is something, too.
+    for (const std::string_view lines : kLines) {
+      if (is_file(folder / lines) && FileReader(folder / lines).size() > 0) history.has_metrics = true;
+    }
     if (path_exists(folder / kLines[0])) {
       const auto metrics = telemetry::read_jsonl<telemetry::StepMetrics>(folder / kLines[0]);
-      history.has_metrics = !metrics.records.empty();
       for (const telemetry::StepMetrics& line : metrics.records) history.last_step = std::max(history.last_step, line.step);
     }
     if (!history.checkpoints.empty()) history.last_step = history.checkpoints.front();

@@ -13,7 +13,8 @@ namespace octet::train {
 struct History {
   std::vector<std::int64_t> checkpoints;  // steps, highest first
   std::int64_t last_step = 0;             // the highest step of a checkpoint, or of a line of metrics if there is no checkpoint
-  bool has_metrics = false, has_model = false, has_adapter = false;
+  bool has_metrics = false;               // a file of lines holds something
+  bool has_model = false, has_adapter = false;
 
   bool exported() const { return has_model || has_adapter; }
   bool empty() const { return checkpoints.empty() && !has_metrics && !exported(); }

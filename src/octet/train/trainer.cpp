@@ -185,7 +185,13 @@ void Trainer::save() {
   compare_ranks();  // so that a checkpoint does not keep what a faulty machine has changed
   models::Decoder& model = engine_->model();
   if (world_.is_first()) {  // the writer is idle
-    best_->forget_deleted([&](std::int64_t step) { return path_exists(checkpoint_folder(step)); });
+    best_->forget_deleted([&](std::int64_t step) {
+      try {
+        return path_exists(checkpoint_folder(step));
+      } catch (const SystemError&) {  // it is not known to be gone
+        return true;
+      }
+    });
     info_.best_step = best_->step();
     info_.best_eval_loss = best_->loss();
   }
@@ -229,9 +235,12 @@ bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
   set_old_history_aside();
+  // A checkpoint that gave way is not forgotten: its metrics and its model are kept as a rollback keeps them.
+  if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
+    set_abandoned_steps_aside(lost_step_);
   if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
   if (!reader) return false;
-  restore_best(reader->meta());
+  bool keeps_as_before = restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", from_memory_ && !from_local_dir_ ? "memory" : reader->path().string()));
@@ -241,10 +250,10 @@ bool Trainer::resume() {
   }
   const std::string kernels = product_kernels(device_), kernels_before = reader->meta().value("product_kernels", kernels);
   if (kernels != kernels_before && !kernels.empty() && !kernels_before.empty())
-    log_info(concat("  changed since then: products on ", kernels_before, " -> on ", kernels, ", which round sums in another order"));
-  bool keeps_as_before = true;
+    log_info(
+        concat("  changed since then: products on ", kernels_before, " -> on ", kernels, ", which round sums in another order"));
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
-    keeps_as_before = keeps_as_before && !d.key.starts_with("checkpoint.keep_");
+    keeps_as_before = keeps_as_before && !d.key.starts_with("checkpoint.keep_") && d.key != "evaluation.keep_best";
     if (d.key == "run.output_dir") continue;
     const char* unread = d.key == "model.init_from" && !config_.lora
                              ? "; its weights are not read, because the run goes on from the checkpoint's"
@@ -305,9 +314,11 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   went_back_to_ = step_;
   set_abandoned_steps_aside(failed);
   info_.checkpoint_step = step_;
+  info_.exported_step = 0;
   restore_best(reader->meta());
   recorder_->rewind(step_);
   begin_snapshots();
+  if (!snapshots_) recorder_->write_run_info(info_);  // a restart must not miss the checkpoints that have moved
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
                             loader_->position(), " (", count, ")", remedy));
 }
@@ -426,7 +437,12 @@ ExitCode Trainer::train_to_end() {
                                     },
                                 .in_use = [this](std::int64_t step) { return remote_ && remote_->uses(step); }});
   copy_to_remote(newest_checkpoint());
-  if (keeps_as_before) writer_->delete_surplus(step_, best_->checkpoint());
+  if (keeps_as_before) {
+    writer_->delete_surplus(step_, best_->checkpoint());
+  } else if (step_ > 0) {
+    warn_of_deletion();
+  }
+  const bool exported = is_exported();
   begin_snapshots();
   calibrate();
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
@@ -442,6 +458,7 @@ ExitCode Trainer::train_to_end() {
   if (world_.is_first()) {
     if (engine_options_.watch) warn_of_hidden_layers(world_.mesh());
     info_ = run_info();
+    info_.exported_step = exported ? step_ : 0;
     recorder_->write_run_info(info_);
     peak_ = peak_of(info_.device_name);
   }
@@ -546,7 +563,12 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  if (exports()) export_model();
+  if (exported && step_ == page_.start_step) {  // somebody may have changed the files since
+    log_info(concat(exported_folder().string(), ": is of step ", telemetry::format_count(step_),
+                    " already and stays as it is; to export it again, remove it"));
+  } else if (exports()) {
+    export_model();
+  }
   end_together();
   demand_remote();
   if (recorder_->lost() > 0)

@@ -96,6 +96,9 @@ class Trainer {
   void drop_snapshots();
   // Waits until the snapshot has copied what the optimizer is about to change.
   void wait_for_snapshot();
+  // On the first rank, reads run.json as the process before has left it. Renames one that is damaged, because a checkpoint has
+  // all that a run needs. Throws Error{data} instead if it alone could say that there was a checkpoint or a snapshot.
+  void read_run_json();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();
@@ -135,17 +138,19 @@ class Trainer {
   // The held-out losses after the present step, which best_ has then seen.
   HeldOut::Losses evaluate_step();
   // Sets best_ to what a checkpoint's meta says of it. Call it when run.output_dir holds the checkpoints that the run goes on
-  // with.
-  void restore_best(const nlohmann::json& meta);
+  // with. Returns false if the next evaluation is the best again, and says why.
+  bool restore_best(const nlohmann::json& meta);
   std::filesystem::path checkpoints() const;  // their folder
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
   // On the first rank, the step of the newest checkpoint in run.output_dir from which the run goes on; 0: there is none.
   std::int64_t newest_checkpoint() const { return from_memory_ ? on_disk_ : kept_step_.value_or(0); }
   // Says that evaluation.patience ends the run.
   std::string why_it_ends() const;
-  // Whether the run goes on, with the same checkpoint.keep_latest_k and keep_every. If they are others, a person may have forgotten
-  // them, so nothing is deleted before the next save.
+  // Whether the run goes on and keeps the same checkpoints as before. If not, a person may have forgotten a key, so nothing is
+  // deleted before the next save.
   bool resume();
+  // On the first rank, warns of the checkpoints that the next save deletes because this run keeps others than before.
+  void warn_of_deletion() const;
   void load(const checkpoint::Reader& reader);
   // Whether checkpoint.interval, or evaluation.keep_best, demands a checkpoint of the present step.
   bool interval_saves() const;
@@ -190,8 +195,11 @@ class Trainer {
   kernels::StepScalars step(Watch watch);
   // Whether the steps have made a model: some have changed the weights, and not most had numbers that are not finite.
   bool exports() const;
+  // Whether the model or adapter of the present step is there, exported with this configuration. Collective.
+  bool is_exported();
   // Writes the model, or the adapter.
   void export_model();
+  std::filesystem::path exported_folder() const;
   // At the end of a run: throws Error{data} if no step had a token to train on, and Error{not_finite} if no model is exported for
   // another reason. Warns of fewer steps that were skipped.
   void judge_skipped_steps() const;
@@ -229,7 +237,9 @@ class Trainer {
   std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began
   bool scales_are_new_ = true;                 // not loaded from a checkpoint; calibrate() has not run
+  std::optional<telemetry::RunInfo> before_;   // on the first rank: run.json at the start, if there is one
   std::optional<History> old_history_;         // on the first rank: to be set aside before the first step
+  std::int64_t lost_step_ = 0;                 // on the first rank: of a newer checkpoint that is damaged or was removed; 0: none
   std::optional<std::int64_t> kept_step_;      // of the old history up to this step the run goes on
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;

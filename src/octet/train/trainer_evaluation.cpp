@@ -10,6 +10,7 @@
 #include "octet/base/control_group.h"
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
+#include "octet/base/retry.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/format.h"
@@ -66,21 +67,30 @@ HeldOut::Losses Trainer::evaluate_step() {
   return losses;
 }
 
-void Trainer::restore_best(const nlohmann::json& meta) {
+bool Trainer::restore_best(const nlohmann::json& meta) {
   const nlohmann::json state = meta.value("best", nlohmann::json());  // absent in checkpoints of earlier versions
   nlohmann::json there = nlohmann::json::array();                     // as rank 0 sees the folder, so that all ranks agree
   if (world_.is_first() && state.is_object()) {
+    std::vector<std::int64_t> known = {state.value("former", std::int64_t{0})};
     for (const char* list : {"steps", "extra"}) {
-      for (const std::int64_t step : state.at(list).get<std::vector<std::int64_t>>()) {
-        if (path_exists(checkpoint_folder(step))) there.push_back(step);
-      }
+      const auto steps = state.at(list).get<std::vector<std::int64_t>>();
+      known.insert(known.end(), steps.begin(), steps.end());
+    }
+    for (const std::int64_t step : known) {
+      if (retry(config_.checkpoint.retry_s, [&] { return path_exists(checkpoint_folder(step)); })) there.push_back(step);
     }
   }
   const std::string said = world_.from_first(concat("checkpoints of the best evaluations up to step ", step_), there.dump());
   const auto steps = parse_json(said, "the checkpoints of the best evaluations").get<std::vector<std::int64_t>>();
   const std::string anew =
       best_->restore(state, [&](std::int64_t step) { return std::find(steps.begin(), steps.end(), step) != steps.end(); });
-  if (!anew.empty()) log_info(anew);
+  if (best_->former() > 0) {
+    log_shared_warning(concat(anew, anew.empty() ? "" : ". ", checkpoint_folder(best_->former()).string(),
+                              ", the best checkpoint before, is deleted once the next best one is saved; copy it to keep it"));
+  } else if (!anew.empty()) {
+    log_info(anew);
+  }
+  return anew.empty();
 }
 
 std::string Trainer::why_it_ends() const {

@@ -1,9 +1,11 @@
 // Moves old or abandoned checkpoints and metrics to history/.
+#include <cstdio>
 #include <utility>
 
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/checkpoint/steps.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
 #include "octet/train/trainer.h"
@@ -12,16 +14,39 @@ namespace octet::train {
 
 namespace fs = std::filesystem;
 
+void Trainer::read_run_json() {
+  const fs::path about = fs::path(config_.run.output_dir) / "run.json", root = checkpoints();
+  const double retry_s = config_.checkpoint.retry_s;
+  try {
+    before_ = retry(retry_s, [&] { return path_exists(about) ? std::optional(telemetry::read_run_info(about)) : std::nullopt; });
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error&) {
+    if (options_.resume == "auto") {
+      demand(!retry(retry_s, [&] { return checkpoint::find_checkpoints(root); }).empty(), ExitCode::data, about.string(),
+             ": damaged, and ", root.string(),
+             " has no checkpoint. Is a file system not mounted? To begin anew, move the file away");
+      const std::string& local_dir = config_.checkpoint.local_dir;
+      demand(local_dir.empty(), ExitCode::data, about.string(), ": damaged, so the copies in checkpoint.local_dir = ", local_dir,
+             " cannot be used. To go on from the newest checkpoint without them, move the file away");
+    }
+    fs::path away = about.string() + ".damaged";
+    for (int n = 2; path_exists(away); ++n) away = concat(about.string(), ".damaged-", n);
+    if (std::rename(about.c_str(), away.c_str()) != 0) fail_errno(ExitCode::internal, about, "cannot be renamed");
+    log_warning(concat(about.string(), ": damaged; it is now ", away.string(), ", and the run does without it"));
+  }
+}
+
 void Trainer::judge_history() {
   const fs::path folder = config_.run.output_dir, root = checkpoints(), about = folder / "run.json";
   const double retry_s = config_.checkpoint.retry_s;
   const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
   if (resumed_ && (from_memory_ || name(resumed_->path()).parent_path() == name(root))) kept_step_ = resumed_->step();
+  const std::int64_t recorded = before_ ? before_->checkpoint_step : 0;
+  if (kept_step_ && !from_memory_ && recorded > *kept_step_) lost_step_ = recorded;
   const bool automatic = options_.resume == "auto";
   if ((automatic && resumed_) || from_memory_) return;
   if (automatic) {
-    const std::int64_t recorded =
-        retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).checkpoint_step : 0; });
     demand(recorded == 0, ExitCode::data, root.string(), ": no checkpoint is there, but ", about.string(),
            " says that the one of step ", recorded,
            " was saved. Is a file system not mounted? To begin anew, give another run.output_dir, or --resume none "
@@ -47,10 +72,8 @@ void Trainer::judge_history() {
 }
 
 std::optional<std::string> Trainer::first_start() const {
-  const fs::path about = fs::path(config_.run.output_dir) / "run.json";
-  if (!kept_step_ || !path_exists(about)) return std::nullopt;
-  const telemetry::RunInfo before = retry(config_.checkpoint.retry_s, [&] { return telemetry::read_run_info(about); });
-  const std::string& first = before.first_started.empty() ? before.started : before.first_started;
+  if (!kept_step_ || !before_) return std::nullopt;
+  const std::string& first = before_->first_started.empty() ? before_->started : before_->first_started;
   return first.empty() ? std::nullopt : std::optional(first);
 }
 
@@ -70,7 +93,7 @@ void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
   page_.saved_step = step_;
   lock_->renew();
   if (remote_) remote_->abandon_after(step_);
-  recorder_->sync();
+  if (recorder_) recorder_->sync();
   const fs::path folder = config_.run.output_dir;
   const fs::path to = set_abandoned_aside(folder, last_step, step_);
   log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));

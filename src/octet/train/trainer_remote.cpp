@@ -17,6 +17,7 @@ namespace octet::train {
 namespace fs = std::filesystem;
 
 void Trainer::find_checkpoint() {
+  if (world_.is_first()) read_run_json();
   open_snapshots();
   const double retry_s = config_.checkpoint.retry_s;
   resumed_ = newest_snapshot();

@@ -165,7 +165,8 @@ void Trainer::drop_snapshots() {
 void Trainer::save_what_was_due() {
   if (!from_memory_) return;
   if (!interval_saves() && !best_saves()) return;
-  const bool there = world_.is_first() && path_exists(checkpoint_folder(step_));
+  const bool there =
+      world_.is_first() && retry(config_.checkpoint.retry_s, [&] { return path_exists(checkpoint_folder(step_)); });
   if (world_.first_says("whether the checkpoint of the snapshot's step is there", there)) {
     saved_step_ = step_;
   } else {
