@@ -546,12 +546,13 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  if (exports()) export_model();
+  const std::string not_finite = engine_->not_finite_weight();
+  if (exports() && not_finite.empty()) export_model();
   end_together();
   demand_remote();
   if (recorder_->lost() > 0)
     log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));
-  judge_skipped_steps();
+  judge_end(not_finite);
   has_exported_ = true;
   return ExitCode::done;
 }
