@@ -264,7 +264,10 @@ void Octet::add_training() {
                "and OCTET_TOKEN_FILE with the token of the job, which is a new one unless OCTET_TOKEN_FILE or OCTET_TOKEN gives "
                "one. The output "
                "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
-               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself.",
+               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself. It is a run "
+               "of its own "
+               "in the shell of a Slurm allocation, which has SLURM_NTASKS without SLURM_PROCID, and in a pod that has only "
+               "JOB_COMPLETION_INDEX.",
            .tail = "-- COMMAND [ARGUMENT...]"},
           [this] {
             launch_.train = train_of(launch_.command);
