@@ -41,6 +41,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   m.memory_peak_gib = static_cast<double>(engine_->device().memory().total_peak) * 0x1p-30;
   m.skipped_steps = anomaly_.skipped_steps();
   m.samples_per_s = interval.samples_per_s;
+  m.eta_s = meter_->eta_s(step_);
   m.comm_exposed_s = waits_.all - waits_.stages;
   if (world_.mesh().stages().count > 1) m.pipeline_bubble_s = engine_->mean_over_ranks(waits_.stages);
   if (const models::DecoderConfig& model = engine_options_.model; model.experts > 0) {
@@ -71,7 +72,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   page_.loss = m.loss;
   page_.tokens = m.tokens_seen;
   page_.step_s = m.step_time_s;
-  recorder_->write(m, meter_->eta_s(step_));
+  recorder_->write(m);
   watch_stragglers();
 }
 
