@@ -202,7 +202,9 @@ TEST(NotFinite, ARunThatSkippedMostStepsHasFailed) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=2").code, 0);
   const std::string model = read_file(run / "out/model/model.safetensors");
-  const std::string options = "--optimizer.lr=1e38 --lr_scheduler.warmup_steps=0 --lr_scheduler.decay=constant --training.steps=";
+  const std::string options =
+      "--optimizer.lr=1e30 --optimizer.weight_decay=1e30 --lr_scheduler.warmup_steps=0 --lr_scheduler.decay=constant "
+      "--training.steps=";
   const ProgramResult half = run.train(options + "6");
   EXPECT_EQ(half.code, 77) << half.err;
   EXPECT_EQ(lines_with(half.err, "loss or gradient not finite; skipped").size(), 3u) << half.err;
