@@ -212,7 +212,8 @@ void Octet::add_numerics() {
       [this] { return run_quantize(quantize_); });
   option(quantize, {.name = "--input", .help = "safetensors file with 2-D tensors in BF16, F16 or F32.", .value = "FILE"}, quantize_.input)
       ->required();
-  option(quantize, {.name = "--recipe", .help = "FP8 recipe that quantises.", .value = "RECIPE"}, quantize_.recipe)->required();
+  option(quantize, {.name = "--recipe", .help = "FP8 recipe that quantises.", .value = "FP8_RECIPE"}, quantize_.recipe)
+      ->required();
   option(quantize,
          {.name = "--role", .help = "Operand of a linear layer that the tensors stand for.", .choices = "activation | weight | gradient"},
          quantize_.role)
