@@ -53,12 +53,7 @@ Octet::Octet()
 }
 
 int Octet::run(int argc, const char* const* argv) {
-  if (argc > 1 && argv[1] == std::string_view("help")) {  // `octet help COMMAND` is `octet COMMAND --help`
-    std::vector<const char*> asked(argv, argv + argc);
-    asked.erase(asked.begin() + 1);
-    asked.push_back("--help");
-    return line_.run(argc, asked.data());
-  }
+  if (argc > 1 && argv[1] == std::string_view("help")) return line_.help({argv + 2, argv + argc});
   argc = take_launched(argc, argv);
   return line_.run(argc, argv);
 }

@@ -516,8 +516,8 @@ Config load_config(const std::filesystem::path& path, std::span<const std::strin
 Config parse_config(std::string_view text, const std::string& source);
 
 // "section.key=value": the value is TOML, or a bare string; a list may also be written a,b,c; an element of a list of tables is
-// named by its number ("data.source.0.path=corpus").
-void apply_override(Config& config, const std::string& assignment);
+// named by its number ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.
+void apply_override(Config& config, const std::string& assignment, const std::string& option = "--");
 
 // Visits the values of all keys that may be an s3:// URL of a model directory, an adapter, a checkpoint or a corpus.
 void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit);
