@@ -2,8 +2,8 @@
 
     check_tokenizer.py build/release/octet TOKENIZER DOCUMENTS.jsonl
 
-TOKENIZER is a folder with tokenizer.json, a SentencePiece model or Llama 3's tiktoken ranks. Each line of DOCUMENTS.jsonl has a "text".
-Needs numpy and the package tokenizers, sentencepiece or tiktoken (see tests/requirements.txt)."""
+TOKENIZER is a folder with tokenizer.json, such a file, a SentencePiece model or Llama 3's tiktoken ranks. Each line of DOCUMENTS.jsonl
+has a "text". Needs numpy and the package tokenizers, sentencepiece or tiktoken (see tests/requirements.txt)."""
 
 import base64
 import itertools
@@ -27,7 +27,11 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 def with_tokenizers(path, texts):
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the package has no class of its own
+        sys.exit(f"{file}: the package tokenizers cannot read this file: {error}")
     for first in range(0, len(texts), 2000):
         for encoding in tokenizer.encode_batch_fast(texts[first : first + 2000]):
             yield encoding.ids
@@ -50,7 +54,7 @@ def with_tiktoken(path, texts):
 
 
 def library_ids(path, texts):
-    if path.is_dir():
+    if path.is_dir() or path.suffix == ".json":
         return with_tokenizers(path, texts)
     ranked = re.match(rb"[A-Za-z0-9+/=]+ [0-9]+\r?\n", path.read_bytes())
     return (with_tiktoken if ranked else with_sentencepiece)(path, texts)

@@ -34,6 +34,13 @@ TEST(BenchCheckpoint, MeasuresTheSavesOfARun) {
   EXPECT_EQ(names_in(run / "out"), std::vector<std::string>{}) << "its checkpoints are gone";
 }
 
+TEST(BenchCheckpoint, SaysWhyThereIsNoPlaceForCheckpoints) {
+  const TinyRun run;
+  for (const std::string folder : {"/proc/absent", "/proc/self"})
+    EXPECT_TRUE(refused(run.run("bench checkpoint run.toml --run.output_dir=" + folder), 2, folder, "cannot create",
+                        ": No such file or directory"));
+}
+
 TEST(BenchCheckpoint, MeasuresTheFirstOfSeveralRanks) {
   const TinyRun run;
   const ProgramResult one = run.run("bench checkpoint run.toml --saves 1 --json one.json");

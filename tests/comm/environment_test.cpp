@@ -177,6 +177,29 @@ TEST(Environment, OfSlurmWithMistakes) {
             "SLURM_JOB_NODELIST=node[003 is not a list of hosts such as node[003-005,9]");
 }
 
+TEST(Environment, OneOfSeveralTasksIsNoProcessOfItsOwn) {
+  const auto error = [](const std::string& name, const std::string& value) {
+    return error_of({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "1"}, {name, value}});
+  };
+  const std::string none = "no error: one process 0/1";
+  for (const auto& [name, value, rank] :
+       {std::tuple("SLURM_STEP_NUM_TASKS", "4", "SLURM_PROCID"), std::tuple("SLURM_LOCALID", "2", "SLURM_PROCID"),
+        std::tuple("SLURM_NODEID", "1", "SLURM_PROCID"), std::tuple("LOCAL_RANK", "1", "RANK"),
+        std::tuple("LOCAL_WORLD_SIZE", "2", "RANK"), std::tuple("OMPI_COMM_WORLD_LOCAL_RANK", "1", "OMPI_COMM_WORLD_RANK"),
+        std::tuple("OMPI_COMM_WORLD_LOCAL_SIZE", "2", "OMPI_COMM_WORLD_RANK"), std::tuple("MPI_LOCALRANKID", "3", "PMI_RANK"),
+        std::tuple("MPI_LOCALNRANKS", "4", "PMI_RANK")}) {
+    EXPECT_EQ(error(name, value), concat(name, "=", value, " is set, but ", rank, " is not"));
+  }
+  for (const auto& [name, value] :
+       {std::pair("SLURM_STEP_NUM_TASKS", "1"), std::pair("SLURM_LOCALID", "0"), std::pair("SLURM_NODEID", "0"),
+        std::pair("LOCAL_RANK", "0"), std::pair("LOCAL_RANK", "-1"), std::pair("LOCAL_WORLD_SIZE", "1")}) {
+    EXPECT_EQ(error(name, value), none) << name;
+  }
+  // The batch script of a job, which has a rank and no number of tasks.
+  expect_ranks(ranks_of({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}, {"SLURM_JOB_ID", "1"}}),
+               "one process", 0, 1, 0, 1);
+}
+
 TEST(Environment, FirstHostOfALists) {
   EXPECT_EQ(first_host("node[003-005,9],gpu1"), "node003");
   EXPECT_EQ(first_host("gpu1,node[003-005,9]"), "gpu1");

@@ -167,6 +167,8 @@ TEST_F(Advise, RefusesInOneLine) {
   EXPECT_TRUE(refused(advise("--health empty"), 76, "empty/fp8_health.jsonl", "No such file"));
   write_text(run_ / "none.jsonl", "");
   EXPECT_TRUE(refused(advise("--health none.jsonl"), 76, "none.jsonl", "has no health samples"));
+  EXPECT_TRUE(refused(advise("--health run.toml"), 76, "run.toml: has no health samples"))
+      << "one line, not also one about lines";
   write_text(run_ / "other.jsonl", health_line(1, "model.layers.9.mlp.down_proj.x", 0, 0, 30));
   EXPECT_TRUE(refused(advise("--health other.jsonl"), 76, "other.jsonl", "model.layers.9.mlp.down_proj.x"));
 }

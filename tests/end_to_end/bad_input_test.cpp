@@ -126,10 +126,10 @@ TEST_F(BadInput, Corpora) {
 }
 
 TEST_F(BadInput, EvaluationsThatGiveNoLossSayWhy) {
-  ASSERT_EQ(run_.train("--training.steps=1 --checkpoint.interval=0 --optimizer.lr=3.4e38 "
+  ASSERT_EQ(run_.train("--training.steps=1 --checkpoint.interval=0 --optimizer.lr=1e30 --optimizer.weight_decay=1e30 "
                        "--lr_scheduler.warmup_steps=0 --lr_scheduler.decay=constant")
                 .code,
-            0);
+            77);
   const std::string eval = "eval run.toml --checkpoint out/checkpoints/step-00000001 ";
   EXPECT_TRUE(refused(run_.run(eval + "--data.split=1,0"), 2, "no held-out text; set data.split"));
   EXPECT_TRUE(refused(run_.run(eval + "--evaluation.sequences=0"), 2, "evaluation.sequences = 0"));

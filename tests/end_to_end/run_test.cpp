@@ -345,7 +345,11 @@ TEST(Run, SaysInItsFolderWhatItIsAndHowItEnded) {
   EXPECT_EQ(json_of(read_file(run / "out/run.json"))["first_started"], info["started"]) << "the start of the first process";
   const std::string running = run.run("status out").out;
   EXPECT_NE(running.find(" tok/s, eta "), std::string::npos) << running;
-  EXPECT_GT(json_of(run.run("status out --json").out)["eta_s"], 0);
+  const double eta_s = json_of(run.run("status out --json").out)["eta_s"];
+  EXPECT_GT(eta_s, 0);
+  const auto lines = metrics_of(run / "out");
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [&](const auto& line) { return line.second["eta_s"] == eta_s; }))
+      << "what the run itself says, with evaluations and saves";
   process.send(SIGTERM);
   EXPECT_EQ(process.wait().code, 75);
   EXPECT_EQ(json_of(read_file(run / "out/run.json"))["code"], 75);

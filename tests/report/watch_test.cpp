@@ -11,9 +11,9 @@ namespace {
 TEST(Watch, SaysHowFarEachRunIs) {
   std::vector<report::Run> runs{make_run("bf16", "bf16", 300, 1, 100), make_run("fp8_block", "fp8_block", 120, 1.01, 120)};
   for (report::Run& run : runs) run.info.steps = 300;
+  runs[1].metrics.back().eta_s = 90;
   const std::string page = watched_page("A title", runs, compare(runs), "14:02:11");
   EXPECT_TRUE(has(page, "style=\"width:100.00%\"></i></span><span class=\"where\">step 300 of 300, done</span>"));
-  // 180 steps of half a second are left.
   EXPECT_TRUE(has(page, "style=\"width:40.00%\"></i></span><span class=\"where\">step 120 of 300, about 1m30s left</span>"));
   EXPECT_TRUE(has(page, "The newest record was written at 14:02:11."));
   EXPECT_TRUE(has(page, "<h2>Loss</h2>")) << "the report itself";

@@ -136,7 +136,7 @@ std::map<std::string, std::string> outcome_of(const std::filesystem::path& run) 
   std::map<std::string, std::string> result;
   for (auto [step, line] : metrics_of(run)) {
     for (const char* measured : {"step_time_s", "data_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu",
-                                 "samples_per_s", "comm_exposed_s", "pipeline_bubble_s"}) {
+                                 "samples_per_s", "comm_exposed_s", "pipeline_bubble_s", "eta_s"}) {
       line.erase(measured);
     }
     result["metrics.jsonl, step " + std::to_string(step)] = line.dump();

@@ -32,8 +32,8 @@ std::vector<telemetry::HealthSample> read_health(const fs::path& given, std::str
   if (!path_exists(file)) train::demand_one(given, "the folder of a run, or its fp8_health.jsonl");
   path = file.string();
   auto health = telemetry::read_jsonl<telemetry::HealthSample>(file);
-  if (health.broken_lines > 0) log_warning(concat(path, ": ", health.broken_lines, " broken lines passed over"));
   demand(!health.records.empty(), ExitCode::data, path, ": has no health samples");
+  if (health.broken_lines > 0) log_warning(concat(path, ": ", health.broken_lines, " broken lines passed over"));
   return std::move(health.records);
 }
 

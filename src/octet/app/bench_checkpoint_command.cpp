@@ -26,6 +26,7 @@
 #include "octet/base/log.h"
 #include "octet/base/median.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/snapshots.h"
 #include "octet/checkpoint/writer.h"
 #include "octet/telemetry/format.h"
@@ -44,8 +45,10 @@ class CheckpointFolder {
   CheckpointFolder(train::World& world, const fs::path& output) : world_(world) {
     std::string path = (output / "bench-checkpoint-XXXXXX").string();
     if (world.is_first()) {
-      make_folders(output);
-      demand(::mkdtemp(path.data()) != nullptr, ExitCode::internal, path, ": cannot create this folder");
+      create_output([&] {
+        make_folders(output);
+        if (::mkdtemp(path.data()) == nullptr) fail_errno(ExitCode::internal, path, "cannot create this folder");
+      });
     }
     path_ = world.from_first("the folder of the benchmark", path);
   }

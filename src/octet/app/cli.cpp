@@ -53,12 +53,7 @@ Octet::Octet()
 }
 
 int Octet::run(int argc, const char* const* argv) {
-  if (argc > 1 && argv[1] == std::string_view("help")) {  // `octet help COMMAND` is `octet COMMAND --help`
-    std::vector<const char*> asked(argv, argv + argc);
-    asked.erase(asked.begin() + 1);
-    asked.push_back("--help");
-    return line_.run(argc, asked.data());
-  }
+  if (argc > 1 && argv[1] == std::string_view("help")) return line_.help({argv + 2, argv + argc});
   argc = take_launched(argc, argv);
   return line_.run(argc, argv);
 }
@@ -264,7 +259,10 @@ void Octet::add_training() {
                "and OCTET_TOKEN_FILE with the token of the job, which is a new one unless OCTET_TOKEN_FILE or OCTET_TOKEN gives "
                "one. The output "
                "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
-               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself.",
+               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself. It is a run "
+               "of its own "
+               "in the shell of a Slurm allocation, which has SLURM_NTASKS without SLURM_PROCID, and in a pod that has only "
+               "JOB_COMPLETION_INDEX.",
            .tail = "-- COMMAND [ARGUMENT...]"},
           [this] {
             launch_.train = train_of(launch_.command);

@@ -1,3 +1,9 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
 #include "octet/app/octet.h"
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
@@ -10,6 +16,9 @@ namespace {
 // Why a measurement may not write its numbers to this path, or "". It replaces only numbers of an earlier one: rows with seconds,
 // or the object of a whole step. The parser asks before the measurement, which may take minutes.
 std::string why_not_replaced(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path(), folder = parent.empty() ? "." : parent;
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return concat(folder.string(), ": cannot write to this folder: ", std::strerror(errno));
   try {
     if (!path_exists(path)) return "";
     const nlohmann::json json = parse_json(read_file(file_to_replace(path)), path);
@@ -203,7 +212,8 @@ void Octet::add_numerics() {
       [this] { return run_quantize(quantize_); });
   option(quantize, {.name = "--input", .help = "safetensors file with 2-D tensors in BF16, F16 or F32.", .value = "FILE"}, quantize_.input)
       ->required();
-  option(quantize, {.name = "--recipe", .help = "FP8 recipe that quantises.", .value = "RECIPE"}, quantize_.recipe)->required();
+  option(quantize, {.name = "--recipe", .help = "FP8 recipe that quantises.", .value = "FP8_RECIPE"}, quantize_.recipe)
+      ->required();
   option(quantize,
          {.name = "--role", .help = "Operand of a linear layer that the tensors stand for.", .choices = "activation | weight | gradient"},
          quantize_.role)

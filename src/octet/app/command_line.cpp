@@ -146,6 +146,7 @@ int CommandLine::run(int argc, const char* const* argv) {
   try {
     root_.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
+    if (arguments.size() > 1) refuse(root_, "`--version` stands alone");
     std::fputs(concat("octet ", train::version_text(), "\n").c_str(), stdout);
     return 0;
   } catch (const CLI::Success&) {
@@ -157,8 +158,8 @@ int CommandLine::run(int argc, const char* const* argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = chosen();
-    refuse_separate_values(command, arguments);
-    refuse_missing_values(command, arguments);
+    refuse_mistakes(command, arguments);
+    refuse_values_of_flags(command, arguments);
     refuse_extras(root_);  // a mistyped option explains a missing one
     const std::string message = error.what();
     if (const std::size_t end = message.find(": At Most 1 required but received"); end != std::string::npos)
@@ -166,8 +167,7 @@ int CommandLine::run(int argc, const char* const* argv) {
     refuse(command, message.substr(0, message.find('\n')), ". ", advice(command));
   }
   const CLI::App& command = chosen();
-  refuse_separate_values(command, arguments);
-  refuse_missing_values(command, arguments);
+  refuse_mistakes(command, arguments);
   refuse_extras(root_);
   const Entry& entry = entries_.at(&command);
   if (!entry.action) {  // `octet`, or a group such as `octet data`
@@ -175,6 +175,19 @@ int CommandLine::run(int argc, const char* const* argv) {
     return 0;
   }
   return entry.action();
+}
+
+int CommandLine::help(const std::vector<std::string>& names) const {
+  const CLI::App* command = &root_;
+  for (const std::string& name : names) {
+    if (name == "--help" || name == "-h") continue;
+    const std::vector<const CLI::App*> children = children_of(*command);
+    const auto child = std::find_if(children.begin(), children.end(), [&](const CLI::App* c) { return c->get_name() == name; });
+    if (child == children.end()) refuse_extra(*command, name);
+    command = *child;
+  }
+  std::fputs(help_of(describe(*command)).c_str(), stdout);
+  return 0;
 }
 
 Command CommandLine::describe(const CLI::App& command) const {
@@ -201,6 +214,15 @@ const CLI::App& CommandLine::chosen() const {
   return *command;
 }
 
+// What the parser would take for something else, or leave out.
+void CommandLine::refuse_mistakes(const CLI::App& command, const std::vector<std::string>& arguments) const {
+  if (std::find(arguments.begin(), arguments.end(), "--") != arguments.end())
+    refuse(command, "unexpected argument `--`. Leave it out: only `octet launch` has one, before the command of the ranks.");
+  refuse_separate_values(command, arguments);
+  refuse_missing_values(command, arguments);
+  refuse_empty_elements(command, arguments);
+}
+
 // `--training.steps 5`: the parser would take 5 for the run's file.
 void CommandLine::refuse_separate_values(const CLI::App& command, const std::vector<std::string>& arguments) const {
   if (!entries_.at(&command).keys) return;
@@ -223,6 +245,32 @@ void CommandLine::refuse_missing_values(const CLI::App& command, const std::vect
   }
 }
 
+// `--recipes bf16,,fp32`: the parser would leave the empty name out.
+void CommandLine::refuse_empty_elements(const CLI::App& command, const std::vector<std::string>& arguments) const {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string name = name_of_key(arguments[i]);
+    const CLI::Option* const option = name.starts_with("--") ? command.get_option_no_throw(name) : nullptr;
+    if (!option || option->get_delimiter() == '\0') continue;
+    const bool has_value = name.size() < arguments[i].size();
+    if (!has_value && i + 1 == arguments.size()) continue;
+    const std::string value = has_value ? arguments[i].substr(name.size() + 1) : arguments[i + 1];
+    const char comma = option->get_delimiter();
+    if (value.empty() || value.front() == comma || value.back() == comma ||
+        value.find(std::string(2, comma)) != std::string::npos)
+      refuse(command, name, ": `", printable(value), "` has an empty element. ", advice(command));
+  }
+}
+
+// `--dry-run=now`: the parser takes only true and false, and does not say so.
+void CommandLine::refuse_values_of_flags(const CLI::App& command, const std::vector<std::string>& arguments) const {
+  for (const std::string& argument : arguments) {
+    const std::string name = name_of_key(argument);
+    const CLI::Option* const option = name.starts_with("--") && name != argument ? command.get_option_no_throw(name) : nullptr;
+    if (option && option->get_items_expected_max() == 0)
+      refuse(command, "`", printable(argument), "`: ", name, " takes no value. ", advice(command));
+  }
+}
+
 void CommandLine::refuse_extras(const CLI::App& command) const {
   std::vector<std::string>* const keys = entries_.at(&command).keys;
   for (const std::string& extra : command.remaining()) {
@@ -240,8 +288,10 @@ void CommandLine::refuse_extra(const CLI::App& command, const std::string& extra
     const std::string name = name_of_key(extra);
     std::string near = did_you_mean(name, option_names(command));
     // A key without its section, or another program's name for it: --steps=5. A key in full is a better answer than a similar
-    // option.
-    const std::string key = keys && name.size() > 2 ? train::nearest_key(name) : "";
+    // option, unless one letter makes the option.
+    const std::string option = nearest_name(name, option_names(command));
+    const bool is_slip = !option.empty() && edit_distance(name, option) == 1;
+    const std::string key = keys && !is_slip && name.size() > 2 ? train::nearest_key(name) : "";
     if (key.find('.') != std::string::npos) near = concat(" (did you mean --", key, "?)");
     if (near.empty() && keys) near = train::advise_key(name);
     if (!near.empty()) refuse(command, "unknown option ", shown, near);

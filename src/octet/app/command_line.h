@@ -80,6 +80,8 @@ class CommandLine {
   void takes_keys(CLI::App& command, RunFile& run);
 
   int run(int argc, const char* const* argv);
+  // Prints the help of the command with these names, such as {"data", "prepare"}. Returns 0.
+  int help(const std::vector<std::string>& names) const;
   Command describe() const { return describe(root_); }
 
  private:
@@ -94,8 +96,11 @@ class CommandLine {
 
   Command describe(const CLI::App& command) const;
   const CLI::App& chosen() const;
+  void refuse_mistakes(const CLI::App& command, const std::vector<std::string>& arguments) const;
   void refuse_separate_values(const CLI::App& command, const std::vector<std::string>& arguments) const;
   void refuse_missing_values(const CLI::App& command, const std::vector<std::string>& arguments) const;
+  void refuse_empty_elements(const CLI::App& command, const std::vector<std::string>& arguments) const;
+  void refuse_values_of_flags(const CLI::App& command, const std::vector<std::string>& arguments) const;
   void refuse_extras(const CLI::App& command) const;
   [[noreturn]] void refuse_extra(const CLI::App& command, const std::string& extra) const;
 

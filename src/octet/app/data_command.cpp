@@ -12,6 +12,7 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
+#include "octet/data/input_files.h"
 #include "octet/data/inspect.h"
 #include "octet/data/prepare.h"
 #include "octet/data/token_file.h"
@@ -46,6 +47,16 @@ data::TrainOn train_on_of(const std::string& name) {
   return data::TrainOn::assistant;
 }
 
+// Whether one of the inputs consists of records.
+bool has_fields(const data::PrepareOptions& options) {
+  data::InputFiles files(options.inputs, data::CorpusPaths(options.output));
+  while (const auto file = files.next()) {
+    const data::InputFormat format = data::input_format(file->path, options.format);
+    if (format == data::InputFormat::jsonl || format == data::InputFormat::parquet) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int run_data_prepare(const DataPrepareArgs& args) {
@@ -77,6 +88,8 @@ int run_data_prepare(const DataPrepareArgs& args) {
                                .workers = args.workers};
   if (options.format == data::InputFormat::automatic)
     options.format = data::format_of_tokens({inputs, data::CorpusPaths(args.output)});
+  demand(args.field.empty() || has_fields(options), ExitCode::config, "--field ", args.field,
+         ": no input is JSONL or Parquet; leave it out, or give --format jsonl");
   options.stop = &stop_asked;
   data::ConsoleProgress console;
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };

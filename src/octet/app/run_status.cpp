@@ -9,7 +9,6 @@
 #include "octet/base/require.h"
 #include "octet/checkpoint/run_lock.h"
 #include "octet/checkpoint/steps.h"
-#include "octet/report/run.h"
 #include "octet/telemetry/jsonl.h"
 #include "octet/train/restore.h"
 
@@ -89,7 +88,7 @@ void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, 
   status.loss = metrics.back().loss;
   status.skipped_steps = metrics.back().skipped_steps;
   status.tokens_per_s = metrics.back().tokens_per_s;
-  status.step_time_s = report::recent_step_time_s(metrics);
+  status.eta_s = metrics.back().eta_s;
 }
 
 // Leaves out starts that were refused before they changed the run, unless they are all that is known of it. A restart that is

@@ -53,7 +53,7 @@ struct RunStatus {
   std::int64_t step = 0, steps = 0;  // finished, as far as is known; of all
   std::optional<double> loss;        // of the last logged step
   double tokens_per_s = telemetry::kUnknown;  // of all ranks, of the last logged step
-  double step_time_s = telemetry::kUnknown;   // median of the last logged steps
+  double eta_s = telemetry::kUnknown;         // at the last logged step, as the run has said it
   std::int64_t skipped_steps = 0;    // up to the last logged step
   std::int64_t checkpoint_step = 0;
   std::optional<double> checkpoint_age_s;

@@ -11,7 +11,7 @@ void apply_set(train::Config& config, const std::vector<std::string>& assignment
   std::string list;
   for (const std::string& pattern : used) list += (list.empty() ? "" : ", ") + pattern;
   for (const std::string& assignment : assignments) {
-    train::apply_override(config, assignment);
+    train::apply_override(config, assignment, "--set ");
     const std::string key = assignment.substr(0, assignment.find('='));
     demand(key != "precision.recipe", ExitCode::config, "--set ", assignment, ": --recipe says which");
     demand(key != "run.device", ExitCode::config, "--set ", assignment, ": --device says which");

@@ -72,10 +72,9 @@ std::string ranks_text(const std::vector<RankStatus>& ranks) {
                      format_count(longest->step), format_duration(longest->unchanged_s));
 }
 
-// Seconds to the last step of a running run, or NaN.
+// Seconds to the last step of a running run, or NaN. An earlier process left 0 at the step of its --until.
 double eta_s(const RunStatus& s) {
-  const bool trains = s.state == RunState::running && s.step < s.steps;
-  return trains ? s.step_time_s * static_cast<double>(s.steps - s.step) : telemetry::kUnknown;
+  return s.state == RunState::running && s.step < s.steps && s.eta_s > 0 ? s.eta_s : telemetry::kUnknown;
 }
 
 // "13 of 20". A run that was started again with fewer steps may be beyond the last one.

@@ -38,6 +38,11 @@ inline constexpr Range kPositive{.min = 0, .above_min = true};
 inline constexpr Range kNotNegative{.min = 0};
 inline constexpr Range kAtLeastOne{.min = 1};
 inline constexpr Range kFraction{.min = 0, .max = 1};
+// Settings that FP32 computes with: far from its largest number, so that they do not become infinite.
+inline constexpr Range kPositiveFp32{.min = 0, .max = 1e30, .above_min = true};
+inline constexpr Range kNotNegativeFp32{.min = 0, .max = 1e30};
+// What is added to a number of moderate size. A larger one would drown that number, and a run would learn nothing.
+inline constexpr Range kEpsilon{.min = std::numeric_limits<float>::min(), .max = 1};
 
 struct Field {
   std::string_view name;

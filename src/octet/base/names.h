@@ -1,6 +1,7 @@
 // Matching of names that people type: globs, and suggestions for misspelled names.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,9 @@ namespace octet {
 // Matches `pattern` against the whole name. '*' matches any run of characters, dots included; '?' matches one character; every
 // other character matches itself.
 bool glob_match(std::string_view pattern, std::string_view name);
+
+// The number of letters to insert, to delete or to replace in one name to get the other. The work is the product of the lengths.
+std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // Returns the candidate with the smallest edit distance to `name`, or "" if none is close. A candidate is close if its distance
 // is at most max(2, length of `name` / 3). A candidate without the first letter of a `name` of at most four letters is never

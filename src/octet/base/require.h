@@ -16,7 +16,7 @@ enum class ExitCode : int {
   does_not_fit = 3,  // not enough memory; reported before the first step
   preempted = 75,    // a checkpoint was saved; start the run again to continue
   data = 76,         // missing or invalid corpus, model directory or checkpoint
-  not_finite = 77,   // loss not finite after the permitted rollbacks, or in more than half of the steps
+  not_finite = 77,   // loss not finite after the permitted rollbacks or in more than half of the steps, or weights not finite
   peer = 78,         // another rank or the interconnect failed
   unfit = 79,        // this host must not take part: `octet doctor --gate` or other ranks found a fault
   stalled = 80,      // no rank has moved for comm.stall_s

@@ -269,6 +269,24 @@ void refuse_one_of_several_pods(const Variables& variables) {
   demand(most == "1", ExitCode::config, "PET_NNODES=", pods->value, ": this is one of several pods; ", kStartLaunch, " in each");
 }
 
+// A task of Slurm, Open MPI or torchrun whose rank got lost, for example in a container that passes on only some variables. The
+// least values are those that one process does not have.
+void refuse_one_of_several_tasks(const Variables& variables) {
+  struct Sign {
+    const char* name;
+    int least;
+    const char* rank;
+  };
+  for (const Sign& sign : {Sign{"LOCAL_RANK", 1, "RANK"}, Sign{"LOCAL_WORLD_SIZE", 2, "RANK"},
+                           Sign{"SLURM_STEP_NUM_TASKS", 2, "SLURM_PROCID"}, Sign{"SLURM_LOCALID", 1, "SLURM_PROCID"},
+                           Sign{"SLURM_NODEID", 1, "SLURM_PROCID"}, Sign{"OMPI_COMM_WORLD_LOCAL_RANK", 1, "OMPI_COMM_WORLD_RANK"},
+                           Sign{"OMPI_COMM_WORLD_LOCAL_SIZE", 2, "OMPI_COMM_WORLD_RANK"}, Sign{"MPI_LOCALRANKID", 1, "PMI_RANK"},
+                           Sign{"MPI_LOCALNRANKS", 2, "PMI_RANK"}}) {
+    const auto found = variables.find({sign.name});
+    if (found && number_of<int>(found->value).value_or(0) >= sign.least) variables.need({sign.rank}, sign.name);
+  }
+}
+
 RankEnvironment from_launcher(const Variables& variables) {
   if (variables.has("RANK") || variables.has("WORLD_SIZE")) return from_torchrun(variables);
   if (started_by_slurm(variables)) return from_slurm(variables);
@@ -276,6 +294,7 @@ RankEnvironment from_launcher(const Variables& variables) {
   if (variables.has("PMI_RANK") || variables.has("PMI_SIZE")) return from_pmi(variables);
   if (variables.has("SM_HOSTS") || variables.has("SM_CURRENT_HOST")) return from_sagemaker(variables);
   refuse_one_of_several_pods(variables);
+  refuse_one_of_several_tasks(variables);
   return {.source = RankEnvironment::kOneProcess};
 }
 

@@ -112,6 +112,11 @@ struct Range {
   }
 };
 
+// None if `which` is the name of an interface.
+std::optional<Range> range_of(const std::string& which) {
+  return which.find('/') != which.npos ? std::optional<Range>(which) : std::nullopt;
+}
+
 // If nothing listens at a port, the system may assign this very port to the connecting socket, and TCP connects it to itself.
 bool is_connected_to_itself(const Descriptor& socket) {
   const Address own = own_address(socket);
@@ -216,9 +221,10 @@ bool is_loopback(const std::string& host) {
   return !list.empty() && std::all_of(list.begin(), list.end(), [](const addrinfo* a) { return is_loopback(a->ai_addr); });
 }
 
+void check_interface(const std::string& which) { range_of(which); }
+
 std::string address_on(const std::string& which) {
-  const bool by_range = which.find('/') != which.npos;
-  const std::optional<Range> range = by_range ? std::optional<Range>(which) : std::nullopt;
+  const std::optional<Range> range = range_of(which);
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) fail_errno(ExitCode::internal, "cannot list the network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(list, &::freeifaddrs);
@@ -233,7 +239,7 @@ std::string address_on(const std::string& which) {
       there += concat(there.empty() ? "" : ", ", i->ifa_name, " ", text_of(i->ifa_addr));
     }
   }
-  fail(ExitCode::config, "comm.interface = ", which, ": this machine has no such ", by_range ? "address" : "interface", ", only ",
+  fail(ExitCode::config, "comm.interface = ", which, ": this machine has no such ", range ? "address" : "interface", ", only ",
        there);
 }
 

@@ -52,6 +52,8 @@ std::string address_of_peer(const Descriptor& socket);
 
 // Whether all addresses of `host` are loopback addresses, which no other machine can reach. False if it has no address.
 bool is_loopback(const std::string& host);
+// Throws Error{config} if `which` has the form of a range of addresses and is none: "10.0.0.0/99".
+void check_interface(const std::string& which);
 // The address of this machine on the interface `which`: the name of an interface ("eth0") or a range of addresses ("10.0.0.0/8").
 // IPv4 comes first. Throws Error{config} "comm.interface = WHICH: reason" with the addresses that there are.
 std::string address_on(const std::string& which);

@@ -5,7 +5,6 @@
 #include <system_error>
 
 #include "octet/base/directory.h"
-#include "octet/base/median.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/jsonl.h"
 
@@ -66,15 +65,6 @@ Run read_run(const std::filesystem::path& directory) {
   if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);
   if (run.info.name.empty()) run.info.name = folder_name(directory);
   return run;
-}
-
-double recent_step_time_s(std::span<const telemetry::StepMetrics> lines) {
-  constexpr std::size_t kRecent = 50;
-  std::vector<double> times;
-  for (const telemetry::StepMetrics& line : lines.last(std::min(lines.size(), kRecent))) {
-    if (std::isfinite(line.step_time_s)) times.push_back(line.step_time_s);
-  }
-  return median(times);
 }
 
 double steps_before(const Run& run) {

@@ -39,7 +39,4 @@ double steps_before(const Run& run);
 // ended before a resume and were not logged, count like those of the line before, if run.attempts tells of the resume.
 std::vector<double> training_times(const Run& run);
 
-// Returns the median seconds of a step over the last 50 lines, or NaN if there are none.
-double recent_step_time_s(std::span<const telemetry::StepMetrics> lines);
-
 }  // namespace octet::report

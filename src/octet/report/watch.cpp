@@ -14,10 +14,6 @@ namespace {
 // A browser without scripts reloads the whole page every 5 s.
 constexpr const char* kHead = "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript><script src=\"/watch.js\" defer></script>";
 
-double seconds_left(const Run& run) {
-  return recent_step_time_s(run.metrics) * static_cast<double>(run.info.steps - run.metrics.back().step);
-}
-
 std::string progress_of(const Run& run) {
   const std::int64_t step = run.metrics.empty() ? 0 : run.metrics.back().step, steps = std::max(run.info.steps, step);
   const double pct = steps > 0 ? 100 * static_cast<double>(step) / static_cast<double>(steps) : 0;
@@ -27,7 +23,7 @@ std::string progress_of(const Run& run) {
   put(out, "step {} of {}", telemetry::format_count(step), telemetry::format_count(steps));
   if (step >= steps) {
     out += ", done";
-  } else if (const double left = run.metrics.empty() ? NAN : seconds_left(run); std::isfinite(left)) {
+  } else if (const double left = run.metrics.empty() ? NAN : run.metrics.back().eta_s; std::isfinite(left)) {
     put(out, ", about {} left", telemetry::format_duration(left));
   }
   return out + "</span></li>";

@@ -45,6 +45,7 @@ struct StepMetrics {
   std::optional<double> router_z{};
   std::optional<double> eval_loss{};
   NamedNumbers eval_losses{};
+  double eta_s = kUnknown;
 };
 
 // One tensor of one sampled step. `tensor` is "<linear>.x" (input), "<linear>.w" (weight) or "<linear>.g" (output gradient), or
@@ -240,6 +241,10 @@ void visit_fields(Record& r, Visitor&& visit) {
           .help = "Mean loss over each [[evaluation.source]], by its name; null without these, and unless this step evaluated.",
           .tensorboard = "validation_metrics/loss/NAME"},
       r.eval_losses);
+  visit(FieldName{.json = "eta_s",
+                  .help = "Seconds from this line to the last step, or to that of --until, at the mean pace since the process "
+                          "began, evaluations and saves included."},
+        r.eta_s);
 }
 
 template <class Record, class Visitor>

@@ -36,7 +36,7 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
   if (metrics.mfu) line += "  mfu " + format_share(*metrics.mfu);
   if (metrics.pipeline_bubble_s) line += "  bubble " + format_share(*metrics.pipeline_bubble_s / metrics.step_time_s);
   if (!std::isnan(metrics.memory_peak_gib)) line += "  " + format_gib(metrics.memory_peak_gib);
-  if (!std::isnan(context.eta_s)) line += "  eta " + format_duration(context.eta_s);
+  if (!std::isnan(metrics.eta_s)) line += "  eta " + format_duration(metrics.eta_s);
   if (!metrics.eval_losses.empty()) {
     line += "  eval";
     for (const auto& [name, loss] : metrics.eval_losses) {
@@ -137,7 +137,7 @@ void Recorder::write_run_info(const RunInfo& info) {
   if (sinks_) telemetry::write_run_info(sinks_->options.directory / "run.json", info);
 }
 
-void Recorder::write(const StepMetrics& metrics, double eta_s) {
+void Recorder::write(const StepMetrics& metrics) {
   if (!sinks_) return;
   sinks_->add(std::span(&metrics, 1), sinks_->metrics);
   if (sinks_->tensorboard) {
@@ -149,7 +149,7 @@ void Recorder::write(const StepMetrics& metrics, double eta_s) {
     sinks_->attempt([&] { sinks_->write_late_events(); });
   }
   if (sinks_->options.console) {
-    const ConsoleContext context{.total_steps = sinks_->options.total_steps, .eta_s = eta_s, .worker = sinks_->options.worker};
+    const ConsoleContext context{.total_steps = sinks_->options.total_steps, .worker = sinks_->options.worker};
     sinks_->options.console(console_line(metrics, context));
   }
 }

@@ -21,7 +21,6 @@ namespace octet::telemetry {
 // omitted.
 struct ConsoleContext {
   std::int64_t total_steps = 0;
-  double eta_s = kUnknown;
   Worker worker = Worker::gpu;  // the process that rates are stated for
 };
 std::string console_line(const StepMetrics& metrics, const ConsoleContext& context);
@@ -46,7 +45,7 @@ class Recorder {
   Recorder& operator=(Recorder&&) noexcept;
 
   void write_run_info(const RunInfo& info);
-  void write(const StepMetrics& metrics, double eta_s);
+  void write(const StepMetrics& metrics);
   void write(std::span<const HealthSample> samples);
   void write(std::span<const AttentionSample> samples);
   void write(std::span<const ExpertSample> samples);

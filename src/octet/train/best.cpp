@@ -13,7 +13,7 @@ bool Best::observe(std::int64_t step, double loss) {
   if (best) {
     waited_ = 0;
     found_.insert(found_.begin(), {step, loss});
-  } else {
+  } else if (std::isfinite(loss)) {
     ++waited_;
   }
   return best;
@@ -71,7 +71,7 @@ std::string Best::restore(const nlohmann::json& state, const std::function<bool(
   }
   extra_ = state.at("extra").get<std::vector<std::int64_t>>();
   std::erase_if(extra_, [&](std::int64_t step) { return !exists(step); });
-  waited_ = state.at("waited").get<std::int64_t>();
+  if (!found_.empty()) waited_ = state.at("waited").get<std::int64_t>();  // earlier versions counted losses that are not finite
   return "";
 }
 

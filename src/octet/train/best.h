@@ -18,16 +18,17 @@ class Best {
   // `measure` says what the losses are means of (HeldOut::measure()).
   Best(const EvaluationConfig& config, nlohmann::json measure) : config_(config), measure_(std::move(measure)) {}
 
-  // Records the loss of an evaluation after `step`. Returns whether it is the lowest so far. A loss that is not finite never is.
+  // Records the loss of an evaluation after `step`. Returns whether it is the lowest so far. A loss that is not finite counts for
+  // nothing: patience must not end a run that skips its steps as if it had learnt all it could.
   bool observe(std::int64_t step, double loss);
   // Whether anything depends on what is best.
   bool acts() const { return config_.keep_best || config_.patience > 0; }
-  // Whether evaluation.patience evaluations in a row were not the best.
+  // Whether evaluation.patience evaluations since the best one were not the best.
   bool is_stale() const { return config_.patience > 0 && waited_ >= config_.patience; }
 
   std::int64_t step() const { return found_.empty() ? 0 : found_.front().step; }              // 0 before the first finite loss
   double loss() const { return found_.empty() ? telemetry::kUnknown : found_.front().loss; }  // NaN before it
-  std::int64_t waited() const { return waited_; }                                             // evaluations since the best one
+  std::int64_t waited() const { return waited_; }  // finite evaluations since the best one
 
   // The best step of losses that were means of something else, until there is a best checkpoint again; 0: none.
   std::int64_t former() const { return former_; }

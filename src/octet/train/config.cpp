@@ -8,6 +8,7 @@
 #include "octet/base/require.h"
 #include "octet/base/system_call.h"
 #include "octet/base/visible.h"
+#include "octet/comm/socket.h"
 #include "octet/recipes/registry.h"
 #include "octet/storage/object_store.h"
 #include "octet/telemetry/format.h"
@@ -137,13 +138,13 @@ Config load_config(const std::filesystem::path& path, std::span<const std::strin
   return config;
 }
 
-void apply_override(Config& config, const std::string& assignment) {
+void apply_override(Config& config, const std::string& assignment, const std::string& option) {
   const std::size_t equals = assignment.find('=');
-  const std::string name = "--" + printable(assignment);
-  demand(equals != std::string::npos && equals > 0, ExitCode::config, name, ": must be --section.key=value");
+  const std::string name = option + printable(assignment);
+  demand(equals != std::string::npos && equals > 0, ExitCode::config, name, ": must be ", option, "section.key=value");
   const std::string path = assignment.substr(0, equals);
-  demand(std::count(path.begin(), path.end(), '.') < kTomlDepth, ExitCode::config, in_quotes("--" + path), ": nested deeper than ",
-         kTomlDepth, " levels");
+  demand(std::count(path.begin(), path.end(), '.') < kTomlDepth, ExitCode::config, in_quotes(option + path),
+         ": nested deeper than ", kTomlDepth, " levels");
   const FieldSource source{.name = name, .is_override = true, .advise = advise_key};
   TomlNode node = parse_toml_value(assignment.substr(equals + 1), source.name);
   for (std::size_t end = path.size(); end != std::string::npos;) {
@@ -197,7 +198,14 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(config.checkpoint.local_dir.empty() || config.checkpoint.memory_every != "0", "checkpoint.local_dir with "
         "checkpoint.memory_every = 0: there are no snapshots to copy; use \"auto\" or a number of steps");
 
-  if (!config.checkpoint.remote.empty()) storage::parse_object_url(config.checkpoint.remote);
+  if (!config.checkpoint.remote.empty()) {
+    try {
+      storage::parse_object_url(config.checkpoint.remote);
+    } catch (const Error& error) {
+      check(false, "checkpoint.remote = ", error.what());
+    }
+  }
+  comm::check_interface(config.comm.interface);
 
   const ParallelConfig& parallel = config.parallel;
   std::int64_t others = 1;

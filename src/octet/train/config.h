@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -165,16 +164,14 @@ struct OptimizerConfig {
 };
 template <FieldsOf<OptimizerConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "lr", .help = "Peak learning rate of AdamW.", .range = kNotNegative}, c.lr);
+  visit(Field{.name = "lr", .help = "Peak learning rate of AdamW.", .range = kNotNegativeFp32}, c.lr);
   visit(Field{.name = "betas", .help = "Decay rates of the two moments.", .range = {.min = 0, .max = 1, .below_max = true}}, c.betas);
-  visit(Field{.name = "eps",
-              .help = "Added to the root of the second moment.", .range = {.min = std::numeric_limits<float>::min()}},
-        c.eps);
+  visit(Field{.name = "eps", .help = "Added to the root of the second moment.", .range = kEpsilon}, c.eps);
   visit(Field{.name = "weight_decay",
-              .help = "Decoupled weight decay of matrices; norms have none.", .range = kNotNegative},
+              .help = "Decoupled weight decay of matrices; norms have none.", .range = kNotNegativeFp32},
         c.weight_decay);
   visit(Field{.name = "max_grad_norm",
-              .help = "Gradients are clipped to this global norm; 0 clips nothing.", .range = kNotNegative},
+              .help = "Gradients are clipped to this global norm; 0 clips nothing.", .range = kNotNegativeFp32},
         c.max_grad_norm);
   visit(Field{.name = "state_dtype",
               .help = "Type of the two moments. fp8: E4M3 with a scale for each 128 elements.",
@@ -259,7 +256,7 @@ void visit_fields(C& c, auto&& visit) {
               .choices = "auto | true | false"},
         c.power_of_2);
   visit(Field{.name = "amax_epsilon",
-              .help = "Smallest amax that sets a scale; fp8_delayed ignores it.", .range = kNotNegative},
+              .help = "Smallest amax that sets a scale; fp8_delayed ignores it.", .range = kNotNegativeFp32},
         c.amax_epsilon);
   visit(Field{.name = "accumulation",
               .help = "How FP8 products accumulate on Hopper: one word for all, or { fprop, dgrad, wgrad }; auto leaves it to the recipe.",
@@ -519,8 +516,8 @@ Config load_config(const std::filesystem::path& path, std::span<const std::strin
 Config parse_config(std::string_view text, const std::string& source);
 
 // "section.key=value": the value is TOML, or a bare string; a list may also be written a,b,c; an element of a list of tables is
-// named by its number ("data.source.0.path=corpus").
-void apply_override(Config& config, const std::string& assignment);
+// named by its number ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.
+void apply_override(Config& config, const std::string& assignment, const std::string& option = "--");
 
 // Visits the values of all keys that may be an s3:// URL of a model directory, an adapter, a checkpoint or a corpus.
 void for_each_fetched_path(Config& config, const std::function<void(std::string& path)>& visit);

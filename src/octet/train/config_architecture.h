@@ -127,26 +127,26 @@ void visit_fields(C& c, auto&& visit) {
         c.decoder_sparse_step);
   visit(Field{.name = "router_aux_loss_coef",
               .help = "Mixtral, Qwen3-MoE: weight of the loss that balances the experts.",
-              .range = kNotNegative},
+              .range = kNotNegativeFp32},
         c.router_aux_loss_coef);
   visit(Field{.name = "router_z_loss_coef",
               .help = "Mixtral, Qwen3-MoE: weight of the loss that keeps the router's logits small.",
-              .range = kNotNegative},
+              .range = kNotNegativeFp32},
         c.router_z_loss_coef);
   visit(Field{.name = "router_bias_update_rate",
               .help = "Mixtral, Qwen3-MoE: balances the experts without a loss: after each step the bias with which an expert is "
                       "chosen moves by this much. 0 keeps the biases. If not set, there are none.",
-              .range = kNotNegative},
+              .range = kNotNegativeFp32},
         c.router_bias_update_rate);
   visit(Field{.name = "rope_theta", .help = "Base of the RoPE frequencies.", .range = kPositive}, c.rope_theta);
-  visit(Field{.name = "rms_norm_eps", .help = "Epsilon of RMSNorm.", .range = kPositive}, c.rms_norm_eps);
-  visit(Field{.name = "initializer_range", .help = "Standard deviation of the initial weights.", .range = kNotNegative},
+  visit(Field{.name = "rms_norm_eps", .help = "Epsilon of RMSNorm.", .range = kEpsilon}, c.rms_norm_eps);
+  visit(Field{.name = "initializer_range", .help = "Standard deviation of the initial weights.", .range = kNotNegativeFp32},
         c.initializer_range);
   visit(Field{.name = "tie_word_embeddings", .help = "Embedding and head share one weight."}, c.tie_word_embeddings);
   visit(Field{.name = "tokenizer", .help = "\"byte\", or not set: the tokenizer files of the model directory."}, c.tokenizer);
   visit(Field{.name = "hidden_act", .help = "GPT-NeoX: gelu (the default), gelu_new, gelu_fast or gelu_pytorch_tanh."},
         c.hidden_act);
-  visit(Field{.name = "layer_norm_eps", .help = "GPT-NeoX: epsilon of LayerNorm.", .range = kPositive}, c.layer_norm_eps);
+  visit(Field{.name = "layer_norm_eps", .help = "GPT-NeoX: epsilon of LayerNorm.", .range = kEpsilon}, c.layer_norm_eps);
   visit(Field{.name = "rotary_pct", .help = "GPT-NeoX: share of each head that RoPE rotates.", .range = kPositive}, c.rotary_pct);
   visit(Field{.name = "rotary_emb_base", .help = "GPT-NeoX: base of the RoPE frequencies.", .range = kPositive},
         c.rotary_emb_base);

@@ -22,7 +22,8 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "rank",
               .help = "Rank of each adapter; at most the smaller dim of the linear.", .range = {.min = 1, .max = 1 << 20}},
         c.rank);
-  visit(Field{.name = "alpha", .help = "What an adapter computes is multiplied by alpha / rank.", .range = kPositive}, c.alpha);
+  visit(Field{.name = "alpha", .help = "What an adapter computes is multiplied by alpha / rank.", .range = kPositiveFp32},
+        c.alpha);
   visit(Field{.name = "targets",
               .help = "Linears with an adapter, by the ends of their Hugging Face names, such as q_proj; all-linear is every "
                       "linear of the blocks, those of experts included.",

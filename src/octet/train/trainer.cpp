@@ -563,17 +563,18 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
+  const std::string not_finite = engine_->not_finite_weight();
   if (exported && step_ == page_.start_step) {  // somebody may have changed the files since
     log_info(concat(exported_folder().string(), ": is of step ", telemetry::format_count(step_),
                     " already and stays as it is; to export it again, remove it"));
-  } else if (exports()) {
+  } else if (exports() && not_finite.empty()) {
     export_model();
   }
   end_together();
   demand_remote();
   if (recorder_->lost() > 0)
     log_warning(concat("metrics: ", telemetry::format_count(recorder_->lost(), "record"), " could not be written"));
-  judge_skipped_steps();
+  judge_end(not_finite);
   has_exported_ = true;
   return ExitCode::done;
 }

@@ -64,8 +64,8 @@ class Trainer {
 
   // Trains to the last step or to options.until, or until evaluation.patience ends the run. `preempted` when a signal asked to
   // stop: everything is saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and has skipped most of
-  // its steps, those before a resume included, and Error{data} if none had a token to train on; then no model is exported.
-  // run.json says how the run ended.
+  // its steps, those before a resume included, or its weights are not finite, and Error{data} if none had a token to train on;
+  // then no model is exported. run.json says how the run ended.
   ExitCode run();
   // Whether run() has trained to the last step and exported the model or the adapter.
   bool has_exported() const { return has_exported_; }
@@ -201,8 +201,8 @@ class Trainer {
   void export_model();
   std::filesystem::path exported_folder() const;
   // At the end of a run: throws Error{data} if no step had a token to train on, and Error{not_finite} if no model is exported for
-  // another reason. Warns of fewer steps that were skipped.
-  void judge_skipped_steps() const;
+  // another reason. Warns of fewer steps that were skipped. `not_finite`: Engine::not_finite_weight().
+  void judge_end(const std::string& not_finite) const;
   void log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled);
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;

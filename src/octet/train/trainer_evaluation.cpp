@@ -100,7 +100,6 @@ std::string Trainer::why_it_ends() const {
   const std::string last =
       concat("ends early, after step ", telemetry::format_count(step_), " of ", telemetry::format_count(steps_), ": the last ",
              best_->waited() == 1 ? "evaluation" : concat(best_->waited(), " evaluations"), of_set);
-  if (best_->step() == 0) return concat(last, " had no finite loss", go_on);
   const std::string kept = config_.evaluation.keep_best ? concat(" (", checkpoint_folder(best_->step()).string(), ")") : "";
   return concat(last, " found no lower loss than ", fmt::format("{:.4f}", best_->loss()), " at step ", best_->step(), kept,
                 go_on);

@@ -41,6 +41,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   m.memory_peak_gib = static_cast<double>(engine_->device().memory().total_peak) * 0x1p-30;
   m.skipped_steps = anomaly_.skipped_steps();
   m.samples_per_s = interval.samples_per_s;
+  m.eta_s = meter_->eta_s(step_);
   m.comm_exposed_s = waits_.all - waits_.stages;
   if (world_.mesh().stages().count > 1) m.pipeline_bubble_s = engine_->mean_over_ranks(waits_.stages);
   if (const models::DecoderConfig& model = engine_options_.model; model.experts > 0) {
@@ -71,7 +72,7 @@ void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& he
   page_.loss = m.loss;
   page_.tokens = m.tokens_seen;
   page_.step_s = m.step_time_s;
-  recorder_->write(m, meter_->eta_s(step_));
+  recorder_->write(m);
   watch_stragglers();
 }
 
@@ -80,7 +81,7 @@ bool Trainer::exports() const {
   return !telemetry::skipped_most(skipped, step_) && skipped + anomaly_.empty_steps() < step_;
 }
 
-void Trainer::judge_skipped_steps() const {
+void Trainer::judge_end(const std::string& not_finite) const {
   const std::int64_t skipped = anomaly_.skipped_steps(), empty = anomaly_.empty_steps();
   const std::string unchanged = skipped + empty == step_ ? " that the run began with. " : ". ",
                     no_model = concat(", so no model is exported; ", checkpoints().string(), " holds the weights", unchanged);
@@ -92,12 +93,14 @@ void Trainer::judge_skipped_steps() const {
     demand(empty < step_, ExitCode::data, text, no_model, remedy);
     log_shared_warning(concat(text, ". ", remedy));
   }
-  if (skipped == 0) return;
   const std::string text = telemetry::text_of_skipped(skipped, step_),
                     remedy = skipped == step_
                                  ? "Look for numbers that are not finite in the weights or the settings that it began with"
                                  : "Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
   demand(exports(), ExitCode::not_finite, text, no_model, remedy);
+  demand(not_finite.empty(), ExitCode::not_finite, not_finite, " has values that are NaN or infinite", no_model,
+         "Lower optimizer.lr and go on from an earlier checkpoint with --resume DIR, or begin anew");
+  if (skipped == 0) return;
   log_shared_warning(concat(text, ". A few of them do no harm. If there are many: ", remedy));
 }
 

@@ -61,6 +61,11 @@ std::vector<std::string> words_of(std::string_view value) {
   }
   if (value.ends_with(",...")) value.remove_suffix(4);
   if (value == "RECIPE") return recipes::recipe_names();
+  if (value == "FP8_RECIPE") {  // of `octet quantize`
+    std::vector<std::string> words = recipes::recipe_names();
+    std::erase_if(words, [](const std::string& name) { return !recipes::make_recipe(name, {}).is_fp8(); });
+    return words;
+  }
   if (value == "PRESET") return train::preset_names();
   if (value == "TEMPLATE") {  // of --chat
     std::vector<std::string> words = {"auto"};

@@ -34,7 +34,7 @@ struct Command {
 // *.toml; `prefixes` are corpora, PREFIX of PREFIX.idx.
 enum class Offer { nothing, words, list, files, folders, runs, prefixes };
 Offer offer_of(std::string_view value);
-// The words of "a|b|c", of RECIPE, of PRESET and of TEMPLATE.
+// The words of "a|b|c", of RECIPE and FP8_RECIPE, of PRESET and of TEMPLATE.
 std::vector<std::string> words_of(std::string_view value);
 
 // "octet train RUN.toml [OPTIONS]".

@@ -23,7 +23,7 @@ std::string_view meaning(ExitCode code) {
              "token. `octet launch --supervise` starts the ranks again only after an I/O error.";
     case ExitCode::not_finite:
       return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, more than half of the steps were "
-             "skipped, or logits of a model are not finite.";
+             "skipped, or weights or logits of a model are not finite.";
     case ExitCode::peer: return "Another rank or the interconnect failed.";
     case ExitCode::unfit:
       return "`octet doctor --gate` found a fault of this host; `octet launch --supervise` goes on without the host, or ends with this "

@@ -26,6 +26,12 @@ function __octet_is
     test "$(__octet_command)" = "$argv[1]"
 end
 
+# fish offers no options after `--`, so those of a launched command are arguments.
+function __octet_launches
+    contains -- -- (commandline -opc)
+    and __octet_is $argv[1]
+end
+
 # A key of a run ends in `=`, so that its value follows without a space.
 function __octet_in_key
     contains -- "$(__octet_command)" $__octet_commands_with_keys
@@ -85,7 +91,13 @@ std::string fish_completion(const Command& root) {
     for (const Command& child : command->commands)
       lines += "complete -c octet -n " + condition + " -a " + child.name.substr(command->name.size() + 1) + " -d " +
                fish_quoted(child.summary) + "\n";
-    for (const CommandOption& option : command->options) lines += fish_option(condition, option);
+    for (const CommandOption& option : command->options) {
+      lines += fish_option(condition, option);
+      if (!command->takes_keys || option.argument) continue;
+      for (const std::string& spelling : option.names)
+        lines += "complete -c octet -n " + fish_quoted("__octet_launches " + fish_quoted(name)) + " -a " + spelling + " -d " +
+                 fish_quoted(option.help) + "\n";
+    }
   }
   return text + "set -g __octet_commands" + names + "\nset -g __octet_commands_with_keys" + with_keys + "\n\ncomplete -c octet -f\n" +
          lines;
