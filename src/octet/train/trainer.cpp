@@ -229,6 +229,7 @@ bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
   set_old_history_aside();
+  set_local_copies_aside();
   if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
   if (!reader) return false;
   restore_best(reader->meta());

@@ -96,6 +96,11 @@ class Trainer {
   void drop_snapshots();
   // Waits until the snapshot has copied what the optimizer is about to change.
   void wait_for_snapshot();
+  // Copies on local disks that a start does not go on from (trainer_local.cpp). Refuses a start by a person that would leave
+  // behind newer copies of the run from which another start could go on, unless run.set_aside allows it. Collective.
+  void judge_local_copies();
+  // Moves copies on this rank's disk that the run does not go on from, unless its checkpoint is newer.
+  void set_local_copies_aside();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();

@@ -47,6 +47,7 @@ void Trainer::find_checkpoint() {
     judge_history();
     judge_remote();
   }
+  judge_local_copies();
   world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
   if (resumed_ && config_.anomaly.remedy == "demote") {
     skip(resumed_->meta().value("demoted", std::vector<std::string>()));
