@@ -69,7 +69,7 @@ void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
   if (!world_.is_first()) return;
   page_.saved_step = step_;
   lock_->renew();
-  if (remote_) remote_->abandon_after(step_);
+  if (remote_) remote_->abandon({.after = step_, .last = last_step});
   recorder_->sync();
   const fs::path folder = config_.run.output_dir;
   const fs::path to = set_abandoned_aside(folder, last_step, step_);
