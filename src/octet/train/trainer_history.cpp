@@ -4,8 +4,10 @@
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/base/system_call.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/train/disk_space.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
@@ -68,12 +70,20 @@ void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
   world_.barrier("read");
   if (!world_.is_first()) return;
   page_.saved_step = step_;
-  lock_->renew();
-  if (remote_) remote_->abandon({.after = step_, .last = last_step});
-  recorder_->sync();
   const fs::path folder = config_.run.output_dir;
-  const fs::path to = set_abandoned_aside(folder, last_step, step_);
-  log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
+  const double retry_s = config_.checkpoint.retry_s;
+  lock_->renew();
+  wait_for_room(folder, retry_s);
+  try {
+    const fs::path to = retry(retry_s, [&] {
+      if (remote_) remote_->abandon({.after = step_, .last = last_step});
+      recorder_->sync();
+      return set_abandoned_aside(folder, last_step, step_);
+    });
+    log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
+  } catch (const Error& error) {
+    fail_again(error, concat(error.what(), "; a rollback needs this", how_to_mend(error)));
+  }
 }
 
 }  // namespace octet::train
