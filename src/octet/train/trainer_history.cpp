@@ -76,6 +76,9 @@ void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
   wait_for_room(folder, retry_s);
   try {
     const fs::path to = retry(retry_s, [&] {
+      // A restart in the middle of this must not go on from a snapshot of the steps that are left.
+      info_.timeline.clear();
+      recorder_->write_run_info(info_);
       if (remote_) remote_->abandon({.after = step_, .last = last_step});
       recorder_->sync();
       return set_abandoned_aside(folder, last_step, step_);
