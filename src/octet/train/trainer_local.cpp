@@ -79,12 +79,13 @@ std::vector<std::string> without_copy(const std::vector<Seen>& copies, int ranks
   return result;
 }
 
-// How another start could go on from the copies, or "" if none could.
-std::string way_on(const std::vector<Seen>& copies, bool takes_snapshots, const std::string& local_dir, int ranks,
+// How another start could go on from the copies, or "" if none could. `to_snapshots`: what makes a start take snapshots, or "" if
+// this one does.
+std::string way_on(const std::vector<Seen>& copies, const std::string& to_snapshots, const std::string& local_dir, int ranks,
                    const nlohmann::json& parallel) {
   const Seen& copy = copies.front();
   std::vector<std::string> changes;
-  if (!takes_snapshots) changes.emplace_back("`octet launch --supervise`");
+  if (!to_snapshots.empty()) changes.push_back(to_snapshots);
   if (copy.local_dir != local_dir) changes.push_back("--checkpoint.local_dir=" + copy.local_dir);
   if (copy.ranks != ranks) {
     changes.push_back(concat(copy.ranks, copy.ranks == 1 ? " rank" : " ranks", ", not ", ranks));
@@ -106,7 +107,8 @@ std::string way_on(const std::vector<Seen>& copies, bool takes_snapshots, const 
 }  // namespace
 
 void Trainer::judge_local_copies() {
-  if (from_memory_ || job_has_trained_ || options_.resume != "auto") return;
+  const bool judges = !from_memory_ && !job_has_trained_ && options_.resume == "auto";
+  if (!world_.first_says("whether newer copies on local disks matter", judges)) return;
   const fs::path run = config_.run.output_dir;
   const std::string& local_dir = config_.checkpoint.local_dir;
   const std::int64_t after = resumed_ ? resumed_->step() : 0;
@@ -142,8 +144,11 @@ void Trainer::judge_local_copies() {
   const std::string goes_on = concat("this start would go on from ", after > 0 ? concat("step ", after) : "the beginning");
   std::string why;
   if (!newest.empty()) {
+    const char* const to_snapshots = snapshots_                             ? ""
+                                     : telemetry::own_attempt().job.empty() ? "`octet launch --supervise`"
+                                                                            : "--checkpoint.memory_every=auto";
     const std::string way =
-        way_on(newest, snapshots_ != nullptr, local_dir, world_.size(), nlohmann::json(to_json(config_)).at("parallel"));
+        way_on(newest, to_snapshots, local_dir, world_.size(), nlohmann::json(to_json(config_)).at("parallel"));
     const std::int64_t step = newest.front().step;
     if (way.empty()) {  // they are not complete, or damaged, which a warning has said
       const std::vector<std::string> without = without_copy(newest, world_.size());
@@ -179,9 +184,15 @@ void Trainer::set_local_copies_aside() {
   const fs::path folder = checkpoint::local_folder(config_.checkpoint.local_dir, config_.run.output_dir);
   // With another checkpoint.resume the copies are of a history that the run does not continue.
   const std::int64_t kept = options_.resume == "auto" ? step_ : -1;
-  if (checkpoint::set_local_copies_aside(folder, world_.rank(), world_.size(), kept))
-    log_info(concat(folder.string(), ": copies of a snapshot that the run does not go on from are now in ",
-                    (folder / "history").string()));
+  try {
+    if (retry(config_.checkpoint.retry_s,
+              [&] { return checkpoint::set_local_copies_aside(folder, world_.rank(), world_.size(), kept); }))
+      log_info(concat(folder.string(), ": copies of a snapshot that the run does not go on from are now in ",
+                      (folder / "history").string()));
+  } catch (const SystemError& error) {
+    if (snapshots_) throw;  // which would delete them
+    log_warning(error.what());
+  }
 }
 
 }  // namespace octet::train
