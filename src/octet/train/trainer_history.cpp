@@ -76,11 +76,13 @@ void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
   wait_for_room(folder, retry_s);
   try {
     const fs::path to = retry(retry_s, [&] {
-      // A restart in the middle of this must not go on from a snapshot of the steps that are left.
-      info_.timeline.clear();
-      recorder_->write_run_info(info_);
+      if (recorder_) {
+        // A restart in the middle of this must not go on from a snapshot of the steps that are left.
+        info_.timeline.clear();
+        recorder_->write_run_info(info_);
+        recorder_->sync();
+      }
       if (remote_) remote_->abandon({.after = step_, .last = last_step});
-      recorder_->sync();
       return set_abandoned_aside(folder, last_step, step_);
     });
     log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
