@@ -78,7 +78,7 @@ TEST_F(RemoteTest, AbandonedCheckpointsStayAndAreMarked) {
     copies.copy(step, make(step, "a"));
     EXPECT_EQ(copies.wait(), "");
   }
-  copies.abandon_after(4);
+  copies.abandon({.after = 4, .last = 8});
   copies.copy(6, make(6, "b"));
   EXPECT_EQ(copies.wait(), "");
   EXPECT_EQ(found(), (Found{{8, true}, {6, false}, {4, false}}));
@@ -88,13 +88,39 @@ TEST_F(RemoteTest, AbandonedCheckpointsStayAndAreMarked) {
   EXPECT_EQ(found(), (Found{{8, false}, {8, true}, {6, false}, {4, false}}));
 }
 
+// A process that ends before the mark is there has told somebody who tells the next one.
+TEST_F(RemoteTest, WhatIsToBeMarkedIsRemembered) {
+  const S3Server server;
+  std::vector<std::string> told;
+  const RemoteOptions options{.url = url_, .retry_s = 0.1, .again_s = 0.1, .remember = [&](const auto& steps) {
+                                told.push_back(steps ? concat(steps->after, " to ", steps->last) : "nothing");
+                              }};
+  {
+    RemoteCopies copies(options, std::nullopt);
+    copies.copy(8, make(8, "a"));
+    EXPECT_EQ(copies.wait(), "");
+    EXPECT_TRUE(told.empty());
+    server.control("fail?count=1000000&kind=503&method=PUT&path=abandoned");
+    copies.abandon({.after = 6, .last = 8});
+    copies.abandon({.after = 4, .last = 7});
+    EXPECT_NE(copies.wait(), "");
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"6 to 8", "4 to 8"}));
+  server.control("fail?count=0&kind=");
+  RemoteCopies copies(options, std::nullopt);
+  copies.abandon({.after = 4, .last = 8});
+  EXPECT_EQ(copies.wait(), "");
+  EXPECT_EQ(told.back(), "nothing");
+  EXPECT_EQ(found(), (Found{{8, true}}));
+}
+
 TEST_F(RemoteTest, ACheckpointAfterARollbackIsSentAgain) {
   const S3Server server;
   RemoteCopies copies({.url = url_, .retry_s = 0.1}, std::nullopt);
   copies.copy(8, make(8, "a"));
   EXPECT_EQ(copies.wait(), "");
   server.control("fail?count=1000000&kind=503");
-  copies.abandon_after(4);
+  copies.abandon({.after = 4, .last = 8});
   copies.copy(8, make(8, "b"));
   EXPECT_NE(copies.wait(), "");
   server.control("fail?count=0&kind=");
@@ -110,7 +136,7 @@ TEST_F(RemoteTest, ARollbackToTheSameStepMarksWhatIsSentMeanwhile) {
   const S3Server server;
   server.control("fail?count=1000000&kind=503");
   RemoteCopies copies({.url = url_, .retry_s = 0.1}, std::nullopt);
-  copies.abandon_after(4);
+  copies.abandon({.after = 4, .last = 8});
   copies.copy(8, make(8, "a"));
   EXPECT_NE(copies.wait(), "");
   server.control("fail?count=1&kind=slow&method=PUT&path=rank-00001");
@@ -119,7 +145,7 @@ TEST_F(RemoteTest, ARollbackToTheSameStepMarksWhatIsSentMeanwhile) {
     }
   });
   while (server.control("log").find("rank-00001") == std::string::npos) ::usleep(10'000);
-  copies.abandon_after(4);
+  copies.abandon({.after = 4, .last = 8});
   waiter.join();
   EXPECT_EQ(copies.wait(), "");
   EXPECT_EQ(found(), (Found{{8, true}}));

@@ -7,6 +7,7 @@
 #include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/tensor/host_tensor.h"
+#include "support/faults.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -241,11 +242,12 @@ class Spike : public ::testing::Test {
     }
     return result;
   }
-  ProgramResult train(const std::string& options) const {
-    return run_.train(
-        "--training.steps=90 --training.global_batch_size=2 --optimizer.lr=1e-2 --checkpoint.interval=6 "
+  ProgramResult train(const std::string& options, const std::string& how = "exec") const {
+    return run_.run(
+        "train run.toml --training.steps=90 --training.global_batch_size=2 --optimizer.lr=1e-2 --checkpoint.interval=6 "
         "--evaluation.interval=0 --metrics.tensorboard=false --anomaly.spike=2 " +
-        options);
+            options,
+        how);
   }
   TinyRun run_{documents()};
 };
@@ -306,6 +308,39 @@ TEST_F(Spike, KilledRunsGoBackAlike) {
   const ProgramResult result = train(options);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference"))) << result.err;
+}
+
+// A fault that passes costs nothing. A full disk ends the run, which the same command continues.
+TEST_F(Spike, ADiskThatFailsDuringARollback) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  const std::string options = "--anomaly.max_rollbacks=50 ";
+  ASSERT_EQ(train(options + "--run.output_dir=reference").code, 0);
+  const std::size_t histories = names_in(run_ / "reference/history").size();
+  ProgramResult result = train(options + "--run.output_dir=once", "exec " + with_faults("write */once/history/* 1 EIO"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(lines_with(result.err, "metrics.jsonl: cannot write: Input/output error; trying again for 60 s").size(), 1u)
+      << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "once"), outcome_of(run_ / "reference")));
+  EXPECT_EQ(names_in(run_ / "once/history").size(), histories) << "nothing is left of what failed";
+
+  result = train(options, "exec " + with_faults("write */out/history/* 1 ENOSPC"));
+  EXPECT_EQ(result.code, 1);
+  const std::string end = "; going back needs this; make room or mend the disk; the same command goes on from there";
+  EXPECT_EQ(lines_with(result.err, "metrics.jsonl: cannot write: No space left on device" + end).size(), 1u) << result.err;
+  EXPECT_TRUE(names_in(run_ / "out/history").empty());
+  result = train(options);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+}
+
+// Not only checkpoints may be on another file system than history/.
+TEST_F(Spike, GoesBackAcrossFileSystems) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  const std::string options = "--anomaly.max_rollbacks=50 --checkpoint.keep_latest_k=0 ";
+  ASSERT_EQ(train(options + "--run.output_dir=reference").code, 0);
+  const ProgramResult result = train(options, "exec " + with_faults("rename */out/history/*/step-???????? 1 EXDEV"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
 }
 
 TEST_F(Spike, WithoutRollbacksTheFirstEndsTheRun) {

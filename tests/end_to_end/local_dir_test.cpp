@@ -1,4 +1,6 @@
 // checkpoint.local_dir: a run whose hosts have all lost power goes on from the snapshots on their disks.
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -18,8 +20,8 @@ namespace fs = std::filesystem;
 
 class LocalDir : public ::testing::Test {
  protected:
-  static std::string command(const std::string& more = "") {
-    return concat("launch -n 2 --supervise -- train run.toml --metrics.tensorboard=false ", kOptions,
+  static std::string command(const std::string& more = "", int ranks = 2) {
+    return concat("launch -n ", ranks, " --supervise -- train run.toml --metrics.tensorboard=false ", kOptions,
                   "--checkpoint.local_dir=disk ", more);
   }
   void make_reference() const {
@@ -53,6 +55,7 @@ class LocalDir : public ::testing::Test {
     std::vector<std::pair<std::int64_t, fs::path>> found;
     for (const auto& entry : fs::recursive_directory_iterator(run_ / "disk")) {
       if (entry.path().parent_path().filename() == "other" || entry.path().extension() != ".json" ||
+          entry.path().string().find("/history/") != std::string::npos ||
           !entry.path().filename().string().starts_with(concat("rank-0000", rank)))
         continue;
       found.emplace_back(json_of(read_file(entry.path()))["step"].get<std::int64_t>(),
@@ -65,6 +68,17 @@ class LocalDir : public ::testing::Test {
   }
   static std::int64_t step_of(const fs::path& copy) {
     return json_of(read_file(fs::path(copy).replace_extension("json")))["step"].get<std::int64_t>();
+  }
+  // The folder of the run on the disk.
+  fs::path folder() const { return run_ / "disk" / names_in(run_ / "disk").front(); }
+  // The files of copies that were set aside.
+  std::vector<std::string> aside() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(folder() / "history")) {
+      if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
   }
   Json last_attempt() const { return json_of(run_.run("status out --json").out)["attempts"].back(); }
   std::string log_of(int rank) const { return read_file(run_ / concat("out/logs/rank-0000", rank, ".log")); }
@@ -128,6 +142,89 @@ TEST_F(LocalDir, PartialAndUnreadableCopiesGiveWay) {
   const std::string log = log_of(1);
   EXPECT_TRUE(says(log, "this copy of a snapshot is not complete")) << log;
   EXPECT_TRUE(says(log, "this copy of a snapshot cannot be used: disk/out-")) << log;
+  EXPECT_TRUE(says(log_of(0), ", because rank 1 has none\n")) << log_of(0);
+  EXPECT_EQ(aside().size(), 4u) << "the copies of rank 0";
+}
+
+// Nothing of the copies goes, and no step is done again, before somebody has said so.
+TEST_F(LocalDir, AStartThatCannotUseNewerCopiesIsRefused) {
+  lose_power_with_two_copies();
+  ASSERT_FALSE(HasFatalFailure());
+  const std::vector<std::string> files = names_in(folder());
+  const std::string metrics = read_file(run_ / "out/metrics.jsonl");
+  const std::string there = concat("disk/", folder().filename().string(), ": a copy of step ",
+                                   std::max(step_of(copies_of(0)[0]), step_of(copies_of(1)[0])),
+                                   " is there, and this start would go on from the beginning");
+  const auto is_refused = [&](const ProgramResult& result, const std::string& way) {
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_TRUE(says(result.err, there)) << result.err;
+    EXPECT_TRUE(says(result.err, way)) << result.err;
+    EXPECT_EQ(names_in(folder()), files);
+    EXPECT_EQ(read_file(run_ / "out/metrics.jsonl"), metrics);
+  };
+  is_refused(run_.run(command("", 1)), "start with 2 ranks, not 1; with --until ");
+  is_refused(run_.run(command("--parallel.tensor=2")), "parallel.tensor = 1, not 2");
+  is_refused(run_.run(command("--checkpoint.local_dir=")), "start with --checkpoint.local_dir=disk;");
+  is_refused(run_.train(concat(kOptions, "--checkpoint.local_dir=disk")),
+             "start with `octet launch --supervise`, and with 2 ranks");
+
+  const ProgramResult aside_allowed = run_.run(command("--run.set_aside=true", 1));
+  ASSERT_EQ(aside_allowed.code, 0) << aside_allowed.err;
+  EXPECT_EQ(last_attempt()["from_step"], 0);
+  std::vector<std::string> copies = files;
+  std::erase(copies, "run.txt");
+  EXPECT_EQ(aside(), copies);
+  EXPECT_EQ(read_file(run_ / "out/history" / names_in(run_ / "out/history").front() / "metrics.jsonl"), metrics);
+}
+
+// A disk that is not mounted looks like a new one, and so does that of a run folder that was moved.
+TEST_F(LocalDir, ADiskWithoutTheCopiesOfTheRunIsRefused) {
+  make_reference();
+  lose_power_with_two_copies();
+  ASSERT_FALSE(HasFatalFailure());
+  const std::string name = folder().filename().string();
+  fs::rename(run_ / "disk", run_ / "away");
+  for (int tries = 0; tries < 2; ++tries) {
+    const ProgramResult result = run_.run(command());
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_TRUE(says(result.err, "no host has any there; this start would go on from the beginning. Is a disk not mounted?"))
+        << result.err;
+  }
+  fs::remove_all(run_ / "disk");
+  fs::rename(run_ / "away", run_ / "disk");
+
+  fs::rename(run_ / "out", run_ / "moved");
+  const ProgramResult moved = run_.run(command("--run.output_dir=moved"));
+  EXPECT_EQ(moved.code, 2) << moved.err;
+  const std::size_t at = moved.err.find("If the run folder was moved, rename its folder there to moved-");
+  ASSERT_NE(at, std::string::npos) << moved.err;
+  const std::string now = moved.err.substr(moved.err.find("moved-", at), std::string("moved-1a2b3c4d").size());
+  fs::remove_all(run_ / "disk" / now);
+  fs::rename(run_ / "disk" / name, run_ / "disk" / now);
+  const ProgramResult result = run_.run(command("--run.output_dir=moved"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "moved"), outcome_of(run_ / "reference")));
+  EXPECT_EQ(json_of(run_.run("status moved --json").out)["attempts"].back()["from"], "local disk");
+}
+
+// A supervisor does not wait for a person. The restart that begins without the copies keeps them.
+TEST_F(LocalDir, ARestartThatCannotUseNewerCopiesSetsThemAside) {
+  if (faults_library().empty()) GTEST_SKIP() << "no fault injection here";
+  lose_power_with_two_copies();
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<std::string> copies = names_in(folder());
+  std::erase(copies, "run.txt");
+  const std::string on = (run_ / "on").string(), log = (run_ / "faults.log").string();
+  write_text(on, "");
+  Process process(command("", 1), run_.path(), "exec " + with_faults(concat("open */corpus.idx 1 hang while ", on)));
+  for (int tries = 0; tries < 3000 && !fs::exists(log); ++tries) ::usleep(10'000);
+  fs::remove(on);
+  signal_process(run_.pid_of_rank(0), SIGKILL);
+  const ProgramResult result = process.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(log_of(0), "start with 2 ranks, not 1")) << log_of(0);
+  EXPECT_TRUE(says(log_of(0), "It does so, because it is a restart of the same job")) << log_of(0);
+  EXPECT_EQ(aside(), copies);
 }
 
 // Both lists of each rank cannot be read at first. They are read again, and no copy is deleted.
@@ -190,7 +287,7 @@ TEST_F(LocalDir, RefusesWhatCannotWork) {
   EXPECT_TRUE(says(file.err, "checkpoint.local_dir = file: ")) << file.err;
   const ProgramResult alone = run_.train("--checkpoint.local_dir=disk --training.steps=2");
   EXPECT_EQ(alone.code, 0);
-  EXPECT_TRUE(says(alone.err, "checkpoint.local_dir holds nothing of this run: only `octet launch --supervise`")) << alone.err;
+  EXPECT_TRUE(says(alone.err, "checkpoint.local_dir gets no copies: only `octet launch --supervise`")) << alone.err;
 }
 
 }  // namespace

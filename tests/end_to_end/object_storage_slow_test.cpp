@@ -126,6 +126,38 @@ TEST_F(ObjectStorage, ANewMachineGoesOnFromTheNewestCheckpoint) {
   EXPECT_TRUE(says(result.err, "resuming after step 4 from fourth/checkpoints/step-00000004"));
 }
 
+// The bucket does not take the marks before the process ends. The next one knows which checkpoints it had left, unless another
+// machine has trained on from them.
+TEST_F(ObjectStorage, AnAbandonedCheckpointDoesNotComeBackAfterAnOutage) {
+  const S3Server server;
+  for (const char* until : {"--until 4", "--until 8", ""}) ASSERT_EQ(run_.train(remote_ + until).code, 0);
+  ASSERT_EQ(steps_of(remote()), (std::vector<std::int64_t>{12, 8, 4}));
+  server.control("fail?count=1000000&kind=503&method=PUT&path=abandoned");
+  ProgramResult result = run_.train(remote_ + "--resume out/checkpoints/step-00000004 --run.set_aside=true --until 6");
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_TRUE(says(result.err, "checkpoints in s3://bucket/run are not marked as abandoned") ||
+              says(result.err, "the checkpoint of step 6 is not copied"))
+      << result.err;
+  EXPECT_TRUE(path_exists(run_ / "out/remote-abandoned.json"));
+  fs::copy(run_ / "out", run_ / "late", fs::copy_options::recursive);
+
+  server.control("fail?count=0&kind=");
+  result = run_.train(remote_ + "--until 6");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 6 from out/checkpoints/step-00000006")) << result.err;
+  EXPECT_FALSE(path_exists(run_ / "out/remote-abandoned.json"));
+  std::vector<RemoteCheckpoint> now = remote();
+  EXPECT_EQ(steps_of(now), (std::vector<std::int64_t>{12, 8, 6, 4}));
+  std::erase_if(now, [](const RemoteCheckpoint& c) { return c.abandoned; });
+  EXPECT_EQ(steps_of(now), (std::vector<std::int64_t>{6, 4}));
+
+  ASSERT_EQ(run_.train(remote_ + "--training.steps=16 --run.output_dir=of-another-machine").code, 0);
+  result = run_.train(remote_ + "--training.steps=16 --run.output_dir=late");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "another machine has trained on from a checkpoint after step 4")) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 16 from late/checkpoints/step-00000016")) << result.err;
+}
+
 // The copy is of the newest checkpoint that no rollback has left, or of the one that is named.
 TEST_F(ObjectStorage, AnotherRunGoesOnFromACheckpointThere) {
   const S3Server server;

@@ -65,6 +65,65 @@ TEST_F(SuperviseHosts, ALocalDirOnASharedDiskIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(run_ / "out/checkpoints/step-00000010"));
 }
 
+// Each host of these tests has a disk of its own in the place of `disk`.
+class LocalDisks : public SuperviseHosts {
+ protected:
+  void SetUp() override {
+    SuperviseHosts::SetUp();
+    for (const char* folder : {"disk", "disk-0", "disk-1"}) std::filesystem::create_directories(run_ / folder);
+  }
+  std::string faults_on(int host) const override {
+    return concat("unshare -m sh -c 'mount --bind disk-", swapped_ ? 1 - host : host, " disk && exec \"$0\" \"$@\"' ");
+  }
+  bool swapped_ = false;
+};
+
+// The disks hold newer steps than the run folder. A start that cannot use them ends, whether hosts are missing or in another
+// order. After a start that can, a lost host does not end the job, which shrinks without a question.
+TEST_F(LocalDisks, APersonIsAskedAndASupervisorGoesOn) {
+  const std::string options =
+      kRun + "--parallel.shard=-1 --checkpoint.interval=0 --checkpoint.memory_every=2 --checkpoint.local_dir=disk ";
+  const auto copies_on = [&](int disk) {
+    std::size_t lists = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(run_ / concat("disk-", disk)))
+      lists += entry.path().extension() == ".json";
+    return lists;
+  };
+  {
+    const Hosts hosts(2);
+    start(hosts, 1, "", options + "--training.steps=100000 ");
+    ASSERT_TRUE(comes_true(60, [&] { return copies_on(0) == 2 && copies_on(1) == 2; }));
+    for (const int host : {0, 1}) hosts.power_off(host);
+    for (const int host : {0, 1}) end_of(host);
+  }
+  {
+    const Hosts hosts(1);
+    start(hosts, 1, "", options);
+    const ProgramResult result = end_of(0);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_TRUE(says(result.err, "start with 2 ranks, not 1;")) << result.err;
+  }
+  {
+    swapped_ = true;
+    const Hosts hosts(2);
+    start(hosts, 1, "", options);
+    for (const int host : {0, 1}) EXPECT_EQ(end_of(host).code, 2);
+    const std::string log = read_file(run_ / "out/logs/rank-00000.log");
+    EXPECT_TRUE(says(log, "start with the hosts in the order that they had before;")) << log;
+    swapped_ = false;
+  }
+  const Hosts hosts(2);
+  start(hosts, 1, "--min-hosts 1", options + "--training.steps=100000 ");
+  ASSERT_TRUE(comes_true(60, [&] { return newest_attempt().value("from", "") == "local disk"; }));
+  hosts.power_off(1);
+  end_of(1);
+  EXPECT_TRUE(
+      comes_true(60, [&] { return newest_attempt()["ranks"] == 1 && newest_attempt()["seconds"].contains("first_step"); }));
+  signal_process(only_child_of(supervisors_[0]->pid()), SIGTERM);
+  const ProgramResult result = end_of(0);
+  EXPECT_EQ(result.code, 75) << result.err;
+}
+
 // The pods of a Kubernetes Indexed Job know their index, and their own names may not be in the DNS yet.
 TEST_F(SuperviseHosts, PodsOfAnIndexedJob) {
   const std::string options = kRun + "--training.steps=12 --parallel.shard=2 ";

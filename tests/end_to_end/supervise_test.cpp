@@ -482,6 +482,23 @@ TEST_F(Supervise, BeginsAgainWhereItWasToldTo) {
   }
 }
 
+// The rank is killed when a rollback has begun and nothing has moved yet.
+TEST_F(SuperviseFaults, UsesNoSnapshotOfStepsThatARollbackLeaves) {
+  const std::string options = "--checkpoint.interval=0 --training.steps=50 ";
+  ASSERT_EQ(run_.train(options + "--metrics.tensorboard=false --anomaly.spike=off --until 36").code, 0);
+  const std::string on = (run_ / "on").string();
+  write_text(on, "");
+  Process process(command(options + "--optimizer.lr=50 --anomaly.spike=1.0001 --checkpoint.memory_every=1 ", 1), run_.path(),
+                  "exec " + with_faults("mkdir */out/history/*/checkpoints 1 kill while " + on));
+  for (int tries = 0; tries < 10'000 && !std::filesystem::exists(run_ / "faults.log"); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::filesystem::remove(on);
+  process.wait();
+  const std::string log = read_file(run_ / "out/logs/rank-00000.log"), line = "resuming after step 36 from out/checkpoints/";
+  EXPECT_FALSE(says(log, "from memory")) << log;
+  EXPECT_NE(log.find(line), log.rfind(line)) << log;
+}
+
 // The first attempt would have been refused, because an older run is in the folder, but its rank died before it could say so.
 TEST_F(SuperviseFaults, ARestartSetsNoOlderRunAside) {
   ASSERT_EQ(run_.train("--training.steps=4").code, 0);

@@ -96,6 +96,37 @@ TEST(History, OfAbandonedStepsOnlyTheirLinesAreCopied) {
   EXPECT_TRUE(fs::exists(to / "model/config.json"));
 }
 
+// The disk of the run folder may be too small for checkpoints.
+TEST(History, CheckpointsBehindALinkStayOnTheirDisk) {
+  for (const std::optional<std::int64_t> kept : {std::optional<std::int64_t>(), std::optional<std::int64_t>(2)}) {
+    const TemporaryFolder folder;
+    fs::create_directories(folder / "run");
+    fs::create_directories(folder / "disk");
+    fs::create_directory_symlink("../disk", folder / "run/checkpoints");
+    folder.write("run/checkpoints/step-00000002/manifest.json", "");
+    folder.write("run/checkpoints/step-00000004/manifest.json", "");
+    folder.write("run/metrics.jsonl", "{\"step\":1}\n{\"step\":5}\n");
+    const fs::path to =
+        kept ? set_abandoned_aside(folder / "run", 5, *kept) : set_aside(folder / "run", history_of(folder / "run", 0));
+    std::vector<std::string> moved = {"step-00000002", "step-00000004"};
+    if (kept) moved.erase(moved.begin());
+    EXPECT_EQ(names_in(to / "checkpoints"), moved);
+    EXPECT_EQ(fs::canonical(to / "checkpoints"), fs::canonical(folder / "disk/history" / to.filename()));
+    EXPECT_EQ(history_of(to, 0).checkpoints.front(), 4);
+    ASSERT_TRUE(fs::is_symlink(folder / "run/checkpoints")) << "for the checkpoints of the next run";
+    EXPECT_EQ(history_of(folder / "run", 0).checkpoints, kept ? std::vector<std::int64_t>{2} : std::vector<std::int64_t>());
+  }
+}
+
+TEST(History, WhatFailsBeforeAMoveLeavesNothing) {
+  const TemporaryFolder folder;
+  write_run(folder);
+  fs::create_directories(folder / "stragglers.jsonl");
+  error_of(ExitCode::data, [&] { set_abandoned_aside(folder.path(), 5, 2); });
+  EXPECT_TRUE(names_in(folder / "history").empty());
+  EXPECT_TRUE(fs::exists(folder / "model/config.json"));
+}
+
 TEST(History, TakesTheAttemptsOfOtherJobsAlong) {
   const TemporaryFolder folder;
   write_run(folder);

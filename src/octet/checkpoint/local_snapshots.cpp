@@ -16,18 +16,22 @@
 #include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/snapshot_slot.h"
+#include "octet/checkpoint/steps.h"
 
 namespace octet::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr const char* kOwner = "run.txt";  // in the folder of a run: its run folder
 
-// "kept-1a2b3c4d": two runs with folders of one name have different ones.
-std::string name_for(const std::filesystem::path& run) {
-  RunningChecksum sum;
-  sum.update(run.string());
-  return concat(run.filename().string(), "-", sum.hex().substr(0, 8));
+// The rank of a file "rank-00003.0.json", or nothing.
+std::optional<int> rank_of(const fs::path& file) {
+  int rank = -1;
+  return std::sscanf(file.filename().c_str(), "rank-%d.", &rank) == 1 && rank >= 0 ? std::optional(rank) : std::nullopt;
 }
+
+fs::path data_of(const fs::path& list) { return fs::path(list).replace_extension("safetensors"); }
 
 std::string own_host() {
   const ProcessIdentity mine = ProcessIdentity::mine();
@@ -36,13 +40,61 @@ std::string own_host() {
 
 }  // namespace
 
+// "kept-1a2b3c4d": two runs with folders of one name have different ones.
+fs::path local_folder(const fs::path& local_dir, const fs::path& run_folder) {
+  const fs::path run = true_path(run_folder);
+  RunningChecksum sum;
+  sum.update(run.string());
+  return local_dir / concat(run.filename().string(), "-", sum.hex().substr(0, 8));
+}
+
+bool keeps_copies_in(const fs::path& folder) { return path_exists(folder / kOwner); }
+
+std::vector<LocalCopy> local_copies(const fs::path& folder) {
+  std::vector<LocalCopy> copies;
+  if (!path_exists(folder)) return copies;
+  for (const fs::path& path : entries_of(folder)) {
+    if (!rank_of(path) || path.extension() != ".json") continue;
+    try {
+      const Manifest manifest = parse_manifest_part(read_file(path), path.string());
+      copies.push_back({.list = path,
+                        .timeline = manifest.meta.value("timeline", ""),
+                        .step = manifest.step,
+                        .rank = manifest.meta.value("rank", -1),
+                        .ranks = manifest.meta.value("ranks", 0),
+                        .parallel = manifest.meta.at("run").at("config").at("parallel")});
+    } catch (const std::exception&) {  // its rank tells, in find()
+    }
+  }
+  return copies;
+}
+
+bool set_local_copies_aside(const fs::path& folder, int rank, int size, std::int64_t step) {
+  bool any = false;
+  for (const LocalCopy& copy : local_copies(folder)) {
+    if (copy.step <= step || (copy.rank != rank && !(rank == 0 && copy.rank >= size))) continue;
+    std::string name = concat(step_name(copy.step), "-", copy.timeline);
+    std::replace(name.begin(), name.end(), '/', '-');
+    const fs::path to = folder / "history" / name;
+    make_folders(to);
+    for (const fs::path& file : {data_of(copy.list), copy.list}) {
+      if (path_exists(file) && std::rename(file.c_str(), (to / file.filename()).c_str()) != 0)
+        fail_errno(ExitCode::internal, file, "cannot be moved to " + to.string());
+    }
+    sync_directory(to);
+    any = true;
+  }
+  if (any) sync_directory(folder);
+  return any;
+}
+
 LocalSnapshots::LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder,
                                const Ranks& ranks, DiskFault on_fault, double retry_s)
     : on_fault_(on_fault), retry_s_(on_fault == DiskFault::refuse ? retry_s : 0), rank_(ranks.rank), size_(ranks.size) {
   std::string failure = what_fails([&] {
-    const std::filesystem::path run = true_path(run_folder);
-    folder_ = local_dir / name_for(run);
-    make_folder(run);
+    run_ = true_path(run_folder);
+    folder_ = local_folder(local_dir, run_folder);
+    make_folder();
   });
   failure = common_failure(ranks, "local folder", failure);
   demand(failure.empty(), ExitCode::config, "checkpoint.local_dir = ", local_dir.string(), ": ", failure);
@@ -61,15 +113,13 @@ std::string LocalSnapshots::what_fails(const std::function<void()>& body) {
   return "";
 }
 
-void LocalSnapshots::make_folder(const std::filesystem::path& run) const {
+void LocalSnapshots::make_folder() const {
   make_folders(folder_);
-  const std::filesystem::path owner = folder_ / kOwner;
-  if (path_exists(owner)) {
-    const std::string other = read_file(owner);
-    demand(other == run.string() || other.empty(), ExitCode::config, folder_.string(), " belongs to the run in ", other);
-  } else {
-    write_file_atomically(owner, run.string());
-  }
+  const fs::path owner = folder_ / kOwner;
+  if (!path_exists(owner)) return;
+  const std::string other = read_file(owner);
+  demand(other == run_.string() || other.empty() || !path_exists(other), ExitCode::config, folder_.string(),
+         " belongs to the run in ", other);
 }
 
 // Each rank leaves a mark. A name that nobody has asked for before is in no cache of a network file system.
@@ -150,6 +200,8 @@ void LocalSnapshots::keep(std::span<const std::byte> data, Manifest manifest, st
 }
 
 void LocalSnapshots::go_on(const std::string& timeline, std::int64_t step) {
+  const fs::path owner = folder_ / kOwner;
+  if (!path_exists(owner) || read_file(owner) != run_.string()) write_file_atomically(owner, run_.string());
   for (std::size_t copy = 0; copy < kCopies; ++copy) {
     steps_[copy] = -1;
     std::optional<Manifest> manifest;
@@ -171,8 +223,7 @@ void LocalSnapshots::go_on(const std::string& timeline, std::int64_t step) {
 // A run of fewer ranks cannot use them.
 void LocalSnapshots::remove_higher_ranks() const {
   for (const std::filesystem::path& path : entries_of(folder_)) {
-    int rank = -1;
-    if (std::sscanf(path.filename().c_str(), "rank-%d.", &rank) == 1 && rank >= size_) remove_tree(path);
+    if (rank_of(path).value_or(-1) >= size_) remove_tree(path);
   }
 }
 

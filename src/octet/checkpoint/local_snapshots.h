@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/base/json.h"
 #include "octet/checkpoint/manifest.h"
 #include "octet/checkpoint/ranks.h"
 
@@ -24,10 +25,31 @@ namespace octet::checkpoint {
 // state in memory as well, so the rank warns and goes on: it reads what it can, and tries to write each copy.
 enum class DiskFault { refuse, warn };
 
+// The folder of a run in `local_dir`.
+std::filesystem::path local_folder(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder);
+// Whether a run has begun to keep copies in its folder on this host.
+bool keeps_copies_in(const std::filesystem::path& folder);
+
+// A complete copy on this host's disk, of whichever rank.
+struct LocalCopy {
+  std::filesystem::path list;
+  std::string timeline;
+  std::int64_t step = 0;
+  int rank = -1, ranks = 0;
+  nlohmann::json parallel;  // [parallel] of its run
+};
+// All that there are in the folder of a run, which need not exist. A list that cannot be used is left out. Throws SystemError if
+// the folder cannot be read.
+std::vector<LocalCopy> local_copies(const std::filesystem::path& folder);
+// Moves copies of steps after `step` to folder/history/, where no run reads or deletes them: those of this rank, and on rank 0's
+// host those of ranks beyond `size`. Returns whether there were any. Throws SystemError; a second call moves the rest.
+bool set_local_copies_aside(const std::filesystem::path& folder, int rank, int size, std::int64_t step);
+
 class LocalSnapshots {
  public:
   // Makes a folder for the run in `local_dir`. Throws Error{config} if ranks on different hosts see the same files there, if
-  // it belongs to another run of this name, or, with DiskFault::refuse, if it cannot be written. Collective.
+  // it belongs to another run of this name, or, with DiskFault::refuse, if it cannot be written. A folder whose run was moved
+  // away belongs to nobody. Collective.
   LocalSnapshots(const std::filesystem::path& local_dir, const std::filesystem::path& run_folder, const Ranks& ranks,
                  DiskFault on_fault, double retry_s);
 
@@ -42,9 +64,9 @@ class LocalSnapshots {
   // manifest's slices may name any file.
   // When it returns, the copy survives a loss of power. Throws Error{internal}.
   void keep(std::span<const std::byte> data, Manifest manifest, std::int64_t stays);
-  // Deletes this rank's copies of other timelines and of steps after `step`. A copy that cannot be read stays until a new one
-  // takes its place. Rank 0 also deletes, on its host, the copies of ranks that the run does not have any more. Throws
-  // Error{internal}.
+  // The run begins to keep copies. Deletes this rank's copies of other timelines and of steps after `step`. A copy that cannot be
+  // read stays until a new one takes its place. Rank 0 also deletes, on its host, the copies of ranks that the run does not have
+  // any more. Throws Error{internal}.
   void go_on(const std::string& timeline, std::int64_t step);
 
  private:
@@ -54,13 +76,13 @@ class LocalSnapshots {
   // Nothing if the copy is not complete. Throws Error{data} if its list cannot be read.
   std::optional<Manifest> list_of(std::size_t copy);
   std::filesystem::path mark(int rank, const std::string& number) const;
-  void make_folder(const std::filesystem::path& run_folder) const;
+  void make_folder() const;
   // Returns who else sees what this host writes here, or "". Collective.
   std::string strangers(const Ranks& ranks);
   // Calls a function and returns why it failed, or "". A fault of the disk that is only a warning is told here, once.
   std::string what_fails(const std::function<void()>& body);
 
-  std::filesystem::path folder_;
+  std::filesystem::path folder_, run_;
   DiskFault on_fault_;
   double retry_s_;
   bool warned_ = false;

@@ -189,11 +189,13 @@ void RemoteCopies::copy(std::int64_t step, fs::path folder) {
   wake_.notify_all();
 }
 
-void RemoteCopies::abandon_after(std::int64_t step) {
+void RemoteCopies::abandon(AbandonedSteps steps) {
   const std::lock_guard lock(mutex_);
-  abandoned_ = std::min(step, abandoned_.value_or(step));
+  if (waiting_ && waiting_->step > steps.after) waiting_.reset();
+  if (abandoned_) steps = {.after = std::min(steps.after, abandoned_->after), .last = std::max(steps.last, abandoned_->last)};
+  if (options_.remember) options_.remember(steps);
+  abandoned_ = steps;
   ++abandons_;
-  if (waiting_ && waiting_->step > step) waiting_.reset();
   if (!thread_.joinable()) thread_ = start_thread("the copier of checkpoints", [this] { run(); });
   wake_.notify_all();
 }
@@ -221,14 +223,23 @@ std::string RemoteCopies::age_of_newest() const {
                 " old");
 }
 
-void RemoteCopies::attempt(std::optional<std::int64_t> abandoned, const std::optional<Checkpoint>& sent) {
+void RemoteCopies::attempt(const std::optional<AbandonedSteps>& abandoned, const std::optional<Checkpoint>& sent) {
   const auto go_on = [&] {
     if (stop_) throw Error(ExitCode::internal, "the run ends");
     if (options_.alive) options_.alive();
   };
   go_on();
-  if (abandoned) abandon_checkpoints(store_, options_.url, *abandoned);
+  if (abandoned) abandon_checkpoints(store_, options_.url, abandoned->after);
   if (sent) send_checkpoint(store_, options_.url, sent->step, sent->folder, go_on, options_.beside);
+}
+
+void RemoteCopies::forget_abandoned() {
+  if (!std::exchange(abandoned_, std::nullopt) || !options_.remember) return;
+  try {
+    options_.remember(std::nullopt);
+  } catch (const Error& error) {  // the next process marks them again
+    log_warning(error.what());
+  }
 }
 
 void RemoteCopies::run() {
@@ -239,7 +250,7 @@ void RemoteCopies::run() {
     if (stop_) return;
     busy_ = true;
     sending_ = std::exchange(waiting_, std::nullopt);
-    const std::optional<std::int64_t> abandoned = abandoned_;
+    const std::optional<AbandonedSteps> abandoned = abandoned_;
     const std::int64_t abandons = abandons_;
     lock.unlock();
     std::string failure;
@@ -253,7 +264,7 @@ void RemoteCopies::run() {
     busy_ = false;
     failure_ = failure;
     if (failure.empty()) {
-      if (abandons_ == abandons) abandoned_.reset();  // else what was just sent may have to be marked, too
+      if (abandons_ == abandons) forget_abandoned();  // else what was just sent may have to be marked, too
       if (sending_)
         newest_ = RemoteCheckpoint{.step = sending_->step, .name = "", .written = std::chrono::system_clock::now(), .files = {}};
     } else if (!stop_) {
@@ -263,7 +274,7 @@ void RemoteCopies::run() {
       log_warning(concat(what, ": ", failure, "; ", age_of_newest(),
                          waiters_ > 0 ? "" : concat("; trying again in ", options_.again_s, " s")));
       // The run had gone back before it saved what was sent, unless it has gone back again since.
-      const bool counts = sending_ && (abandons_ == abandons || sending_->step <= *abandoned_);
+      const bool counts = sending_ && (abandons_ == abandons || sending_->step <= abandoned_->after);
       if (!waiting_ && counts) waiting_ = sending_;
     }
     sending_.reset();

@@ -52,6 +52,11 @@ void fetch_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url
 // Marks the checkpoints of later steps as abandoned. Throws StoreError.
 void abandon_checkpoints(storage::ObjectStore& store, const storage::ObjectUrl& url, std::int64_t after_step);
 
+// The steps beyond `after`, up to `last`, that a run has left by going back.
+struct AbandonedSteps {
+  std::int64_t after = 0, last = 0;
+};
+
 struct RemoteOptions {
   storage::ObjectUrl url;
   std::filesystem::path beside = {};                   // as for send_checkpoint()
@@ -59,6 +64,9 @@ struct RemoteOptions {
   double again_s = 60;                                 // after which an upload that failed begins again
   std::function<void()> alive = {};                    // called while bytes are sent, by any thread
   std::function<void(std::int64_t step)> copied = {};  // called by the thread when a checkpoint is complete there
+  // Called with the steps whose checkpoints are to be marked as abandoned, and by the thread with nothing when they are. What was
+  // called for and is not done when the process ends must be asked for again by the next one.
+  std::function<void(const std::optional<AbandonedSteps>& steps)> remember = {};
 };
 
 // Sends checkpoints behind training, on a thread. One waits at most: if training is faster, checkpoints between are left out.
@@ -74,8 +82,8 @@ class RemoteCopies {
   // Returns at once. The folder must stay until uses() says no. A failure is a warning with the age of the newest checkpoint
   // there, and the newest checkpoint is sent again after `again_s`.
   void copy(std::int64_t step, std::filesystem::path folder);
-  // Checkpoints of later steps are marked before the next one is sent.
-  void abandon_after(std::int64_t step);
+  // Checkpoints of steps after `steps.after` are marked before the next one is sent. Throws what RemoteOptions::remember throws.
+  void abandon(AbandonedSteps steps);
   bool uses(std::int64_t step) const;
   // Waits until nothing is to be sent, or what is to be sent has failed once more. Returns why the newest checkpoint is not
   // there, or "".
@@ -87,15 +95,16 @@ class RemoteCopies {
     std::filesystem::path folder;
   };
   void run();
-  void attempt(std::optional<std::int64_t> abandoned, const std::optional<Checkpoint>& sent);
+  void attempt(const std::optional<AbandonedSteps>& abandoned, const std::optional<Checkpoint>& sent);
+  void forget_abandoned();
   std::string age_of_newest() const;
 
   RemoteOptions options_;
   storage::ObjectStore store_;
   mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
-  std::optional<std::int64_t> abandoned_;  // to be marked
-  std::int64_t abandons_ = 0;              // calls of abandon_after()
+  std::optional<AbandonedSteps> abandoned_;  // to be marked
+  std::int64_t abandons_ = 0;                // calls of abandon()
   std::optional<Checkpoint> waiting_, sending_;
   std::string failure_;  // of the last attempt
   std::optional<RemoteCheckpoint> newest_;

@@ -54,10 +54,13 @@ void AppendFile::append(std::string_view bytes) {
     const ssize_t n = ::write(fd_, bytes.data() + written, bytes.size() - written);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      const std::string reason = std::strerror(errno);
+      const int number = errno;
       // An incomplete record would make the next record unreadable.
       const bool restored = written == 0 || ::ftruncate(fd_, before.st_size) == 0;
-      fail(ExitCode::internal, path_.string(), ": cannot write: ", reason, restored ? "" : "; its last record is incomplete");
+      throw SystemError(
+          ExitCode::internal,
+          concat(path_.string(), ": cannot write: ", std::strerror(number), restored ? "" : "; its last record is incomplete"),
+          number);
     }
     written += static_cast<std::size_t>(n);
   }

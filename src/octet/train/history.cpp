@@ -9,11 +9,13 @@
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
+#include "octet/base/move.h"
 #include "octet/base/retry.h"
 #include "octet/base/utc.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/telemetry/rank_page.h"
 #include "octet/telemetry/stragglers.h"
 #include "octet/telemetry/tensorboard.h"
 #include "octet/train/tokenizer.h"
@@ -28,23 +30,15 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWhole[] = {"model", "adapter", "report.html", "report.json"};
 constexpr std::string_view kLines[] = {"metrics.jsonl",      "fp8_health.jsonl", "attention_health.jsonl",
                                        "expert_loads.jsonl", "stragglers.jsonl", "tensorboard"};
-constexpr std::string_view kCheckpoints = "checkpoints", kRunInfo = "run.json";
+constexpr std::string_view kCheckpoints = "checkpoints", kRunInfo = "run.json", kHistory = "history";
 
+// A move to another file system takes as long as a save.
 void move_to(const fs::path& folder, const fs::path& from) {
-  if (!path_exists(from)) return;
-  if (std::rename(from.c_str(), (folder / from.filename()).c_str()) != 0) {
-    fail_errno(ExitCode::internal, from, "cannot be moved to " + folder.string());
-  }
+  move_into(folder, from, [] { telemetry::own_page().mark(); });
 }
 
 void copy_to(const fs::path& folder, const fs::path& from) {
-  if (!path_exists(from)) return;
-  std::error_code error;
-  fs::copy(from, folder / from.filename(), fs::copy_options::recursive, error);
-  if (error) {
-    throw SystemError(ExitCode::internal, concat(from.string(), ": cannot be copied to ", folder.string(), ": ", error.message()),
-                      error.value());
-  }
+  if (path_exists(from)) copy_tree(from, folder / from.filename());
 }
 
 template <class Record>
@@ -61,14 +55,43 @@ void copy_lines_after(std::int64_t step, const fs::path& to, const fs::path& fro
   copy.finish();
 }
 
-void move_checkpoints_after(std::int64_t step, const fs::path& to, const fs::path& folder) {
-  make_folders(to / kCheckpoints);
-  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints)) {
-    if (found.step > step) move_to(to / kCheckpoints, found.path);
+// Makes the folder for checkpoints in `to`. If checkpoints/ is a link, as to a larger disk, they stay on that disk, and the
+// folder is a link, too.
+fs::path make_checkpoints(const fs::path& to, const fs::path& folder) {
+  const fs::path root = folder / kCheckpoints, place = to / kCheckpoints;
+  std::error_code error;
+  if (!fs::is_symlink(root, error)) {
+    make_folders(place);
+    return place;
   }
-  copy_to(to / kCheckpoints, folder / kCheckpoints / kKeptTokenizer);  // it belongs to the others, too
-  sync_directory(to / kCheckpoints);
+  const fs::path there = true_path(root) / kHistory / to.filename();
+  make_folders(there);
+  fs::create_directory_symlink(there, place, error);
+  if (error) throw SystemError(ExitCode::internal, concat(place.string(), ": cannot create: ", error.message()), error.value());
+  return place;
+}
+
+void move_checkpoints_after(std::int64_t step, const fs::path& to, const fs::path& folder) {
+  const fs::path place = make_checkpoints(to, folder);
+  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints)) {
+    if (found.step > step) move_to(place, found.path);
+  }
+  copy_to(place, folder / kCheckpoints / kKeptTokenizer);  // it belongs to the others, too
+  sync_directory(place);
   sync_directory(folder / kCheckpoints);
+}
+
+// A link stays for the run that begins.
+void move_checkpoints(const fs::path& to, const fs::path& folder) {
+  const fs::path root = folder / kCheckpoints;
+  std::error_code ignored;
+  if (!fs::is_symlink(root, ignored) || !path_exists(root)) return move_to(to, root);
+  const fs::path place = make_checkpoints(to, folder);
+  for (const fs::path& path : entries_of(root)) {
+    if (path.filename() != kHistory) move_to(place, path);
+  }
+  sync_directory(place);
+  sync_directory(root);
 }
 
 // The attempts of this job go on.
@@ -87,11 +110,23 @@ void move_earlier_attempts(const fs::path& to, const fs::path& folder) {
 
 // A name that is not taken yet.
 fs::path new_history(const fs::path& folder, std::int64_t step) {
-  const fs::path first = folder / "history" / concat(utc_now("%Y%m%dT%H%M%SZ"), "-step-", step);
+  const fs::path first = folder / kHistory / concat(utc_now("%Y%m%dT%H%M%SZ"), "-step-", step);
   fs::path path = first;
   for (int n = 2; path_exists(path); ++n) path = concat(first.string(), "-", n);
   make_folders(path);
   return path;
+}
+
+// Fills a new history with copies. If that fails, nothing has moved yet, and nothing is left of it.
+template <class Copy>
+void fill(const fs::path& to, Copy&& copy) {
+  try {
+    copy();
+  } catch (const Error&) {
+    std::error_code ignored;
+    fs::remove_all(to, ignored);
+    throw;
+  }
 }
 
 }  // namespace
@@ -136,16 +171,20 @@ History history_of(const fs::path& folder, double retry_s) {
 
 fs::path set_aside(const fs::path& folder, const History& history, std::optional<std::int64_t> kept_step) {
   const fs::path to = new_history(folder, history.last_step);
+  if (kept_step) {
+    fill(to, [&] {
+      for (const std::string_view name : kLines) copy_to(to, folder / name);
+      copy_to(to, folder / kRunInfo);
+    });
+  }
   for (const std::string_view name : kWhole) move_to(to, folder / name);
   if (kept_step) {
-    for (const std::string_view name : kLines) copy_to(to, folder / name);
     move_checkpoints_after(*kept_step, to, folder);
-    copy_to(to, folder / kRunInfo);
   } else {
     if (history.checkpoints.empty()) move_to(to, folder / kRunInfo);
     move_earlier_attempts(to, folder);
     for (const std::string_view name : std::views::reverse(kLines)) move_to(to, folder / name);
-    move_to(to, folder / kCheckpoints);
+    move_checkpoints(to, folder);
     move_to(to, folder / kRunInfo);
   }
   sync_directory(to);
@@ -155,19 +194,21 @@ fs::path set_aside(const fs::path& folder, const History& history, std::optional
 
 fs::path set_abandoned_aside(const fs::path& folder, std::int64_t last_step, std::int64_t kept_step) {
   const fs::path to = new_history(folder, last_step);
+  fill(to, [&] {
+    copy_lines_after<telemetry::StepMetrics>(kept_step, to, folder / "metrics.jsonl");
+    copy_lines_after<telemetry::HealthSample>(kept_step, to, folder / "fp8_health.jsonl");
+    copy_lines_after<telemetry::AttentionSample>(kept_step, to, folder / "attention_health.jsonl");
+    copy_lines_after<telemetry::ExpertSample>(kept_step, to, folder / "expert_loads.jsonl");
+    copy_lines_after<telemetry::StragglerRecord>(kept_step, to, folder / "stragglers.jsonl");
+    if (path_exists(folder / "tensorboard") && path_exists(to / "metrics.jsonl")) {
+      telemetry::TensorBoardWriter events(to / "tensorboard", std::nullopt);
+      for (const telemetry::StepMetrics& line : telemetry::read_jsonl<telemetry::StepMetrics>(to / "metrics.jsonl").records)
+        events.write(line);
+    }
+    copy_to(to, folder / kRunInfo);
+  });
   for (const std::string_view name : kWhole) move_to(to, folder / name);
-  copy_lines_after<telemetry::StepMetrics>(kept_step, to, folder / "metrics.jsonl");
-  copy_lines_after<telemetry::HealthSample>(kept_step, to, folder / "fp8_health.jsonl");
-  copy_lines_after<telemetry::AttentionSample>(kept_step, to, folder / "attention_health.jsonl");
-  copy_lines_after<telemetry::ExpertSample>(kept_step, to, folder / "expert_loads.jsonl");
-  copy_lines_after<telemetry::StragglerRecord>(kept_step, to, folder / "stragglers.jsonl");
-  if (path_exists(folder / "tensorboard") && path_exists(to / "metrics.jsonl")) {
-    telemetry::TensorBoardWriter events(to / "tensorboard", std::nullopt);
-    for (const telemetry::StepMetrics& line : telemetry::read_jsonl<telemetry::StepMetrics>(to / "metrics.jsonl").records)
-      events.write(line);
-  }
   move_checkpoints_after(kept_step, to, folder);
-  copy_to(to, folder / kRunInfo);
   sync_directory(to);
   sync_directory(folder);
   return to;

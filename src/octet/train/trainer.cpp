@@ -82,7 +82,8 @@ Trainer::Trainer(const TrainerOptions& options)
     lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s},
                   checkpoint::LockAttempt{.job = attempt.job, .number = attempt.number});
     retry(config_.checkpoint.retry_s, [&] { checkpoint::put_back_replaced(checkpoints()); });
-    for (const char* file : {"run.json", "remote.json"}) remove_interrupted_writes(fs::path(config_.run.output_dir) / file);
+    for (const char* file : {"run.json", "remote.json", "remote-abandoned.json"})
+      remove_interrupted_writes(fs::path(config_.run.output_dir) / file);
     for (const char* folder : {"model", "adapter"}) remove_interrupted_writes_in(fs::path(config_.run.output_dir) / folder);
   }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
@@ -238,6 +239,7 @@ bool Trainer::resume() {
   // A checkpoint that gave way is not forgotten: its metrics and its model are kept as a rollback keeps them.
   if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
     set_abandoned_steps_aside(lost_step_);
+  set_local_copies_aside();
   if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
   if (!reader) return false;
   bool keeps_as_before = restore_best(reader->meta());

@@ -99,6 +99,11 @@ class Trainer {
   // On the first rank, reads run.json as the process before has left it. Renames one that is damaged, because a checkpoint has
   // all that a run needs. Throws Error{data} instead if it alone could say that there was a checkpoint or a snapshot.
   void read_run_json();
+  // Copies on local disks that a start does not go on from (trainer_local.cpp). Refuses a start by a person that would leave
+  // behind newer copies of the run from which another start could go on, unless run.set_aside allows it. Collective.
+  void judge_local_copies();
+  // Moves copies on this rank's disk that the run does not go on from, unless its checkpoint is newer.
+  void set_local_copies_aside();
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();

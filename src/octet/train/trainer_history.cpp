@@ -5,9 +5,11 @@
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/train/disk_space.h"
 #include "octet/train/trainer.h"
 
 namespace octet::train {
@@ -91,12 +93,25 @@ void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
   world_.barrier("read");
   if (!world_.is_first()) return;
   page_.saved_step = step_;
-  lock_->renew();
-  if (remote_) remote_->abandon_after(step_);
-  if (recorder_) recorder_->sync();
   const fs::path folder = config_.run.output_dir;
-  const fs::path to = set_abandoned_aside(folder, last_step, step_);
-  log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
+  const double retry_s = config_.checkpoint.retry_s;
+  lock_->renew();
+  wait_for_room(folder, retry_s);
+  try {
+    const fs::path to = retry(retry_s, [&] {
+      if (recorder_) {
+        // A restart in the middle of this must not go on from a snapshot of the steps that are left.
+        info_.timeline.clear();
+        recorder_->write_run_info(info_);
+        recorder_->sync();
+      }
+      if (remote_) remote_->abandon({.after = step_, .last = last_step});
+      return set_abandoned_aside(folder, last_step, step_);
+    });
+    log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
+  } catch (const Error& error) {
+    fail_again(error, concat(error.what(), "; going back needs this", how_to_mend(error)));
+  }
 }
 
 }  // namespace octet::train

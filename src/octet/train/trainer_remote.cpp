@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
@@ -14,7 +15,30 @@
 
 namespace octet::train {
 
+namespace {
+
 namespace fs = std::filesystem;
+
+// In run.output_dir, while checkpoints in checkpoint.remote wait to be marked as abandoned.
+constexpr const char* kAbandoned = "remote-abandoned.json";
+
+// Nothing if there is none for this bucket.
+std::optional<checkpoint::AbandonedSteps> read_abandoned(const fs::path& folder, const storage::ObjectUrl& url) {
+  const fs::path path = folder / kAbandoned;
+  if (!path_exists(path)) return std::nullopt;
+  const nlohmann::json steps = parse_json(read_file(path), path.string());
+  if (steps.value("url", "") != url.text()) return std::nullopt;
+  return checkpoint::AbandonedSteps{.after = steps.value("after", std::int64_t{0}), .last = steps.value("last", std::int64_t{0})};
+}
+
+void remember_abandoned(const fs::path& folder, const storage::ObjectUrl& url,
+                        const std::optional<checkpoint::AbandonedSteps>& steps) {
+  if (!steps) return remove_tree(folder / kAbandoned);
+  write_file_atomically(folder / kAbandoned,
+                        Json{{"url", url.text()}, {"after", steps->after}, {"last", steps->last}}.dump() + "\n");
+}
+
+}  // namespace
 
 void Trainer::find_checkpoint() {
   if (world_.is_first()) read_run_json();
@@ -48,6 +72,7 @@ void Trainer::find_checkpoint() {
     judge_history();
     judge_remote();
   }
+  judge_local_copies();
   world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
   if (resumed_ && config_.anomaly.remedy == "demote") {
     skip(resumed_->meta().value("demoted", std::vector<std::string>()));
@@ -94,6 +119,16 @@ bool Trainer::consult_remote() {
   storage::ObjectStore store(retry_s);
   if (!knows) in_remote_ = checkpoint::remote_checkpoints(store, url);
   std::erase_if(in_remote_, [](const checkpoint::RemoteCheckpoint& found) { return found.abandoned; });
+  std::optional<checkpoint::AbandonedSteps> abandoned = retry(retry_s, [&] { return read_abandoned(folder, url); });
+  if (abandoned && !in_remote_.empty() && in_remote_.front().step > abandoned->last) {
+    log_info(concat(url.text(), ": another machine has trained on from a checkpoint after step ", abandoned->after,
+                    ", which this one wanted to abandon. What is there now counts"));
+    remember_abandoned(folder, url, std::nullopt);
+    abandoned.reset();
+  }
+  if (abandoned) {
+    std::erase_if(in_remote_, [&](const checkpoint::RemoteCheckpoint& found) { return found.step > abandoned->after; });
+  }
   std::optional<checkpoint::RemoteCheckpoint> newest;
   if (!in_remote_.empty()) newest = in_remote_.front();
   remote_ = std::make_unique<checkpoint::RemoteCopies>(
@@ -110,8 +145,10 @@ bool Trainer::consult_remote() {
                 } catch (const Error& error) {
                   log_warning(error.what());
                 }
-              }},
+              },
+          .remember = [folder, url](const auto& steps) { remember_abandoned(folder, url, steps); }},
       newest);
+  if (abandoned) remote_->abandon(*abandoned);  // an earlier process could not
   if (options_.resume != "auto") return false;
 
   const std::int64_t newest_here = resumed_ ? resumed_->step() : -1;
@@ -141,7 +178,7 @@ void Trainer::judge_remote() {
          in_remote_.front().step, ", and checkpoint.resume = \"", options_.resume,
          "\" does not continue them. Give another checkpoint.remote, or --run.set_aside=true, which marks those after step ",
          step, " as abandoned");
-  remote_->abandon_after(step);
+  remote_->abandon({.after = step, .last = in_remote_.front().step});
 }
 
 void Trainer::copy_to_remote(std::int64_t step) {

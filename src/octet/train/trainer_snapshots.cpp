@@ -57,7 +57,7 @@ void Trainer::open_snapshots() {
   std::optional<checkpoint::InheritedSlots> slots = checkpoint::inherited_slots();
   const std::string& local_dir = config_.checkpoint.local_dir;
   if (!slots && !local_dir.empty())
-    log_shared_warning("checkpoint.local_dir holds nothing of this run: only `octet launch --supervise` takes snapshots");
+    log_shared_warning("checkpoint.local_dir gets no copies: only `octet launch --supervise` takes snapshots");
   if (!slots || pace_->takes_none()) return;
   std::unique_ptr<checkpoint::LocalSnapshots> local;
   if (!local_dir.empty()) {
