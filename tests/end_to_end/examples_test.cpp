@@ -116,9 +116,10 @@ TEST(Files, OfARunAreOnTheirPage) {
     }
     EXPECT_TRUE(known) << name << " is not on docs/reference/files.md";
   }
-  const std::set<std::string> others = {"checkpoints/tokenizer/*", "checkpoints/damaged/*", "run.lock", ".token",
-                                        "logs/node-*.log", "stragglers.jsonl", "remote.json", "remote-abandoned.json",
-                                        "run.json.damaged*"};
+  const std::set<std::string> others = {
+      "checkpoints/tokenizer/*", "checkpoints/damaged/*", "run.lock",    ".token",
+      "logs/node-*.log",         "stragglers.jsonl",      "remote.json", "remote-abandoned.json",
+      "run.json.damaged*"};
   for (const auto& [pattern, files] : rows) EXPECT_EQ(files > 0, !others.contains(pattern)) << pattern;
 }
 
