@@ -23,20 +23,14 @@ struct Before {
   bool saved = false;  // it ended, with a checkpoint of its last step
 };
 
-// A run.json that is damaged says nothing here.
-Before read_before(const fs::path& about, double retry_s) {
-  if (!retry(retry_s, [&] { return path_exists(about); })) return {};
-  try {
-    const telemetry::RunInfo info = retry(retry_s, [&] { return telemetry::read_run_info(about); });
-    const auto code = static_cast<ExitCode>(info.code);
-    return {.timeline = info.timeline,
-            .local_dir = parse_json(info.config.text, about.string()).at("checkpoint").value("local_dir", ""),
-            .saved = code == ExitCode::done || code == ExitCode::preempted};
-  } catch (const SystemError&) {
-    throw;
-  } catch (const std::exception&) {
-    return {};
-  }
+Before before_of(const telemetry::RunInfo& info) {
+  static const nlohmann::json::json_pointer kLocalDir("/checkpoint/local_dir");
+  const auto code = static_cast<ExitCode>(info.code);
+  const nlohmann::json config = json_of(info.config.text);
+  const bool named = config.contains(kLocalDir) && config.at(kLocalDir).is_string();
+  return {.timeline = info.timeline,
+          .local_dir = named ? config.at(kLocalDir).get<std::string>() : "",
+          .saved = code == ExitCode::done || code == ExitCode::preempted};
 }
 
 // A copy that a rank sees on its host.
@@ -113,7 +107,7 @@ void Trainer::judge_local_copies() {
   const std::string& local_dir = config_.checkpoint.local_dir;
   const std::int64_t after = resumed_ ? resumed_->step() : 0;
   Before before;
-  if (world_.is_first()) before = read_before(run / "run.json", config_.checkpoint.retry_s);
+  if (world_.is_first() && before_) before = before_of(*before_);
   before.timeline = world_.from_first("the timeline of local copies", before.timeline);
   before.local_dir = world_.from_first("the folder of local copies", before.local_dir);
   if (before.timeline.empty()) return;
