@@ -380,5 +380,33 @@ TEST_F(SupervisorTest, AFreshNodeThatIsCutOffBeginsNoOtherJob) {
   EXPECT_EQ(text_of_attempt(2), "");
 }
 
+// A follower is asked to leave while no ranks run. It says goodbye, so that the others do not wait for it.
+TEST_F(SupervisorTest, AFollowerThatIsAskedBetweenAttemptsSaysSo) {
+  NodeNetwork first(options(0));
+  Process process = start(1);
+  ASSERT_EQ(next(first).kind, NodeEvent::Kind::joined);
+  first.send(1, topic::kWelcome, text_of(welcome(1)));
+  ASSERT_EQ(next(first).what, topic::kJoin);
+  process.send(SIGTERM);
+  NodeEvent goodbye = next(first);
+  while (goodbye.what == topic::kPages) goodbye = next(first);
+  ASSERT_EQ(goodbye.what, topic::kEnded);
+  EXPECT_TRUE(end_of(goodbye.text).asked);
+  EXPECT_TRUE(end_of(goodbye.text).all);
+  EXPECT_EQ(process.wait().code, 75);
+}
+
+TEST_F(SupervisorTest, EndsIfTheHostsThatWereNotAskedAreTooFew) {
+  Process process = start(0, "", " --comm.join_timeout_s=60");
+  ASSERT_TRUE(comes_to_say(0, " coordinates 3 hosts"));
+  NodeNetwork second(options(1));
+  second.connect(0, comm::address_towards(hosts_[1]), 5);
+  second.send(kUplink, topic::kJoin, text_of(NodeJoin{.name = "second", .host = hosts_[1], .port = 1, .command = command_}));
+  second.send(kUplink, topic::kEnded, text_of(NodeEnd{.code = 75, .asked = true, .all = true}));
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "hosts were asked to leave, and the others are too few")) << result.err;
+}
+
 }  // namespace
 }  // namespace octet::app

@@ -175,7 +175,7 @@ std::optional<int> Supervisor::coordinate() {
   took_part_ = true;
   bool has_file = coordinator_ && end_orphan();  // of the newest attempt
   look_back();
-  for (Member& member : members_) member.here = member.runs = false;
+  for (Member& member : members_) member.here = member.runs = member.asked = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
@@ -191,6 +191,8 @@ std::optional<int> Supervisor::coordinate() {
         return end_between_attempts(has_file, ExitCode::unfit, concat("stops: ", too_few_fit()));
       case Gathered::asked:
         return leave_between_attempts(has_file);
+      case Gathered::left:
+        return end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd);
       case Gathered::found:
         close_all();
         return follow();
@@ -244,6 +246,10 @@ Supervisor::Gathered Supervisor::gather(bool first) {
     if (const std::string why = too_few_fit(); !why.empty()) {
       ranks_.say(why);
       return Gathered::unfit;
+    }
+    if (too_many_leave()) {
+      ranks_.say("hosts were asked to leave, and the others are too few");
+      return Gathered::left;
     }
     if (here == nodes() - roster_.unfit()) return Gathered::yes;
     // A first coordinator has already waited while it searched for another one. Nodes that asked it meanwhile join at once.
@@ -561,6 +567,7 @@ bool Supervisor::pause(double seconds) {
   const Clock::time_point start = Clock::now();
   do {
     for (const NodeEvent& event : turn(std::max(0.0, seconds - seconds_since(start)))) handle(event);
+    if (too_many_leave()) return true;  // gather() deals with it
     if (ranks_.asked()) {
       ranks_.say("asked to end while no rank ran; the same command goes on from the newest checkpoint");
       return false;

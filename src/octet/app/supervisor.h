@@ -96,7 +96,7 @@ class Supervisor {
   // Whether the node can run ranks.
   bool is_ready(int node) const {
     const Member& member = members_[static_cast<std::size_t>(node)];
-    return member.here && member.join.port > 0 && !roster_.is_unfit(node);
+    return member.here && !member.asked && member.join.port > 0 && !roster_.is_unfit(node);
   }
   // Waits as NodeRanks::turn, and returns what other nodes have sent.
   std::vector<NodeEvent> turn(double at_most_s);
@@ -106,7 +106,7 @@ class Supervisor {
 
   // What a coordinator does (supervisor.cpp, supervisor_end.cpp). coordinate() returns nothing if another node has taken over.
   std::optional<int> coordinate();
-  enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, replaced, found };  // found: follow that node
+  enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, left, replaced, found };  // found: follow that node
   Gathered gather(bool first);
   void close_all();  // connections from other nodes, when this one does not coordinate any more
   bool is_replaced();
@@ -116,6 +116,8 @@ class Supervisor {
   bool is_outnumbered() const;
   // Whether the file of the newest attempt is this node's to write (above).
   bool is_own_attempt() const { return ended_.empty() || ended_.back().coordinator == me(); }
+  // Whether hosts were asked to leave, and those that stay do not suffice.
+  bool too_many_leave() const;
   // Chooses the nodes and writes the attempt down. False: another node has begun it. `has_file` is about the attempt before, and
   // then about this one.
   bool begin(telemetry::Attempt& attempt, bool& has_file);

@@ -36,6 +36,17 @@ bool Supervisor::is_outnumbered() const {
   return here < away;
 }
 
+bool Supervisor::too_many_leave() const {
+  int leave = 0, stay = 0;
+  for (int node = 0; node < nodes(); ++node) {
+    if (members_[static_cast<std::size_t>(node)].asked)
+      ++leave;
+    else if (!roster_.is_unfit(node))
+      ++stay;
+  }
+  return leave > 0 && !suffice(stay);
+}
+
 int Supervisor::fewest() const {
   int hosts = options_.min_hosts;
   while (!suffice(hosts)) ++hosts;

@@ -216,7 +216,11 @@ std::optional<int> Supervisor::follow() {
       join = own_join();
       if (join.port > 0) network_->send(kUplink, topic::kJoin, text_of(join));
     }
-    if (ranks_.asked() && !ranks_.running()) return kLeft;
+    if (ranks_.asked() && !ranks_.running()) {
+      network_->send(kUplink, topic::kEnded,
+                     text_of(NodeEnd{.attempt = ranks_.order().attempt, .code = kLeft, .asked = true, .all = true}));
+      return kLeft;
+    }
   }
   coordinator_ = lost_;
   const Clock::time_point lost_at = Clock::now();
