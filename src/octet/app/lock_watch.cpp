@@ -7,10 +7,7 @@
 
 namespace octet::app {
 
-void LockWatch::restart() {
-  has_looked_ = grew_ = false;
-  since_ = Clock::now();
-}
+void LockWatch::restart() { has_looked_ = grew_ = false; }
 
 void LockWatch::look() {
   std::string now;
@@ -30,13 +27,6 @@ void LockWatch::look() {
     seen_ = std::move(now);
     since_ = Clock::now();
   }
-}
-
-LockWatch::Verdict LockWatch::verdict() const {
-  if (!has_looked_) return Verdict::unknown;
-  const double still_s = seconds_since(since_);
-  if (grew_ && still_s < silence_s_ / 2) return Verdict::grows;
-  return still_s >= silence_s_ ? Verdict::stands_still : Verdict::unknown;
 }
 
 }  // namespace octet::app

@@ -21,6 +21,7 @@ constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
 constexpr double kWriteAgainS = 1;     // between two tries to write on a full disk
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
+constexpr double kAskS = 2;            // how long a node takes at most that asks another one, and does not reach it
 constexpr double kTextS = 2;           // how long it waits for the text of another node's new file in attempts/
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
@@ -237,7 +238,9 @@ void Supervisor::close_all() {
 
 Supervisor::Gathered Supervisor::gather(bool first) {
   const Clock::time_point start = Clock::now();
+  const std::filesystem::path lock = options_.run_folder / "run.lock";
   double told_s = 0;
+  bool told_late = false;
   lock_watch_.restart();
   for (;;) {
     if (member(me()).join.port == 0) member(me()).join.port = own_port();
@@ -260,32 +263,32 @@ Supervisor::Gathered Supervisor::gather(bool first) {
     // The missing hosts may run ranks that this side of a broken network must not disturb.
     if (enough && !(first ? other_job_may_run() : is_outnumbered())) return Gathered::yes;
     lock_watch_.look();
-    const LockWatch::Verdict lock = lock_watch_.verdict();
-    if (enough && lock == LockWatch::Verdict::stands_still && (first || late)) return Gathered::yes;
-    demand(!late || lock != LockWatch::Verdict::grows, ExitCode::peer, name_of(me()),
-           " cannot reach the hosts on which the run goes on: the counter in ", (options_.run_folder / "run.lock").string(),
-           " grows");
-    const bool gives_up = late && !enough && (is_own_attempt() || lock == LockWatch::Verdict::stands_still);
+    if (enough && lock_watch_.still_s() >= LockWatch::kSilenceS && (first || late)) return Gathered::yes;
+    demand(!late || !lock_watch_.grows(), ExitCode::peer, name_of(me()),
+           " cannot reach the hosts on which the run goes on: the counter in ", lock.string(), " grows");
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
       if (!is_ready(node) && !roster_.is_unfit(node)) missing.push_back(name_of(node));
     }
     const std::string which = fmt::format("{}", fmt::join(missing, ", "));
-    if (gives_up) {
+    const bool gives_up = late && !enough && (is_own_attempt() || lock_watch_.still_s() >= LockWatch::kStillS);
+    if (late && !std::exchange(told_late, true)) {
       const std::string refusal = network_ ? network_->last_refusal() : "";
-      ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(), waited_s,
-                             fewest(), which, refusal.empty() ? "" : "; " + refusal));
-      return Gathered::too_few;
+      if (!enough)
+        ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(),
+                               waited_s, fewest(), which, refusal.empty() ? "" : "; " + refusal));
+      if (!gives_up) ranks_.say(concat("watches ", lock.string(), ", because the run may go on without this host"));
     }
-    if (waited_s >= told_s + kSparesS) {
-      ranks_.say(late ? concat("watches run.lock, because the run may go on without this host on ", which)
-                      : fmt::format("waits for {}; {:.0f} s left", which, options_.join_timeout_s - waited_s));
+    if (gives_up) return Gathered::too_few;
+    if (!late && waited_s >= told_s + kSparesS) {
+      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, options_.join_timeout_s - waited_s));
       told_s = waited_s + options_.join_timeout_s / 10;
     }
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     if (ranks_.asked()) return Gathered::asked;
     if (!first && is_replaced()) return Gathered::replaced;
-    if (!first && gathers_s >= kSettleS && ask_a_missing_node()) return Gathered::found;
+    const bool has_time = late || waited_s + kAskS < options_.join_timeout_s;  // to ask a node that does not answer
+    if (!first && has_time && gathers_s >= kSettleS && ask_a_missing_node()) return Gathered::found;
   }
 }
 

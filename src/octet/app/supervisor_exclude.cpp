@@ -108,7 +108,7 @@ int Supervisor::leave_between_attempts(bool has_file) {
 int Supervisor::end_between_attempts(bool has_file, ExitCode code, const std::string& next) {
   free_room();
   write_waiting();
-  const bool may_write = is_own_attempt() || lock_watch_.verdict() == LockWatch::Verdict::stands_still;
+  const bool may_write = is_own_attempt() || lock_watch_.still_s() >= LockWatch::kStillS;
   if (!ended_.empty() && has_file && may_write) {
     ended_.back().next = next;
     // A request to end says nothing about how the attempt went; kAskedToEnd says enough.

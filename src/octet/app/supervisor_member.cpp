@@ -93,15 +93,15 @@ Supervisor::Role Supervisor::search() {
       lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }
     lock_watch_.look();
-    const LockWatch::Verdict lock = lock_watch_.verdict();
+    const bool is_silent = lock_watch_.still_s() >= LockWatch::kSilenceS;
     const double waited_s = seconds_since(start);
     const bool late = waited_s >= options_.join_timeout_s;
     // Another side of a broken network has begun an attempt: this one must not. But if the coordinator that this node has lost
     // began the attempt, it may be dead, and nobody may have heard of the attempt.
     const bool unheard = !fresh_ && newest && newest->job == job_ && is_of_another(*newest);
     const bool of_lost = unheard && lost && newest->coordinator == lost->node;
-    if (unheard && !(of_lost && late && lock == LockWatch::Verdict::stands_still)) elsewhere = true;
-    const bool decided = !of_lost || lock != LockWatch::Verdict::unknown;
+    if (unheard && !(of_lost && late && is_silent)) elsewhere = true;
+    const bool decided = !of_lost || is_silent || lock_watch_.grows();
     demand(!elsewhere || !late || !decided, ExitCode::peer, name_of(me()),
            " cannot reach the node that coordinates the run: ", trouble);
     // A lower node that wakes up at this moment may coordinate, too. Once the job has begun, only one of the two can create the
