@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -295,6 +296,8 @@ struct CutOff {
   std::vector<int> chosen;
   bool begins_before, begins_after;  // the coordinator that node 1 has lost, another attempt
 };
+
+void PrintTo(const CutOff& cut, std::ostream* out) { *out << cut.name; }
 
 class CutOffTest : public SupervisorTest, public ::testing::WithParamInterface<CutOff> {};
 
