@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -13,6 +15,7 @@
 
 #include "app/http_get.h"
 #include "octet/base/checksum.h"
+#include "octet/base/file.h"
 #include "octet/base/require.h"
 #include "octet/comm/environment.h"
 #include "octet/comm/socket.h"
@@ -28,6 +31,27 @@ using octet::testing::Process;
 using octet::testing::ProgramResult;
 using octet::testing::says;
 using octet::testing::TinyRun;
+
+// Ranks that a supervisor does not reach: they hold the lock of the run, and raise its counter.
+class RanksElsewhere {
+ public:
+  explicit RanksElsewhere(const std::filesystem::path& folder)
+      : thread_([this, folder] {
+          for (int counter = 1; !stop_; ++counter, std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+            octet::testing::write_text(folder / "lock",
+                                       concat(R"({"host":"elsewhere","machine":"m","run":"a","counter":)", counter, "}"));
+            std::filesystem::rename(folder / "lock", folder / "run.lock");
+          }
+        }) {}
+  ~RanksElsewhere() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -50,12 +74,33 @@ class SupervisorTest : public ::testing::Test {
                    concat("exec env JOB_COMPLETION_INDEX=", node, " OCTET_TOKEN=", token_.hex(), " ", how));
   }
   // Plays node 0, which coordinates the job "job" and is lost once node 1 has joined. The newest attempt has this number.
-  void lose_coordinator(std::int64_t attempt) {
+  void lose_coordinator(std::int64_t attempt, const std::vector<int>& chosen = {}) {
     NodeNetwork first(options(0));
     ASSERT_EQ(next(first).kind, NodeEvent::Kind::joined);
-    first.send(1, topic::kWelcome,
-               text_of(Order{.attempt = attempt, .recorded = attempt, .job = "job", .ranks = {.count = 0, .all = 0}}));
+    first.send(1, topic::kWelcome, text_of(welcome(attempt, chosen)));
     ASSERT_EQ(next(first).what, topic::kJoin);
+  }
+  static Order welcome(std::int64_t attempt, const std::vector<int>& chosen = {}) {
+    return {.attempt = attempt, .recorded = attempt, .job = "job", .ranks = {.count = 0, .all = 0}, .chosen = chosen};
+  }
+  // An attempt that has not ended.
+  telemetry::Attempt attempt_of(int node, std::int64_t number) const {
+    return {.number = number,
+            .job = "job",
+            .coordinator = node,
+            .coordinator_host = hosts_[static_cast<std::size_t>(node)],
+            .started = "2026-11-25T10:00:00Z"};
+  }
+  std::string text_of_attempt(std::int64_t number) const {
+    const std::filesystem::path path = telemetry::Attempts(folder_).path_of(number);
+    return std::filesystem::exists(path) ? read_file(path) : "";
+  }
+  bool comes_to_say(int node, const std::string& words) const {
+    const std::filesystem::path log = run_ / concat("out/logs/node-00", node, ".log");
+    for (int tries = 0; tries < 3000; ++tries, sleep_ms(10)) {
+      if (std::filesystem::exists(log) && read_file(log).find(words) != std::string::npos) return true;
+    }
+    return false;
   }
   void kill_rank_0() const {
     pid_t rank = -1;
@@ -281,6 +326,130 @@ TEST_F(SupervisorTest, ReadsThatTheRunWasAskedToEnd) {
   first.reset();
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(
+      says(result.err, concat("out/attempts/00000001.json says that the run has ended with code 75: ", telemetry::kAskedToEnd)))
+      << result.err;
+}
+
+struct CutOff {
+  const char* name;
+  const char* limits;
+  std::vector<int> chosen;
+  bool begins_before, begins_after;  // the coordinator that node 1 has lost, another attempt
+};
+
+void PrintTo(const CutOff& cut, std::ostream* out) { *out << cut.name; }
+
+class CutOffTest : public SupervisorTest, public ::testing::WithParamInterface<CutOff> {};
+
+// Node 1 is cut off, and the others go on. It reads their files and the lock, and disturbs neither.
+TEST_P(CutOffTest, LeavesTheRunAlone) {
+  const CutOff& cut = GetParam();
+  const telemetry::Attempts attempts(folder_);
+  attempts.begin_as(attempt_of(0, 1));
+  if (cut.begins_before) attempts.begin_as(attempt_of(0, 2));
+  const RanksElsewhere ranks(folder_);
+  const std::string before = text_of_attempt(1);
+  Process process = start(1, cut.limits);
+  lose_coordinator(1, cut.chosen);
+  if (cut.begins_after) {
+    ASSERT_TRUE(comes_to_say(1, " coordinates 3 hosts"));
+    attempts.begin_as(attempt_of(0, 2));
+  }
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  const bool other = cut.begins_before || cut.begins_after;
+  EXPECT_TRUE(says(result.err, other ? "cannot reach the node that coordinates the run: "
+                                     : "cannot reach the hosts on which the run goes on: the counter in "))
+      << result.err;
+  EXPECT_EQ(text_of_attempt(1), before);
+  EXPECT_EQ(text_of_attempt(other ? 3 : 2), "") << "it has begun an attempt";
+}
+
+INSTANTIATE_TEST_SUITE_P(Supervisor, CutOffTest,
+                         ::testing::Values(CutOff{"ASpare", "", {0, 2}, false, false},
+                                           CutOff{"ASpareThatCouldRunAlone", "--min-hosts 1", {0, 2}, false, false},
+                                           CutOff{"OthersBeginBeforeItSearches", "--min-hosts 1", {1}, true, false},
+                                           CutOff{"OthersBeginWhileItWaits", "--min-hosts 1", {0, 1, 2}, false, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// The cable of node 1 is back while it waits for the others, which wait for it.
+TEST_F(SupervisorTest, ANodeThatWaitsFindsAnotherThatCoordinates) {
+  Process process = start(1, "", " --comm.join_timeout_s=60");
+  lose_coordinator(1);
+  ASSERT_TRUE(comes_to_say(1, " coordinates 3 hosts"));
+  NodeNetwork first(options(0));
+  ASSERT_EQ(next(first).kind, NodeEvent::Kind::joined);
+  first.send(1, topic::kWelcome, text_of(welcome(1)));
+  ASSERT_EQ(next(first).what, topic::kJoin);
+  first.send(1, topic::kFinish, text_of(RunOver{.code = 0}));
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
+// Another node has begun an attempt, of which node 0 does not hear: it was cut off, or stood still. Its own attempt then ends,
+// because it misses a rank or because the ranks of the other one have taken the folder over.
+class ReplacedTest : public SupervisorTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(ReplacedTest, Searches) {
+  Process process = start(0, "--min-hosts 1", " --training.steps=1000000 --checkpoint.interval=1000000");
+  pid_t rank = -1;
+  for (int tries = 0; tries < 3000 && (rank <= 0 || !std::filesystem::exists(run_ / "out/metrics.jsonl")); ++tries, sleep_ms(10))
+    rank = run_.pid_of_rank(0);
+  ASSERT_GT(rank, 0);
+  telemetry::Attempt other = attempt_of(1, 2);
+  other.job = telemetry::Attempts(folder_).read().front().job;
+  telemetry::Attempts(folder_).begin_as(other);
+  const RanksElsewhere ranks(folder_);
+  const bool taken_over = GetParam();
+  if (!taken_over) ::kill(rank, SIGKILL);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, " cannot reach the node that coordinates the run: ")) << result.err;
+  EXPECT_EQ(text_of_attempt(2), telemetry::json_text_of(other));
+  EXPECT_EQ(text_of_attempt(3), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Supervisor, ReplacedTest, ::testing::Bool());
+
+// A job runs on hosts that this one does not reach, because its cable is out. A supervisor that is started here must not begin
+// another one, which the lock would refuse as a mistake of the user.
+TEST_F(SupervisorTest, AFreshNodeThatIsCutOffBeginsNoOtherJob) {
+  telemetry::Attempts(folder_).begin_as(attempt_of(0, 1));
+  const RanksElsewhere ranks(folder_);
+  Process process = start(1, "--min-hosts 1");
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_TRUE(says(result.err, "cannot reach the hosts on which the run goes on: the counter in ")) << result.err;
+  EXPECT_EQ(text_of_attempt(2), "");
+}
+
+// A follower is asked to leave while no ranks run. It says goodbye, so that the others do not wait for it.
+TEST_F(SupervisorTest, AFollowerThatIsAskedBetweenAttemptsSaysSo) {
+  NodeNetwork first(options(0));
+  Process process = start(1);
+  ASSERT_EQ(next(first).kind, NodeEvent::Kind::joined);
+  first.send(1, topic::kWelcome, text_of(welcome(1)));
+  ASSERT_EQ(next(first).what, topic::kJoin);
+  process.send(SIGTERM);
+  NodeEvent goodbye = next(first);
+  while (goodbye.what == topic::kPages) goodbye = next(first);
+  ASSERT_EQ(goodbye.what, topic::kEnded);
+  EXPECT_TRUE(end_of(goodbye.text).asked);
+  EXPECT_TRUE(end_of(goodbye.text).all);
+  EXPECT_EQ(process.wait().code, 75);
+}
+
+TEST_F(SupervisorTest, EndsIfTheHostsThatWereNotAskedAreTooFew) {
+  Process process = start(0, "", " --comm.join_timeout_s=60");
+  ASSERT_TRUE(comes_to_say(0, " coordinates 3 hosts"));
+  NodeNetwork second(options(1));
+  second.connect(0, comm::address_towards(hosts_[1]), 5);
+  second.send(kUplink, topic::kJoin, text_of(NodeJoin{.name = "second", .host = hosts_[1], .port = 1, .command = command_}));
+  second.send(kUplink, topic::kEnded, text_of(NodeEnd{.code = 75, .asked = true, .all = true}));
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "hosts were asked to leave, and the others are too few")) << result.err;
 }
 
 }  // namespace

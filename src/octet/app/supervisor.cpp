@@ -23,6 +23,7 @@ constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
 constexpr double kWriteAgainS = 1;     // between two tries to write on a full disk
 constexpr double kSparesS = 5;         // how long the first attempt waits for spares
 constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
+constexpr double kAskS = 2;            // how long a node takes at most that asks another one, and does not reach it
 constexpr double kTextS = 2;           // how long it waits for the text of another node's new file in attempts/
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
@@ -188,7 +189,7 @@ std::optional<int> Supervisor::coordinate() {
   took_part_ = true;
   bool has_file = coordinator_ && end_orphan();  // of the newest attempt
   look_back();
-  for (Member& member : members_) member.here = member.runs = false;
+  for (Member& member : members_) member.here = member.runs = member.asked = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
@@ -204,13 +205,18 @@ std::optional<int> Supervisor::coordinate() {
         return end_between_attempts(has_file, ExitCode::unfit, concat("stops: ", too_few_fit()));
       case Gathered::asked:
         return leave_between_attempts(has_file);
+      case Gathered::left:
+        return end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd);
+      case Gathered::found:
+        close_all();
+        return follow();
       case Gathered::replaced:
-        for (int node = 0; node < nodes(); ++node) network_->close(node);
+        close_all();
         return std::nullopt;
     }
     telemetry::Attempt attempt;
     if (!begin(attempt, has_file)) {
-      for (int node = 0; node < nodes(); ++node) network_->close(node);
+      close_all();
       return std::nullopt;
     }
     if (metrics_) {
@@ -220,13 +226,20 @@ std::optional<int> Supervisor::coordinate() {
     run_attempt(attempt);
     RestartBudget::Decision decision;
     judge(attempt, decision);
+    // Ranks of a newer attempt have taken the folder over, which is no reason to end the run.
+    const bool replaced = network_ && attempt.code != 0 && !decision.restarts && is_replaced();
+    if (replaced) attempt.next = "restarts; another node coordinates";
     if (metrics_) metrics_->end();
-    if (!decision.restarts) free_room();
+    if (!decision.restarts && !replaced) free_room();
     write_down(attempt);
     ended_.push_back(attempt);
     if (attempt.code != 0)
       ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step, "; ",
                         text_of_checkpoint(attempt), attempt.next));
+    if (replaced) {
+      close_all();
+      return std::nullopt;
+    }
     const bool leaves = decision.restarts && ranks_.asked();  // the others go on
     if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
     if (ended_.size() > 1) say_all_attempts();
@@ -235,9 +248,16 @@ std::optional<int> Supervisor::coordinate() {
   }
 }
 
+void Supervisor::close_all() {
+  for (int node = 0; node < nodes(); ++node) network_->close(node);
+}
+
 Supervisor::Gathered Supervisor::gather(bool first) {
   const Clock::time_point start = Clock::now();
+  const std::filesystem::path lock = options_.run_folder / "run.lock";
   double told_s = 0;
+  bool told_late = false;
+  lock_watch_.restart();
   for (;;) {
     if (member(me()).join.port == 0) member(me()).join.port = own_port();
     int here = 0;
@@ -246,29 +266,45 @@ Supervisor::Gathered Supervisor::gather(bool first) {
       ranks_.say(why);
       return Gathered::unfit;
     }
+    if (too_many_leave()) {
+      ranks_.say("hosts were asked to leave, and the others are too few");
+      return Gathered::left;
+    }
+    if (here == nodes() - roster_.unfit()) return Gathered::yes;
     // A first coordinator has already waited while it searched for another one. Nodes that asked it meanwhile join at once.
     const double gathers_s = seconds_since(start), waited_s = first ? seconds_since(born_) : gathers_s;
-    if (here == nodes() - roster_.unfit() || (here >= wanted() && (!first || gathers_s >= kSparesS))) return Gathered::yes;
     const bool late = waited_s >= options_.join_timeout_s && gathers_s >= std::min(kSettleS, options_.join_timeout_s);
-    if (suffice(here) && (late || (!first && gathers_s >= kSettleS))) return Gathered::yes;
+    const bool enough =
+        (here >= wanted() && (!first || gathers_s >= kSparesS)) || (suffice(here) && (late || (!first && gathers_s >= kSettleS)));
+    // The missing hosts may run ranks that this side of a broken network must not disturb.
+    if (enough && !(first ? other_job_may_run() : is_outnumbered())) return Gathered::yes;
+    lock_watch_.look();
+    if (enough && lock_watch_.still_s() >= LockWatch::kSilenceS && (first || late)) return Gathered::yes;
+    demand(!late || !lock_watch_.grows(), ExitCode::peer, name_of(me()),
+           " cannot reach the hosts on which the run goes on: the counter in ", lock.string(), " grows");
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
       if (!is_ready(node) && !roster_.is_unfit(node)) missing.push_back(name_of(node));
     }
     const std::string which = fmt::format("{}", fmt::join(missing, ", "));
-    if (late) {
+    const bool gives_up = late && !enough && (is_own_attempt() || lock_watch_.still_s() >= LockWatch::kStillS);
+    if (late && !std::exchange(told_late, true)) {
       const std::string refusal = network_ ? network_->last_refusal() : "";
-      ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(), waited_s,
-                             fewest(), which, refusal.empty() ? "" : "; " + refusal));
-      return Gathered::too_few;
+      if (!enough)
+        ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(),
+                               waited_s, fewest(), which, refusal.empty() ? "" : "; " + refusal));
+      if (!gives_up) ranks_.say(concat("watches ", lock.string(), ", because the run may go on without this host"));
     }
-    if (waited_s >= told_s + kSparesS) {
-      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, std::max(0.0, options_.join_timeout_s - waited_s)));
+    if (gives_up) return Gathered::too_few;
+    if (!late && waited_s >= told_s + kSparesS) {
+      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, options_.join_timeout_s - waited_s));
       told_s = waited_s + options_.join_timeout_s / 10;
     }
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     if (ranks_.asked()) return Gathered::asked;
     if (!first && is_replaced()) return Gathered::replaced;
+    const bool has_time = late || waited_s + kAskS < options_.join_timeout_s;  // to ask a node that does not answer
+    if (!first && has_time && gathers_s >= kSettleS && ask_a_missing_node()) return Gathered::found;
   }
 }
 
@@ -277,8 +313,7 @@ bool Supervisor::is_replaced() {
   bool replaced = false;
   record(read_trouble_, [&] {
     for (const telemetry::Attempt& attempt : attempts_.read()) {
-      const bool is_newer = attempt.number > recorded_attempt_ && attempt.job == job_ && attempt.coordinator != me();
-      replaced = replaced || is_newer || is_of_later_job(attempt);
+      replaced = replaced || is_of_another(attempt) || is_of_later_job(attempt);
     }
   });
   return replaced;
@@ -289,10 +324,8 @@ bool Supervisor::is_of_later_job(const telemetry::Attempt& attempt) const {
   return took_part_ && attempt.job != job_ && attempt.number > newest_attempt_ && attempt.seconds.contains("first_step");
 }
 
-// The coordinator that this node has lost may have begun an attempt that nobody heard of.
 bool Supervisor::is_of_another(const telemetry::Attempt& attempt) const {
-  return attempt.job == job_ && attempt.number > recorded_attempt_ && attempt.coordinator != me() &&
-         !(coordinator_ && attempt.coordinator == coordinator_->node);
+  return attempt.job == job_ && attempt.number > recorded_attempt_ && attempt.coordinator != me();
 }
 
 bool Supervisor::take_number(telemetry::Attempt& attempt) {
@@ -339,13 +372,18 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
     else
       attempts_.begin(attempt);
   });
-  if (!mine) return false;
+  if (!mine) {
+    chosen_ = ran_before;
+    return false;
+  }
+  coordinator_.reset();
   if (!recorded) {
     attempt.number = newest_attempt_ + 1;
     without_file_.insert(attempt.number);  // when it gets one, it must not overwrite that of another attempt
   }
   newest_attempt_ = attempt.number;
   has_file = true;  // or will have
+  if (std::exchange(is_orphan_, false)) write_down(ended_.back());
   exclude_suspects(ran_before, last_has_file);
   return true;
 }
@@ -548,6 +586,7 @@ bool Supervisor::pause(double seconds) {
   const Clock::time_point start = Clock::now();
   do {
     for (const NodeEvent& event : turn(std::max(0.0, seconds - seconds_since(start)))) handle(event);
+    if (too_many_leave()) return true;  // gather() deals with it
     if (ranks_.asked()) {
       ranks_.say("asked to end while no rank ran; the same command goes on from the newest checkpoint");
       return false;

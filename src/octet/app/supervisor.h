@@ -6,6 +6,10 @@
 // judges how an attempt ended. The others follow. If the coordinator is lost, they end their ranks and search for another: the
 // lowest node that they reach. Only who creates the file of an attempt may start it, so two sides of a network that fell apart
 // cannot both go on.
+//
+// The file of an attempt belongs to the node that has created it, and once the next attempt has a file, to the node that has
+// created that one. A node that has lost the coordinator cannot tell whether it is dead or cannot be reached, so it writes into
+// the coordinator's file only then, or when it gives the run up and the counter in run.lock has stood still (lock_watch.h).
 #pragma once
 
 #include <algorithm>
@@ -21,6 +25,7 @@
 
 #include "octet/app/exclude_command.h"
 #include "octet/app/host_list.h"
+#include "octet/app/lock_watch.h"
 #include "octet/app/node_network.h"
 #include "octet/app/node_ranks.h"
 #include "octet/app/restart_budget.h"
@@ -91,7 +96,7 @@ class Supervisor {
   // Whether the node can run ranks.
   bool is_ready(int node) const {
     const Member& member = members_[static_cast<std::size_t>(node)];
-    return member.here && member.join.port > 0 && !roster_.is_unfit(node);
+    return member.here && !member.asked && member.join.port > 0 && !roster_.is_unfit(node);
   }
   // Waits as NodeRanks::turn, and returns what other nodes have sent.
   std::vector<NodeEvent> turn(double at_most_s);
@@ -101,9 +106,18 @@ class Supervisor {
 
   // What a coordinator does (supervisor.cpp, supervisor_end.cpp). coordinate() returns nothing if another node has taken over.
   std::optional<int> coordinate();
-  enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, replaced };
+  enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, left, replaced, found };  // found: follow that node
   Gathered gather(bool first);
+  void close_all();  // connections from other nodes, when this one does not coordinate any more
   bool is_replaced();
+  // Whether the newest attempt in the folder is of another job and may still run, on hosts that this node does not reach.
+  bool other_job_may_run();
+  // Whether most of the hosts that ran ranks are missing. They may begin the next attempt by themselves.
+  bool is_outnumbered() const;
+  // Whether the file of the newest attempt is this node's to write (above).
+  bool is_own_attempt() const { return ended_.empty() || ended_.back().coordinator == me(); }
+  // Whether hosts were asked to leave, and those that stay do not suffice.
+  bool too_many_leave() const;
   // Chooses the nodes and writes the attempt down. False: another node has begun it. `has_file` is about the attempt before, and
   // then about this one.
   bool begin(telemetry::Attempt& attempt, bool& has_file);
@@ -164,8 +178,8 @@ class Supervisor {
   void record_start(telemetry::Attempt& attempt, const telemetry::RankPage& page) const;
   void record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page);
   double since_begin(std::int64_t ns) const;  // of the attempt, in seconds
-  // Writes down how the newest attempt of a coordinator that was lost ended, as far as this node knows. Returns whether that
-  // attempt has a file.
+  // Ends the newest attempt of a coordinator that was lost, as far as this node knows how. Returns whether that attempt has a
+  // file, into which begin() writes.
   bool end_orphan();
 
   // Records (supervisor_record.cpp).
@@ -189,6 +203,8 @@ class Supervisor {
   Role search();
   enum class Answer : std::uint8_t { none, welcome, searching, another, taken };  // taken: another supervisor is this node there
   Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble);
+  // Asks one of the missing nodes, another one each time. Returns whether this node has found a coordinator to follow.
+  bool ask_a_missing_node();
   void hold(const NodeEvent& event);
   std::optional<int> follow();
   std::optional<int> obey(const NodeEvent& event);
@@ -236,6 +252,7 @@ class Supervisor {
   bool made_room_ = false;                      // this supervisor has made attempts/.room
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_;
+  bool is_orphan_ = false;                   // ended_.back() is of a lost coordinator, and its end is not written down
   std::vector<telemetry::Attempt> waiting_;  // to be written down, when there is room on the disk again
   Clock::time_point tried_at_;               // the last time
   std::set<std::int64_t> without_file_;      // numbers of attempts that could not be written down when they began
@@ -244,9 +261,12 @@ class Supervisor {
   Clock::time_point born_ = Clock::now();  // the search for a coordinator counts as waiting for the others
 
   // The members below serve a node that follows the coordinator or searches for it.
+  LockWatch lock_watch_{options_.run_folder};
+  int asked_node_ = 0;                 // by ask_a_missing_node(), the last time
   std::int64_t newest_attempt_ = 0;    // the highest number that this node has heard of
   std::int64_t recorded_attempt_ = 0;  // the highest of those with a file in attempts/, which only one node can create
-  std::optional<NodePlace> coordinator_, lost_;
+  std::optional<NodePlace> coordinator_;  // or the one that this node has lost, until it has begun an attempt of its own
+  std::optional<NodePlace> lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
   std::vector<NodeEvent> early_;  // what came before this node knew its role

@@ -26,9 +26,9 @@ constexpr int kUnfit = static_cast<int>(ExitCode::unfit), kMissesPeer = static_c
 
 void Supervisor::handle_end(int node, const NodeEnd& end) {
   if (end.code == kUnfit && end.cause == Cause::unknown) exclude_unfit(node, end.what);
+  member(node).asked = member(node).asked || end.asked;
   if (end.attempt != attempt_ || !member(node).runs) return;
   left_ = left_ || end.asked;
-  member(node).asked = member(node).asked || end.asked;
   if (end.all) {
     member(node).runs = false;
     member(node).join.port = end.port;
@@ -49,7 +49,7 @@ void Supervisor::lose(int node, std::string_view how) {
   if (!lost.here) return;
   lost.here = false;
   const bool ran = std::exchange(lost.runs, false);
-  if (lost.asked) return;  // it has said goodbye
+  if (lost.asked && !ran) return;  // it has said goodbye
   ranks_.say(concat(name_of(node), " ", how));
   if (!ran) return;
   if (!fault_) fault_ = Clock::now();

@@ -21,10 +21,20 @@ bool goes_on(const telemetry::Attempt& attempt) { return attempt.ended.empty() |
 
 }  // namespace
 
+bool Supervisor::other_job_may_run() {
+  std::optional<telemetry::Attempt> newest;
+  record(read_trouble_, [&] {
+    for (telemetry::Attempt& attempt : attempts_.read()) newest = std::move(attempt);
+  });
+  if (!newest || newest->job == job_ || !goes_on(*newest)) return false;
+  return newest->coordinator >= nodes() || !member(newest->coordinator).here;
+}
+
 Supervisor::Role Supervisor::search() {
   std::optional<NodePlace> lost = std::exchange(coordinator_, std::nullopt);
   const Clock::time_point start = Clock::now();
   std::string trouble;
+  lock_watch_.restart();
   for (;;) {
     std::optional<telemetry::Attempt> newest, other_job;
     // Without attempts/ nobody knows whether another node coordinates, so nobody begins.
@@ -42,6 +52,8 @@ Supervisor::Role Supervisor::search() {
            (options_.run_folder / "attempts").string(), " is of a later job. Start its command again on this host to join that");
     if (newest && newest->job == job_ && newest->number >= recorded_attempt_ && !goes_on(*newest)) {
       over_code_ = telemetry::code_of_run(*newest);
+      ranks_.say(concat(attempts_.path_of(newest->number).string(), " says that the run has ended with code ", over_code_,
+                        newest->next.empty() ? "" : ": " + newest->next));
       return Role::over;
     }
     // The coordinator of the newest attempt first, then the lower nodes, and the higher ones if one of them may coordinate.
@@ -76,23 +88,28 @@ Supervisor::Role Supervisor::search() {
       lower_lives = lower_lives || (place.node < me() && answer == Answer::searching);
     }
     // This node has been started again, and heard of the job from others.
-    if (!lost && !fresh_ && newest && newest->job == job_) {
+    if (!lost && !fresh_ && !took_part_ && newest && newest->job == job_) {
       lost = {newest->coordinator, newest->coordinator_host};
       lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }
-    // Another side of a broken network has begun an attempt: this one must not.
-    if (!fresh_ && newest && newest->job == job_ && newest->number > recorded_attempt_ && newest->coordinator != me() &&
-        !(lost && newest->coordinator == lost->node))
-      elsewhere = true;
+    lock_watch_.look();
+    const bool is_silent = lock_watch_.still_s() >= LockWatch::kSilenceS;
     const double waited_s = seconds_since(start);
     const bool late = waited_s >= options_.join_timeout_s;
-    demand(!elsewhere || !late, ExitCode::peer, name_of(me()), " cannot reach the node that coordinates the run: ", trouble);
+    // Another side of a broken network has begun an attempt: this one must not. But if the coordinator that this node has lost
+    // began the attempt, it may be dead, and nobody may have heard of the attempt.
+    const bool unheard = !fresh_ && newest && newest->job == job_ && is_of_another(*newest);
+    const bool of_lost = unheard && lost && newest->coordinator == lost->node;
+    if (unheard && !(of_lost && late && is_silent)) elsewhere = true;
+    const bool decided = !of_lost || is_silent || lock_watch_.grows();
+    demand(!elsewhere || !late || !decided, ExitCode::peer, name_of(me()),
+           " cannot reach the node that coordinates the run: ", trouble);
     // A lower node that wakes up at this moment may coordinate, too. Once the job has begun, only one of the two can create the
     // file of the next attempt, and the other one yields.
     const bool yields = lower_lives && (fresh_ || !late);
     if (!elsewhere && !yields && (!fresh_ || me() == 0 || late)) {
       coordinator_ = lost;
-      // It may have begun an attempt that nobody heard of. That one is over too, and is no sign of another coordinator.
+      // It may have begun an attempt that nobody heard of. That one is over too.
       if (lost && newest && newest->job == job_ && newest->coordinator == lost->node)
         recorded_attempt_ = std::max(recorded_attempt_, newest->number);
       newest_attempt_ = std::max(newest_attempt_, recorded_attempt_);
@@ -156,6 +173,25 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
   return answer.value_or(Answer::searching);
 }
 
+// As when the cable of this node is back: the others may have chosen another coordinator meanwhile, or wait for this node as it
+// waits for them.
+bool Supervisor::ask_a_missing_node() {
+  for (int i = 0; i < nodes(); ++i) {
+    const int node = asked_node_ = (asked_node_ + 1) % nodes();
+    const bool is_lost = coordinator_ && coordinator_->node == node;
+    const std::string& host = is_lost ? coordinator_->host : options_.hosts.hosts[static_cast<std::size_t>(node)];
+    if (node == me() || member(node).here || host.empty()) continue;
+    std::optional<NodePlace> other;
+    std::string trouble;
+    Answer answer = ask({node, host}, other, trouble);
+    if (answer == Answer::another && other->node != me()) answer = ask(*std::exchange(other, std::nullopt), other, trouble);
+    if (answer == Answer::welcome) return true;
+    for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
+    return false;
+  }
+  return false;
+}
+
 std::optional<int> Supervisor::follow() {
   fresh_ = false;
   took_part_ = true;
@@ -185,7 +221,11 @@ std::optional<int> Supervisor::follow() {
       join = own_join();
       if (join.port > 0) network_->send(kUplink, topic::kJoin, text_of(join));
     }
-    if (ranks_.asked() && !ranks_.running()) return kLeft;
+    if (ranks_.asked() && !ranks_.running()) {
+      network_->send(kUplink, topic::kEnded,
+                     text_of(NodeEnd{.attempt = ranks_.order().attempt, .code = kLeft, .asked = true, .all = true}));
+      return kLeft;
+    }
   }
   coordinator_ = lost_;
   if (metrics_) metrics_->end();

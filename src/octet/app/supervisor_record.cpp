@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "octet/app/supervisor.h"
 #include "octet/base/system_call.h"
@@ -72,6 +73,7 @@ void Supervisor::write_waiting() {
 
 bool Supervisor::end_orphan() {
   bool found = false;
+  if (std::exchange(is_orphan_, false)) ended_.pop_back();  // another node has begun the next attempt, and knows better
   record(read_trouble_, [&] {
     for (telemetry::Attempt& attempt : attempts_.read()) {
       if (attempt.number != recorded_attempt_ || attempt.job != job_) continue;
@@ -88,10 +90,9 @@ bool Supervisor::end_orphan() {
       const RanksHere& mine = ranks_.order().ranks;
       if (ranks_.order().attempt == attempt.number && mine.count > 0) record_times(attempt, ranks_.pages().page(mine.first));
       ended_.push_back(attempt);
-      waiting_.push_back(attempt);
+      is_orphan_ = true;
     }
   });
-  write_waiting();
   return found;
 }
 

@@ -52,7 +52,8 @@ std::optional<LockHolder> holder_of(const std::string& text) {
                                 .start_ticks = number("start_ticks")},
                     .since = string("since"),
                     .run = string("run"),
-                    .attempt = {.job = string("job"), .number = number("attempt")}};
+                    .attempt = {.job = string("job"), .number = number("attempt")},
+                    .counter = number("counter")};
 }
 
 std::string describe(const std::optional<LockHolder>& holder) {

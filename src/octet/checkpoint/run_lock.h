@@ -36,6 +36,7 @@ struct LockHolder {
   std::string since;  // UTC
   std::string run;    // a random number that tells holders apart
   LockAttempt attempt;
+  std::int64_t counter = 0;  // grows as long as the holder runs
 };
 // Reads the lock file of the folder and returns who holds the lock. Returns nothing if there is no lock, or no name in it yet.
 // Throws SystemError if the file cannot be read.

@@ -1,0 +1,32 @@
+#include "octet/app/lock_watch.h"
+
+#include <optional>
+#include <utility>
+
+#include "octet/base/require.h"
+
+namespace octet::app {
+
+void LockWatch::restart() { has_looked_ = grew_ = false; }
+
+void LockWatch::look() {
+  std::string now;
+  try {
+    const std::optional<checkpoint::LockHolder> holder = checkpoint::lock_holder(folder_);
+    if (holder) now = concat(holder->run, " ", holder->counter);
+  } catch (const Error&) {
+    return restart();
+  }
+  if (!has_looked_) {
+    has_looked_ = true;
+    seen_ = now;
+    since_ = Clock::now();
+  } else if (now != seen_) {
+    // A lock that goes is the end of a holder, and no sign of life.
+    grew_ = !now.empty();
+    seen_ = std::move(now);
+    since_ = Clock::now();
+  }
+}
+
+}  // namespace octet::app
