@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,7 +32,7 @@ mode_t mode_of(const fs::path& path) {
 std::string lost_link(const fs::path& path) {
   std::error_code is_no_link;
   const fs::path target = fs::read_symlink(path, is_no_link);
-  if (is_no_link || path_exists(path)) return "";
+  if (is_no_link || ::access(path.c_str(), F_OK) == 0 || errno != ENOENT) return "";
   return concat("a link that leads nowhere, to ", target.string(), ". Is a file system not mounted? Else remove the link");
 }
 
