@@ -33,6 +33,16 @@ TEST(Move, ARelativeLinkKeepsItsTarget) {
   EXPECT_EQ(names_in(folder / "disk"), std::vector<std::string>{"deep"});
 }
 
+// What it leads to may be on a file system that is not mounted.
+TEST(Move, ALinkThatLeadsNowhereIsMoved) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "to");
+  fs::create_symlink("/nowhere/at/all", folder / "link");
+  move_into(folder / "to", folder / "link");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"to"});
+  EXPECT_EQ(fs::read_symlink(folder / "to/link"), "/nowhere/at/all");
+}
+
 TEST(Move, WhatIsNotThereIsNotMoved) {
   const TemporaryFolder folder;
   move_into(folder.path(), folder / "absent");
@@ -49,6 +59,7 @@ TEST(Move, AlsoToAnotherFileSystem) {
   folder.write("tree/a/large", large);
   folder.write("tree/b", "b");
   folder.write("file", "file");
+  folder.write("tree.tmp-moved/left", "by a move that was killed");
   int pieces = 0;
   move_into(to, folder / "tree", [&] { ++pieces; });
   move_into(to, folder / "file");

@@ -54,15 +54,16 @@ void copy_tree(const fs::path& from, const fs::path& to, const std::function<voi
 }
 
 void move_into(const fs::path& folder, const fs::path& from, const std::function<void()>& copied) {
-  if (!path_exists(from)) return;
   const fs::path to = folder / from.filename();
-  if (std::error_code ignored; fs::is_symlink(from, ignored)) return move_link(to, from);
+  if (std::error_code ignored; fs::is_symlink(from, ignored)) return move_link(to, from);  // what it leads to may be gone
+  if (!path_exists(from)) return;
   if (std::rename(from.c_str(), to.c_str()) == 0) return;
   if (errno != EXDEV) fail_errno(ExitCode::internal, from, "cannot be moved to " + folder.string());
   const fs::path copy = fs::path(to).concat(".tmp-copy"), old = fs::path(from).concat(".tmp-moved");
   copy_tree(from, copy, copied);
   rename_or_fail(copy, to);
   sync_directory(folder);
+  remove_tree(old);           // of a move that was killed
   rename_or_fail(from, old);  // a kill while it is deleted leaves nothing incomplete under its name
   remove_tree(old);
 }

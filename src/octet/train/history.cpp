@@ -32,13 +32,13 @@ constexpr std::string_view kLines[] = {"metrics.jsonl",      "fp8_health.jsonl",
                                        "expert_loads.jsonl", "stragglers.jsonl", "tensorboard"};
 constexpr std::string_view kCheckpoints = "checkpoints", kRunInfo = "run.json", kHistory = "history";
 
-// A move to another file system takes as long as a save.
-void move_to(const fs::path& folder, const fs::path& from) {
-  move_into(folder, from, [] { telemetry::own_page().mark(); });
-}
+// Copies take as long as a save, and must not look like a rank that hangs.
+void mark_progress() { telemetry::own_page().mark(); }
+
+void move_to(const fs::path& folder, const fs::path& from) { move_into(folder, from, mark_progress); }
 
 void copy_to(const fs::path& folder, const fs::path& from) {
-  if (path_exists(from)) copy_tree(from, folder / from.filename());
+  if (path_exists(from)) copy_tree(from, folder / from.filename(), mark_progress);
 }
 
 template <class Record>
@@ -51,6 +51,7 @@ void copy_lines_after(std::int64_t step, const fs::path& to, const fs::path& fro
     piece.resize(std::min(piece.size(), file.size() - at));
     file.read_at(at, piece);
     copy.write(piece);
+    mark_progress();
   }
   copy.finish();
 }
