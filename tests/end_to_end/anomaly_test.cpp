@@ -139,7 +139,7 @@ TEST(NotFinite, WeightsThatAreNotFiniteAreNotExported) {
       "--evaluation.interval=1 --evaluation.patience=1 ";
   const std::string sentence =
       "octet: model.embed_tokens.weight has values that are NaN or infinite, so no model is exported; out/checkpoints holds the "
-      "weights. Lower optimizer.lr and go on from an earlier checkpoint with --resume DIR, or begin anew";
+      "weights. Lower optimizer.lr and go on from an earlier checkpoint with --resume DIR --run.set_aside=true, or begin anew";
   for (const std::string command : {"train run.toml ", "launch -n 2 -- train run.toml --training.micro_batch_size=1 "}) {
     const ProgramResult result = run.run(command + ruin);
     EXPECT_EQ(result.code, 77) << result.err;

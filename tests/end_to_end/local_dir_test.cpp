@@ -196,11 +196,11 @@ TEST_F(LocalDir, ADiskWithoutTheCopiesOfTheRunIsRefused) {
   fs::rename(run_ / "out", run_ / "moved");
   const ProgramResult moved = run_.run(command("--run.output_dir=moved"));
   EXPECT_EQ(moved.code, 2) << moved.err;
-  const std::size_t at = moved.err.find("If the run folder was moved, rename its folder there to moved-");
+  const std::size_t at = moved.err.find("If the run folder was moved, move the files of its former folder there to moved-");
   ASSERT_NE(at, std::string::npos) << moved.err;
   const std::string now = moved.err.substr(moved.err.find("moved-", at), std::string("moved-1a2b3c4d").size());
-  fs::remove_all(run_ / "disk" / now);
-  fs::rename(run_ / "disk" / name, run_ / "disk" / now);
+  for (const std::string& file : names_in(run_ / "disk" / name))
+    fs::rename(run_ / "disk" / name / file, run_ / "disk" / now / file);
   const ProgramResult result = run_.run(command("--run.output_dir=moved"));
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "moved"), outcome_of(run_ / "reference")));

@@ -414,6 +414,30 @@ TEST_F(ObjectStorage, ACheckpointThatIsDamagedHereIsFetched) {
   EXPECT_EQ(names_in(run_ / "out/checkpoints/damaged"), (std::vector<std::string>{"step-00000004", "step-00000008"}));
 }
 
+// The restart of a job does not take an older one, and leaves no mark on the sound one in the bucket.
+TEST_F(ObjectStorage, ARestartFetchesWhatIsDamagedHere) {
+  const S3Server server;
+  const std::string options = remote_ + "--checkpoint.memory_every=0 --lr_scheduler.decay=constant --training.steps=100000 ";
+  for (const char* until : {"--until 4", "--until 8"}) ASSERT_EQ(run_.train(options + until).code, 0);
+  Process process("launch -n 1 --supervise -- train run.toml " + options + "--checkpoint.interval=100000", run_.path());
+  ASSERT_TRUE(process.read_to_step(12));
+  const fs::path file = last_checkpoint(run_ / "out") / "rank-00000.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+  write_text(file, bytes);
+  signal_process(run_.pid_of_rank(0), SIGKILL);
+  PendingResult end(process);
+  const fs::path said = run_ / "out/logs/node-000.log";
+  const auto node_log = [&] { return path_exists(said) ? read_file(said) : ""; };
+  for (int tries = 0; tries < 3000 && !says(node_log(), "attempt 2 trains from step "); ++tries) ::usleep(10'000);
+  process.send(SIGTERM);
+  EXPECT_EQ(end.get().code, 75);
+  const std::string log = read_file(run_ / "out/logs/rank-00000.log");
+  EXPECT_TRUE(says(log, "fetching the checkpoint of step 8 from s3://bucket/run/step-00000008-")) << log;
+  EXPECT_TRUE(says(node_log(), "attempt 2 trains from step 8")) << node_log();
+  for (const RemoteCheckpoint& found : remote()) EXPECT_FALSE(found.abandoned) << found.name;
+}
+
 // A new machine needs only the bucket.
 TEST_F(ObjectStorage, ACheckpointGoesAlongWithItsTokenizer) {
   const S3Server server;

@@ -336,7 +336,7 @@ RunInfo read_run_info(const std::filesystem::path& path) {
   auto info = parse_object<RunInfo>(text, "name");
   demand(info.has_value(), ExitCode::data, path.string(),
          ": not the description of a run (a JSON object with a name, whose fields have the right types). Starting the run again "
-         "writes it anew");
+         "writes it anew, or says what to do");
   const Json tree = json_of(text);
   visit_fields(*info, [&](const FieldName& name, auto& field) {
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, JsonText>) {

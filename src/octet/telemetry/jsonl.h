@@ -46,8 +46,8 @@ class JsonlWriter {
  public:
   // Opens the file for appending. Removes the records of steps > last_step, or all records without last_step, and a last line
   // that is not complete. Lines that are no records stay, because another program or a later version may have written them. Reads
-  // no more of the file than it removes, and a little. Every failure, including a full disk, throws Error{internal} "PATH:
-  // reason".
+  // the file from its end, no further than to the last record that stays. Every failure, including a full disk, throws
+  // Error{internal} "PATH: reason".
   JsonlWriter(std::filesystem::path path, std::optional<std::int64_t> last_step);
 
   void write(const Record& record) { write(&record, 1); }

@@ -71,7 +71,8 @@ std::string Best::restore(const nlohmann::json& state, const std::function<bool(
   }
   extra_ = state.at("extra").get<std::vector<std::int64_t>>();
   std::erase_if(extra_, [&](std::int64_t step) { return !exists(step); });
-  if (!found_.empty()) waited_ = state.at("waited").get<std::int64_t>();  // earlier versions counted losses that are not finite
+  // Earlier versions counted evaluations before the first finite loss.
+  if (!found_.empty()) waited_ = state.at("waited").get<std::int64_t>();
   return "";
 }
 

@@ -318,9 +318,10 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   info_.checkpoint_step = step_;
   info_.exported_step = 0;
   restore_best(reader->meta());
-  recorder_->rewind(step_);
+  retry(config_.checkpoint.retry_s, [&] { recorder_->rewind(step_); });
   begin_snapshots();
-  if (!snapshots_) recorder_->write_run_info(info_);  // a restart must not miss the checkpoints that have moved
+  // A restart must not miss the checkpoints that have moved.
+  if (!snapshots_) retry(config_.checkpoint.retry_s, [&] { recorder_->write_run_info(info_); });
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
                             loader_->position(), " (", count, ")", remedy));
 }

@@ -85,8 +85,9 @@ bool Trainer::restore_best(const nlohmann::json& meta) {
   const std::string anew =
       best_->restore(state, [&](std::int64_t step) { return std::find(steps.begin(), steps.end(), step) != steps.end(); });
   if (best_->former() > 0) {
-    log_shared_warning(concat(anew, anew.empty() ? "" : ". ", checkpoint_folder(best_->former()).string(),
-                              ", the best checkpoint before, is deleted once the next best one is saved; copy it to keep it"));
+    log_shared_warning(
+        concat(anew, anew.empty() ? "" : ". ", checkpoint_folder(best_->former()).string(),
+               ", the best checkpoint before, may be deleted once the next best one is saved; copy it to keep it"));
   } else if (!anew.empty()) {
     log_info(anew);
   }

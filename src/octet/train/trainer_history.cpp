@@ -29,7 +29,8 @@ void Trainer::read_run_json() {
              ": damaged, and ", root.string(),
              " has no checkpoint. Is a file system not mounted? To begin anew, move the file away");
       const std::string& local_dir = config_.checkpoint.local_dir;
-      demand(local_dir.empty(), ExitCode::data, about.string(), ": damaged, so the copies in checkpoint.local_dir = ", local_dir,
+      demand(local_dir.empty() || job_has_trained_, ExitCode::data, about.string(),
+             ": damaged, so the copies in checkpoint.local_dir = ", local_dir,
              " cannot be used. To go on from the newest checkpoint without them, move the file away");
     }
     fs::path away = about.string() + ".damaged";
@@ -109,6 +110,13 @@ void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {
       return set_abandoned_aside(folder, last_step, step_);
     });
     log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
+    // So that a start that is killed before it writes its own run.json does not set them aside again.
+    if (!recorder_ && before_) {
+      before_->checkpoint_step = step_;
+      before_->exported_step = 0;
+      before_->timeline.clear();
+      retry(retry_s, [&] { telemetry::write_run_info(folder / "run.json", *before_); });
+    }
   } catch (const Error& error) {
     fail_again(error, concat(error.what(), "; going back needs this", how_to_mend(error)));
   }

@@ -144,7 +144,7 @@ void Trainer::judge_local_copies() {
     const std::string way =
         way_on(newest, to_snapshots, local_dir, world_.size(), nlohmann::json(to_json(config_)).at("parallel"));
     const std::int64_t step = newest.front().step;
-    if (way.empty()) {  // they are not complete, or damaged, which a warning has said
+    if (way.empty()) {  // they are not complete or damaged, or the checkpoint that this start goes on from is not what they need
       const std::vector<std::string> without = without_copy(newest, world_.size());
       if (!without.empty())
         log_warning(concat(newest.front().folder, ": no start can go on from the copies of step ", step, ", because ",
@@ -161,7 +161,7 @@ void Trainer::judge_local_copies() {
     if (known || before.saved || local_dir.empty() || local_dir != before.local_dir) return;
     why = concat("checkpoint.local_dir = ", local_dir, ": the run has kept its snapshots there, as ", (run / "run.json").string(),
                  " says, and no host has any there; ", goes_on,
-                 ". Is a disk not mounted? If the run folder was moved, rename its folder there to ",
+                 ". Is a disk not mounted? If the run folder was moved, move the files of its former folder there to ",
                  checkpoint::local_folder(local_dir, run).filename().string());
   }
   const bool by_person =

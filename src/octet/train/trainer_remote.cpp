@@ -114,8 +114,10 @@ bool Trainer::consult_remote() {
   const double retry_s = config_.checkpoint.retry_s;
   const fs::path folder = config_.run.output_dir, root = checkpoints();
   const auto here = retry(retry_s, [&] { return checkpoint::find_checkpoints(root); });
-  // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service.
-  const bool knows = job_has_trained_ && (resumed_ || (options_.resume != "auto" && !here.empty()));
+  // A later attempt of a job knows that what the job has saved is the newest, and does not depend on the service, unless the
+  // newest one is damaged here.
+  const bool gave_way = resumed_ && !from_memory_ && before_ && resumed_->step() < before_->checkpoint_step;
+  const bool knows = job_has_trained_ && !gave_way && (resumed_ || (options_.resume != "auto" && !here.empty()));
   storage::ObjectStore store(retry_s);
   if (!knows) in_remote_ = checkpoint::remote_checkpoints(store, url);
   std::erase_if(in_remote_, [](const checkpoint::RemoteCheckpoint& found) { return found.abandoned; });

@@ -10,7 +10,6 @@
 #include "octet/comm/token.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
-#include "octet/telemetry/jsonl.h"
 #include "octet/train/trainer.h"
 #include "octet/train/version.h"
 
@@ -92,12 +91,10 @@ void Trainer::open_snapshots() {
 
 std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
   if (!snapshots_) return std::nullopt;
-  const fs::path folder = config_.run.output_dir, about = folder / "run.json";
   std::string timeline;
   if (world_.is_first()) {
-    const double retry_s = config_.checkpoint.retry_s;
-    timeline = retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).timeline : ""; });
-    const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(checkpoints()); });
+    if (before_) timeline = before_->timeline;
+    const auto found = retry(config_.checkpoint.retry_s, [&] { return checkpoint::find_checkpoints(checkpoints()); });
     if (!found.empty()) on_disk_ = found.front().step;
   }
   // Only copies on disks outlive a job. They are checkpoints of this run, so they count where its checkpoints do.
@@ -144,7 +141,7 @@ void Trainer::begin_snapshots() {
   }
   if (!from_memory_) timeline_ = new_timeline();
   info_.timeline = timeline_;
-  if (recorder_) recorder_->write_run_info(info_);  // after a rollback
+  if (recorder_) retry(config_.checkpoint.retry_s, [&] { recorder_->write_run_info(info_); });  // after a rollback
   snapshots_->go_on(timeline_, step_);
   snapshots_->prepare(world_.device(), entries);
 }
