@@ -58,9 +58,12 @@ TEST_F(LockWatchTest, CountsOnlyTheTimeInWhichItCouldRead) {
   watch.look();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_GT(watch.still_s(), 0) << "there is no lock";
+  EXPECT_TRUE(watch.is_free());
   std::filesystem::create_directory(folder_.path() / "run.lock");
-  watch.look();
+  EXPECT_THROW(watch.look(), Error);
+  watch.restart();
   EXPECT_EQ(watch.still_s(), 0);
+  EXPECT_FALSE(watch.is_free());
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // back takes part again.
 #include <csignal>
 
+#include "octet/app/lock_watch.h"
+#include "octet/base/clock.h"
 #include "support/supervised_hosts.h"
 
 namespace octet::testing {
@@ -116,6 +118,40 @@ TEST_F(Partition, ACutSpareEndsNoRun) {
   ASSERT_TRUE(reaches(step() + 10));
   ask_to_end({1, 2});
   expect_code({1, 2}, 75);
+}
+
+// The only host with ranks coordinates. The spare reads that it was asked to leave, and that nobody holds the lock.
+TEST_F(Partition, ASpareTakesThePlaceOfTheOnlyHostThatIsAskedToLeave) {
+  const std::string options = kCabledRun + "--training.steps=600 --comm.join_timeout_s=120 ";
+  make_reference(1, options);
+  const Hosts hosts(2);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(12));
+  const Clock::time_point asked = Clock::now();
+  signal_process(only_child_of(supervisors_[0]->pid()), SIGTERM);
+  EXPECT_EQ(end_of(0).code, 75);
+  expect_code({1}, 0);
+  EXPECT_TRUE(is_reference());
+  EXPECT_LT(seconds_since(asked), app::LockWatch::kSilenceS);
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host1"}));
+}
+
+// The spare cannot know whether the only host with ranks is lost or trains where it cannot be reached. It waits until the counter
+// in run.lock has stood still, and no longer.
+TEST_F(Partition, ASpareTakesThePlaceOfTheOnlyHostThatIsLost) {
+  const std::string options = kCabledRun + "--training.steps=600 --comm.join_timeout_s=120 ";
+  make_reference(1, options);
+  const Hosts hosts(2);
+  start(hosts, 1, "--spares 1", options);
+  ASSERT_TRUE(reaches(12));
+  const Clock::time_point lost = Clock::now();
+  hosts.power_off(0);
+  expect_code({1}, 0);
+  EXPECT_TRUE(is_reference());
+  EXPECT_LT(seconds_since(lost), 120);
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host1"}));
 }
 
 }  // namespace

@@ -10,13 +10,8 @@ namespace octet::app {
 void LockWatch::restart() { has_looked_ = grew_ = false; }
 
 void LockWatch::look() {
-  std::string now;
-  try {
-    const std::optional<checkpoint::LockHolder> holder = checkpoint::lock_holder(folder_);
-    if (holder) now = concat(holder->run, " ", holder->counter);
-  } catch (const Error&) {
-    return restart();
-  }
+  const std::optional<checkpoint::LockHolder> holder = checkpoint::lock_holder(folder_);
+  std::string now = holder ? concat(holder->run, " ", holder->counter) : "";
   if (!has_looked_) {
     has_looked_ = true;
     seen_ = now;

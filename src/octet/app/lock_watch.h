@@ -15,10 +15,12 @@ class LockWatch {
   explicit LockWatch(std::filesystem::path run_folder) : folder_(std::move(run_folder)) {}
   // Forgets what the counter did until now.
   void restart();
-  // Looks at run.lock; to be called about once a second. A folder that cannot be read is as good as one that was never watched.
+  // Looks at run.lock; to be called several times in kStillS. Throws Error if it cannot be read.
   void look();
   // Whether the counter has grown, and not stood still for kStillS since then.
   bool grows() const { return grew_ && still_s() < kStillS; }
+  // Whether nobody held the lock when this object looked last.
+  bool is_free() const { return has_looked_ && seen_.empty(); }
   // For how long the counter has stood still while this object watched it, or there was no lock.
   double still_s() const { return has_looked_ ? seconds_since(since_) : 0; }
 

@@ -19,12 +19,8 @@
 namespace octet::app {
 namespace {
 
-constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
-constexpr double kWriteAgainS = 1;     // between two tries to write on a full disk
-constexpr double kSparesS = 5;         // how long the first attempt waits for spares
-constexpr double kSettleS = 2;         // how long a new coordinator waits for nodes that it did not know
-constexpr double kAskS = 2;            // how long a node takes at most that asks another one, and does not reach it
-constexpr double kTextS = 2;           // how long it waits for the text of another node's new file in attempts/
+constexpr double kWriteAgainS = 1;  // between two tries to write on a full disk
+constexpr double kTextS = 2;        // how long it waits for the text of another node's new file in attempts/
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
@@ -106,8 +102,7 @@ std::unique_ptr<NodeNetwork> network_of(const SupervisorOptions& options, const 
   }
 }
 
-NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token,
-                               checkpoint::ReplicaServer* replicas) {
+NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token, checkpoint::ReplicaServer* replicas) {
   return {.run_folder = options.run_folder,
           .node = options.hosts.mine,
           .most_ranks = options.ranks * static_cast<int>(options.hosts.hosts.size()),
@@ -228,18 +223,18 @@ std::optional<int> Supervisor::coordinate() {
     judge(attempt, decision);
     // Ranks of a newer attempt have taken the folder over, which is no reason to end the run.
     const bool replaced = network_ && attempt.code != 0 && !decision.restarts && is_replaced();
-    if (replaced) attempt.next = "restarts; another node coordinates";
     if (metrics_) metrics_->end();
-    if (!decision.restarts && !replaced) free_room();
+    if (replaced) {  // and has written down how this attempt ended
+      ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, "; another node coordinates"));
+      close_all();
+      return std::nullopt;
+    }
+    if (!decision.restarts) free_room();
     write_down(attempt);
     ended_.push_back(attempt);
     if (attempt.code != 0)
       ranks_.say(concat("attempt ", attempt.number, " ended with code ", attempt.code, " at step ", attempt.last_step, "; ",
                         text_of_checkpoint(attempt), attempt.next));
-    if (replaced) {
-      close_all();
-      return std::nullopt;
-    }
     const bool leaves = decision.restarts && ranks_.asked();  // the others go on
     if (decision.restarts && !leaves && pause(decision.wait_s)) continue;
     if (ended_.size() > 1) say_all_attempts();
@@ -250,62 +245,6 @@ std::optional<int> Supervisor::coordinate() {
 
 void Supervisor::close_all() {
   for (int node = 0; node < nodes(); ++node) network_->close(node);
-}
-
-Supervisor::Gathered Supervisor::gather(bool first) {
-  const Clock::time_point start = Clock::now();
-  const std::filesystem::path lock = options_.run_folder / "run.lock";
-  double told_s = 0;
-  bool told_late = false;
-  lock_watch_.restart();
-  for (;;) {
-    if (member(me()).join.port == 0) member(me()).join.port = own_port();
-    int here = 0;
-    for (int node = 0; node < nodes(); ++node) here += is_ready(node) ? 1 : 0;
-    if (const std::string why = too_few_fit(); !why.empty()) {
-      ranks_.say(why);
-      return Gathered::unfit;
-    }
-    if (too_many_leave()) {
-      ranks_.say("hosts were asked to leave, and the others are too few");
-      return Gathered::left;
-    }
-    if (here == nodes() - roster_.unfit()) return Gathered::yes;
-    // A first coordinator has already waited while it searched for another one. Nodes that asked it meanwhile join at once.
-    const double gathers_s = seconds_since(start), waited_s = first ? seconds_since(born_) : gathers_s;
-    const bool late = waited_s >= options_.join_timeout_s && gathers_s >= std::min(kSettleS, options_.join_timeout_s);
-    const bool enough =
-        (here >= wanted() && (!first || gathers_s >= kSparesS)) || (suffice(here) && (late || (!first && gathers_s >= kSettleS)));
-    // The missing hosts may run ranks that this side of a broken network must not disturb.
-    if (enough && !(first ? other_job_may_run() : is_outnumbered())) return Gathered::yes;
-    lock_watch_.look();
-    if (enough && lock_watch_.still_s() >= LockWatch::kSilenceS && (first || late)) return Gathered::yes;
-    demand(!late || !lock_watch_.grows(), ExitCode::peer, name_of(me()),
-           " cannot reach the hosts on which the run goes on: the counter in ", lock.string(), " grows");
-    std::vector<std::string> missing;
-    for (int node = 0; node < nodes(); ++node) {
-      if (!is_ready(node) && !roster_.is_unfit(node)) missing.push_back(name_of(node));
-    }
-    const std::string which = fmt::format("{}", fmt::join(missing, ", "));
-    const bool gives_up = late && !enough && (is_own_attempt() || lock_watch_.still_s() >= LockWatch::kStillS);
-    if (late && !std::exchange(told_late, true)) {
-      const std::string refusal = network_ ? network_->last_refusal() : "";
-      if (!enough)
-        ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(),
-                               waited_s, fewest(), which, refusal.empty() ? "" : "; " + refusal));
-      if (!gives_up) ranks_.say(concat("watches ", lock.string(), ", because the run may go on without this host"));
-    }
-    if (gives_up) return Gathered::too_few;
-    if (!late && waited_s >= told_s + kSparesS) {
-      ranks_.say(fmt::format("waits for {}; {:.0f} s left", which, options_.join_timeout_s - waited_s));
-      told_s = waited_s + options_.join_timeout_s / 10;
-    }
-    for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
-    if (ranks_.asked()) return Gathered::asked;
-    if (!first && is_replaced()) return Gathered::replaced;
-    const bool has_time = late || waited_s + kAskS < options_.join_timeout_s;  // to ask a node that does not answer
-    if (!first && has_time && gathers_s >= kSettleS && ask_a_missing_node()) return Gathered::found;
-  }
 }
 
 // Whether another node has begun a newer attempt, as when this host was cut off or stood still.
@@ -518,8 +457,7 @@ void Supervisor::handle(const NodeEvent& event) {
       roster_.set_unfit(node, !join.unfit.empty());
       roster_.set_slow(node, false);
       roster_.take_back(node);
-      ranks_.say(
-          concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
+      ranks_.say(concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
     } else if (event.what == topic::kPages) {
       if (member(node).runs && read_pages(event.text, attempt_, ranks_.pages())) member(node).has_begun = true;
     } else if (event.what == topic::kEnded) {

@@ -10,6 +10,7 @@
 // The file of an attempt belongs to the node that has created it, and once the next attempt has a file, to the node that has
 // created that one. A node that has lost the coordinator cannot tell whether it is dead or cannot be reached, so it writes into
 // the coordinator's file only then, or when it gives the run up and the counter in run.lock has stood still (lock_watch.h).
+// A side with fewer than half of the hosts that ran ranks lets the counter stand still before it begins an attempt, too.
 #pragma once
 
 #include <algorithm>
@@ -98,13 +99,15 @@ class Supervisor {
     const Member& member = members_[static_cast<std::size_t>(node)];
     return member.here && !member.asked && member.join.port > 0 && !roster_.is_unfit(node);
   }
+  static constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
   // Waits as NodeRanks::turn, and returns what other nodes have sent.
   std::vector<NodeEvent> turn(double at_most_s);
   NodeJoin own_join();
   // A free port at this node's address, or 0 as long as this host does not have that address.
   int own_port();
 
-  // What a coordinator does (supervisor.cpp, supervisor_end.cpp). coordinate() returns nothing if another node has taken over.
+  // What a coordinator does (supervisor.cpp, supervisor_gather.cpp, supervisor_end.cpp). coordinate() returns nothing if another
+  // node has taken over.
   std::optional<int> coordinate();
   enum class Gathered : std::uint8_t { yes, too_few, unfit, asked, left, replaced, found };  // found: follow that node
   Gathered gather(bool first);
@@ -112,6 +115,8 @@ class Supervisor {
   bool is_replaced();
   // Whether the newest attempt in the folder is of another job and may still run, on hosts that this node does not reach.
   bool other_job_may_run();
+  // Looks at run.lock. If it cannot be read and it is `late`, ends the run, because nobody knows then who trains.
+  void watch_lock(bool late);
   // Whether most of the hosts that ran ranks are missing. They may begin the next attempt by themselves.
   bool is_outnumbered() const;
   // Whether the file of the newest attempt is this node's to write (above).
@@ -202,7 +207,7 @@ class Supervisor {
   enum class Role : std::uint8_t { coordinator, member, asked, over };
   Role search();
   enum class Answer : std::uint8_t { none, welcome, searching, another, taken };  // taken: another supervisor is this node there
-  Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble);
+  Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble, double answer_s);
   // Asks one of the missing nodes, another one each time. Returns whether this node has found a coordinator to follow.
   bool ask_a_missing_node();
   void hold(const NodeEvent& event);

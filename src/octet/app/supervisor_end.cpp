@@ -177,7 +177,7 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
   const bool asked = left_ || ranks_.asked();
   if (attempt.code != 0 && asked && others_go_on()) {
     decision = {.restarts = true};
-    attempt.next = "restarts without the hosts that were asked to leave";
+    attempt.next = telemetry::kWithoutTheAsked;
   } else if (unfit && !asked) {
     const std::string too_few = too_few_fit();
     decision.restarts = too_few.empty();

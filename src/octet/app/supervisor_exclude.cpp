@@ -27,26 +27,6 @@ bool Supervisor::suffice(int hosts) const {
   return hosts >= options_.min_hosts && (hosts >= wanted() || shrunk(options_.mesh, hosts * options_.ranks));
 }
 
-bool Supervisor::is_outnumbered() const {
-  int here = 0, away = 0;
-  for (const int node : chosen_) {
-    const Member& member = members_[static_cast<std::size_t>(node)];
-    if (!member.asked) ++(member.here ? here : away);
-  }
-  return here < away;
-}
-
-bool Supervisor::too_many_leave() const {
-  int leave = 0, stay = 0;
-  for (int node = 0; node < nodes(); ++node) {
-    if (members_[static_cast<std::size_t>(node)].asked)
-      ++leave;
-    else if (!roster_.is_unfit(node))
-      ++stay;
-  }
-  return leave > 0 && !suffice(stay);
-}
-
 int Supervisor::fewest() const {
   int hosts = options_.min_hosts;
   while (!suffice(hosts)) ++hosts;

@@ -10,24 +10,20 @@
 namespace octet::app {
 namespace {
 
-constexpr double kConnectS = 1;   // for a node that should be there
-constexpr double kAnswerS = 15;   // a node that searches itself answers when it has found out
-constexpr double kPagesS = 0.5;   // between two reports of what the ranks do
-constexpr double kRetryS = 0.25;  // between two rounds of a search
+constexpr double kConnectS = 1;      // for a node that should be there
+constexpr double kAnswerS = 15;      // a node that searches itself answers when it has found out
+constexpr double kPagesS = 0.5;      // between two reports of what the ranks do
+constexpr double kShortAnswerS = 1;  // for a node that this one asks in passing
+constexpr double kRetryS = 0.25;     // between two rounds of a search
 constexpr int kLeft = static_cast<int>(ExitCode::preempted);
 constexpr const char* kOfAnOldJob = " belongs to a job that is over: ";
 
-bool goes_on(const telemetry::Attempt& attempt) { return attempt.ended.empty() || attempt.next.starts_with("restarts"); }
-
 }  // namespace
 
-bool Supervisor::other_job_may_run() {
-  std::optional<telemetry::Attempt> newest;
-  record(read_trouble_, [&] {
-    for (telemetry::Attempt& attempt : attempts_.read()) newest = std::move(attempt);
-  });
-  if (!newest || newest->job == job_ || !goes_on(*newest)) return false;
-  return newest->coordinator >= nodes() || !member(newest->coordinator).here;
+void Supervisor::watch_lock(bool late) {
+  if (record(read_trouble_, [&] { lock_watch_.look(); })) return;
+  lock_watch_.restart();
+  demand(!late, ExitCode::data, read_trouble_.text);
 }
 
 Supervisor::Role Supervisor::search() {
@@ -50,7 +46,7 @@ Supervisor::Role Supervisor::search() {
     });
     demand(!other_job, ExitCode::peer, name_of(me()), kOfAnOldJob, "attempt ", other_job ? other_job->number : 0, " in ",
            (options_.run_folder / "attempts").string(), " is of a later job. Start its command again on this host to join that");
-    if (newest && newest->job == job_ && newest->number >= recorded_attempt_ && !goes_on(*newest)) {
+    if (newest && newest->job == job_ && newest->number >= recorded_attempt_ && !telemetry::goes_on(*newest)) {
       over_code_ = telemetry::code_of_run(*newest);
       ranks_.say(concat(attempts_.path_of(newest->number).string(), " says that the run has ended with code ", over_code_,
                         newest->next.empty() ? "" : ": " + newest->next));
@@ -58,8 +54,8 @@ Supervisor::Role Supervisor::search() {
     }
     // The coordinator of the newest attempt first, then the lower nodes, and the higher ones if one of them may coordinate.
     std::vector<NodePlace> places;
-    const bool had_one = !fresh_ || (newest && goes_on(*newest));
-    if (newest && goes_on(*newest) && newest->coordinator != me() && newest->coordinator < nodes())
+    const bool had_one = !fresh_ || (newest && telemetry::goes_on(*newest));
+    if (newest && telemetry::goes_on(*newest) && newest->coordinator != me() && newest->coordinator < nodes())
       places.push_back({newest->coordinator, newest->coordinator_host});
     for (int node = 0; node < (had_one ? nodes() : me()); ++node) {
       const std::string& host = options_.hosts.hosts[static_cast<std::size_t>(node)];
@@ -76,9 +72,9 @@ Supervisor::Role Supervisor::search() {
       if (ranks_.asked()) return Role::asked;
       if (place.node > me() && lower_lives) break;
       std::optional<NodePlace> other;
-      Answer answer = ask(place, other, trouble);
+      Answer answer = ask(place, other, trouble, kAnswerS);
       if (answer == Answer::another && other->node != me()) {
-        answer = ask(*std::exchange(other, std::nullopt), other, trouble);
+        answer = ask(*std::exchange(other, std::nullopt), other, trouble, kAnswerS);
         elsewhere = elsewhere || answer != Answer::welcome;
       } else if (answer == Answer::another && fresh_) {
         elsewhere = true;  // it has not noticed yet that this node, which coordinated, has been started again
@@ -92,10 +88,10 @@ Supervisor::Role Supervisor::search() {
       lost = {newest->coordinator, newest->coordinator_host};
       lost_how_ = newest->coordinator == me() ? "has been started again" : "is not there";
     }
-    lock_watch_.look();
-    const bool is_silent = lock_watch_.still_s() >= LockWatch::kSilenceS;
     const double waited_s = seconds_since(start);
     const bool late = waited_s >= options_.join_timeout_s;
+    watch_lock(late);
+    const bool is_silent = lock_watch_.still_s() >= LockWatch::kSilenceS;
     // Another side of a broken network has begun an attempt: this one must not. But if the coordinator that this node has lost
     // began the attempt, it may be dead, and nobody may have heard of the attempt.
     const bool unheard = !fresh_ && newest && newest->job == job_ && is_of_another(*newest);
@@ -127,7 +123,8 @@ void Supervisor::hold(const NodeEvent& event) {
   if (event.node != kUplink) early_.push_back(event);
 }
 
-Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble) {
+Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble,
+                                   double answer_s) {
   try {
     network_->connect(place.node, place.host, kConnectS);
   } catch (const comm::Refused& error) {
@@ -140,7 +137,7 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
   }
   const Clock::time_point start = Clock::now();
   std::optional<Answer> answer;
-  while (!answer && seconds_since(start) < kAnswerS && !ranks_.asked()) {
+  while (!answer && seconds_since(start) < answer_s && !ranks_.asked()) {
     // Events that come with the answer are kept: nobody sends them again.
     for (const NodeEvent& event : turn(kRetryS)) {
       if (answer == Answer::welcome) {
@@ -183,8 +180,9 @@ bool Supervisor::ask_a_missing_node() {
     if (node == me() || member(node).here || host.empty()) continue;
     std::optional<NodePlace> other;
     std::string trouble;
-    Answer answer = ask({node, host}, other, trouble);
-    if (answer == Answer::another && other->node != me()) answer = ask(*std::exchange(other, std::nullopt), other, trouble);
+    Answer answer = ask({node, host}, other, trouble, kShortAnswerS);
+    if (answer == Answer::another && other->node != me())
+      answer = ask(*std::exchange(other, std::nullopt), other, trouble, kShortAnswerS);
     if (answer == Answer::welcome) return true;
     for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
     return false;

@@ -174,6 +174,8 @@ std::optional<Attempt> Attempts::find(std::int64_t number, double wait_s) const 
   }
 }
 
+bool goes_on(const Attempt& attempt) { return attempt.ended.empty() || attempt.next.starts_with("restarts"); }
+
 int code_of_run(const Attempt& last) { return last.next == kAskedToEnd ? static_cast<int>(ExitCode::preempted) : last.code; }
 
 OwnAttempt own_attempt() {

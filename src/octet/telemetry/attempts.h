@@ -43,6 +43,10 @@ struct Attempt {
 
 // `next` of an attempt after which somebody asked the run to end, before it could restart. The run then ends with code 75.
 inline constexpr const char* kAskedToEnd = "stops: asked to end before the next attempt";
+// `next` of an attempt that ended because hosts were asked to leave, while enough others stay.
+inline constexpr const char* kWithoutTheAsked = "restarts without the hosts that were asked to leave";
+// Whether the attempt runs, or its run goes on after it.
+bool goes_on(const Attempt& attempt);
 // The code of a run that has ended with this attempt.
 int code_of_run(const Attempt& last);
 
