@@ -195,6 +195,10 @@ TEST(Environment, OneOfSeveralTasksIsNoProcessOfItsOwn) {
         std::pair("LOCAL_RANK", "0"), std::pair("LOCAL_RANK", "-1"), std::pair("LOCAL_WORLD_SIZE", "1")}) {
     EXPECT_EQ(error(name, value), none) << name;
   }
+  for (const auto& [name, value] : {std::pair("SLURM_STEP_NUM_TASKS", "4"), std::pair("SLURM_NODEID", "1")}) {
+    EXPECT_EQ(error_of({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "1"}, {name, value}}),
+              concat(name, "=", value, " is set, but SLURM_NTASKS is not"));
+  }
   // The batch script of a job, which has a rank and no number of tasks.
   expect_ranks(ranks_of({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}, {"SLURM_JOB_ID", "1"}}),
                "one process", 0, 1, 0, 1);

@@ -266,7 +266,8 @@ void CommandLine::refuse_values_of_flags(const CLI::App& command, const std::vec
   for (const std::string& argument : arguments) {
     const std::string name = name_of_key(argument);
     const CLI::Option* const option = name.starts_with("--") && name != argument ? command.get_option_no_throw(name) : nullptr;
-    if (option && option->get_items_expected_max() == 0)
+    const bool is_taken = argument.ends_with("=true") || argument.ends_with("=false");
+    if (option && option->get_items_expected_max() == 0 && !is_taken)
       refuse(command, "`", printable(argument), "`: ", name, " takes no value. ", advice(command));
   }
 }

@@ -269,21 +269,22 @@ void refuse_one_of_several_pods(const Variables& variables) {
   demand(most == "1", ExitCode::config, "PET_NNODES=", pods->value, ": this is one of several pods; ", kStartLaunch, " in each");
 }
 
-// A task of Slurm, Open MPI or torchrun whose rank got lost, for example in a container that passes on only some variables. The
-// least values are those that one process does not have.
+// A task of Slurm, Open MPI or torchrun whose rank, or the number of whose ranks, got lost, for example in a container that
+// passes on only some variables. The least values are those that one process does not have.
 void refuse_one_of_several_tasks(const Variables& variables) {
   struct Sign {
     const char* name;
     int least;
-    const char* rank;
+    const char* needs;
   };
   for (const Sign& sign : {Sign{"LOCAL_RANK", 1, "RANK"}, Sign{"LOCAL_WORLD_SIZE", 2, "RANK"},
-                           Sign{"SLURM_STEP_NUM_TASKS", 2, "SLURM_PROCID"}, Sign{"SLURM_LOCALID", 1, "SLURM_PROCID"},
+                           Sign{"SLURM_STEP_NUM_TASKS", 2, "SLURM_PROCID"}, Sign{"SLURM_STEP_NUM_TASKS", 2, "SLURM_NTASKS"},
+                           Sign{"SLURM_NODEID", 1, "SLURM_NTASKS"}, Sign{"SLURM_LOCALID", 1, "SLURM_PROCID"},
                            Sign{"SLURM_NODEID", 1, "SLURM_PROCID"}, Sign{"OMPI_COMM_WORLD_LOCAL_RANK", 1, "OMPI_COMM_WORLD_RANK"},
                            Sign{"OMPI_COMM_WORLD_LOCAL_SIZE", 2, "OMPI_COMM_WORLD_RANK"}, Sign{"MPI_LOCALRANKID", 1, "PMI_RANK"},
                            Sign{"MPI_LOCALNRANKS", 2, "PMI_RANK"}}) {
     const auto found = variables.find({sign.name});
-    if (found && number_of<int>(found->value).value_or(0) >= sign.least) variables.need({sign.rank}, sign.name);
+    if (found && number_of<int>(found->value).value_or(0) >= sign.least) variables.need({sign.needs}, sign.name);
   }
 }
 
