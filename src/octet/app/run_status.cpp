@@ -75,6 +75,7 @@ void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, 
   if (path_exists(folder / "run.json")) {
     const telemetry::RunInfo info = telemetry::read_run_info(folder / "run.json");
     status.steps = info.steps;
+    status.until = info.until;
     // A file of an earlier version may have an end and no code.
     if (is_newer(info, last_ended)) status.code = info.code >= 0 ? std::optional(static_cast<int>(info.code)) : std::nullopt;
     if (const fs::path path = folder / "stragglers.jsonl"; path_exists(path))

@@ -51,6 +51,7 @@ struct RunStatus {
   std::optional<int> code;
   std::string holder;                // "process 123 on node1, since ..."; "": nobody
   std::int64_t step = 0, steps = 0;  // finished, as far as is known; of all
+  std::int64_t until = 0;            // the step after which this process ends, by --until; 0: the last one
   std::optional<double> loss;        // of the last logged step
   double tokens_per_s = telemetry::kUnknown;  // of all ranks, of the last logged step
   double eta_s = telemetry::kUnknown;         // at the last logged step, as the run has said it

@@ -72,7 +72,7 @@ std::string ranks_text(const std::vector<RankStatus>& ranks) {
                      format_count(longest->step), format_duration(longest->unchanged_s));
 }
 
-// Seconds to the last step of a running run, or NaN. An earlier process left 0 at the step of its --until.
+// Seconds until a running process ends, or NaN. An earlier process left 0 at the step of its --until.
 double eta_s(const RunStatus& s) {
   return s.state == RunState::running && s.step < s.steps && s.eta_s > 0 ? s.eta_s : telemetry::kUnknown;
 }
@@ -81,7 +81,9 @@ double eta_s(const RunStatus& s) {
 std::string step_text(const RunStatus& s) {
   if (s.steps <= 0) return fmt::format("{} of ?", format_count(s.step));
   if (s.step > s.steps) return fmt::format("{} (training.steps is now {})", format_count(s.step), format_count(s.steps));
-  return fmt::format("{} of {}", format_count(s.step), format_count(s.steps));
+  const bool pauses = s.state == RunState::running && s.until > 0 && s.until < s.steps;
+  return fmt::format("{} of {}{}", format_count(s.step), format_count(s.steps),
+                     pauses ? concat(" (--until ", format_count(s.until), ")") : "");
 }
 
 std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
@@ -130,6 +132,7 @@ std::string to_json(const RunStatus& s) {
                {"code", s.code ? Json(*s.code) : Json(nullptr)},
                {"step", s.step},
                {"steps", s.steps},
+               {"until", s.until},
                {"skipped_steps", s.skipped_steps},
                {"loss", s.loss ? Json(*s.loss) : Json(nullptr)},
                {"tokens_per_s", std::isfinite(eta_s(s)) ? Json(s.tokens_per_s) : Json(nullptr)},

@@ -23,7 +23,7 @@ std::string progress_of(const Run& run) {
   put(out, "step {} of {}", telemetry::format_count(step), telemetry::format_count(steps));
   if (step >= steps) {
     out += ", done";
-  } else if (const double left = run.metrics.empty() ? NAN : run.metrics.back().eta_s; std::isfinite(left)) {
+  } else if (const double left = run.metrics.empty() ? NAN : run.metrics.back().eta_s; left > 0) {
     put(out, ", about {} left", telemetry::format_duration(left));
   }
   return out + "</span></li>";

@@ -119,7 +119,7 @@ struct RunInfo {
   std::string job{};
   std::int64_t attempt = 0;
   std::string changes{};
-  std::int64_t checkpoint_step = 0, exported_step = 0;
+  std::int64_t until = 0, checkpoint_step = 0, exported_step = 0;
   std::string timeline{};
   std::int64_t best_step = 0;
   double best_eval_loss = kUnknown;
@@ -329,6 +329,7 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "changes",
                   .help = "What has changed while the run went on from checkpoints, as \"step 20: KEY BEFORE -> NOW; ...\"."},
         r.changes);
+  visit(FieldName{.json = "until", .help = "Step after which the last process ends or has ended, by --until; else 0."}, r.until);
   visit(FieldName{.json = "checkpoint_step",
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
         r.checkpoint_step);

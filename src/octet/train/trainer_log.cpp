@@ -99,7 +99,7 @@ void Trainer::judge_end(const std::string& not_finite) const {
                                  : "Lower optimizer.lr or lengthen lr_scheduler.warmup_steps";
   demand(exports(), ExitCode::not_finite, text, no_model, remedy);
   demand(not_finite.empty(), ExitCode::not_finite, not_finite, " has values that are NaN or infinite", no_model,
-         "Lower optimizer.lr and go on from an earlier checkpoint with --resume DIR, or begin anew");
+         "Lower optimizer.lr and go on from an earlier checkpoint with --resume DIR --run.set_aside=true, or begin anew");
   if (skipped == 0) return;
   log_shared_warning(concat(text, ". A few of them do no harm. If there are many: ", remedy));
 }
@@ -135,6 +135,7 @@ telemetry::RunInfo Trainer::run_info() const {
   info.global_batch_size = config_.training.global_batch_size;
   info.tokens_per_step = config_.training.global_batch_size * config_.training.seq_len;
   info.steps = steps_;
+  info.until = options_.until;
   info.seed = static_cast<std::int64_t>(config_.run.seed);
   info.lr = config_.optimizer.lr;
   for (const SourceConfig& source : config_.data.source) {
