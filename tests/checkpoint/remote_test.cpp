@@ -88,7 +88,7 @@ TEST_F(RemoteTest, AbandonedCheckpointsStayAndAreMarked) {
   EXPECT_EQ(found(), (Found{{8, false}, {8, true}, {6, false}, {4, false}}));
 }
 
-// A process that ends before the mark is there has told somebody who tells the next one.
+// If a process ends before it has marked the checkpoints, the next one still knows which they are.
 TEST_F(RemoteTest, WhatIsToBeMarkedIsRemembered) {
   const S3Server server;
   std::vector<std::string> told;

@@ -16,7 +16,7 @@ struct Sample {
   bool operator<(const Sample& other) const { return tokens < other.tokens; }
 };
 
-// Of held-out text, sample i of `samples`; if that is 0, of all.
+// Reads sample i. An evaluation of held-out text has `samples` of them; 0 means all.
 Sample sample(const Dataset& dataset, Part part, std::int64_t i, std::int64_t samples = 0) {
   Sample result;
   result.tokens.resize(static_cast<std::size_t>(dataset.seq_len()));

@@ -214,7 +214,7 @@ const CLI::App& CommandLine::chosen() const {
   return *command;
 }
 
-// What the parser would take for something else, or leave out.
+// Refuses arguments that the parser would misread or leave out.
 void CommandLine::refuse_mistakes(const CLI::App& command, const std::vector<std::string>& arguments) const {
   if (std::find(arguments.begin(), arguments.end(), "--") != arguments.end())
     refuse(command, "unexpected argument `--`. Leave it out: only `octet launch` has one, before the command of the ranks.");

@@ -17,7 +17,7 @@ void LockWatch::look() {
     seen_ = now;
     since_ = Clock::now();
   } else if (now != seen_) {
-    // A lock that goes is the end of a holder, and no sign of life.
+    // If the lock has gone, its holder has ended, which is no sign that somebody trains.
     grew_ = !now.empty();
     seen_ = std::move(now);
     since_ = Clock::now();

@@ -60,7 +60,7 @@ class RunMetrics {
   Movement movement_;
   HighestCounts highest_;
   std::vector<telemetry::Attempt> ended_;
-  std::optional<Pages> ranks_;  // that /healthz judges; nothing: no rank runs
+  std::optional<Pages> ranks_;  // /healthz judges these; nothing if no rank runs
   HttpServer server_;
   comm::Wakeup wakeup_;
   std::thread thread_;

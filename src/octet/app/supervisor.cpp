@@ -51,9 +51,9 @@ std::string text_of_checkpoint(const telemetry::Attempt& a) {
   return a.seconds.contains("training") ? "the newest checkpoint is not there yet; " : "";
 }
 
-// The same on all nodes of a run, because their commands are the same. The folder's absolute path may differ between hosts, and
-// a node with another token must find the others to be told so. Runs whose commands name different folders hardly ever share a
-// port.
+// All nodes of a run have the same command, and so the same port. It does not depend on the absolute path of the folder, which
+// may differ between hosts, nor on the token, so that a node with another token is refused with a reason. Runs whose commands
+// name different folders hardly ever share a port.
 int port_of_run(const SupervisorOptions& options) {
   RunningChecksum sum;
   sum.update(options.run_folder.string());

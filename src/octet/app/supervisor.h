@@ -270,7 +270,7 @@ class Supervisor {
   int asked_node_ = 0;                 // by ask_a_missing_node(), the last time
   std::int64_t newest_attempt_ = 0;    // the highest number that this node has heard of
   std::int64_t recorded_attempt_ = 0;  // the highest of those with a file in attempts/, which only one node can create
-  std::optional<NodePlace> coordinator_;  // or the one that this node has lost, until it has begun an attempt of its own
+  std::optional<NodePlace> coordinator_;  // if it is lost, it stays here until this node begins an attempt of its own
   std::optional<NodePlace> lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;

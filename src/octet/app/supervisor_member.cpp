@@ -170,8 +170,8 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
   return answer.value_or(Answer::searching);
 }
 
-// As when the cable of this node is back: the others may have chosen another coordinator meanwhile, or wait for this node as it
-// waits for them.
+// If the cable of this node was out, the others may have chosen another coordinator since, or wait for this node while it waits
+// for them.
 bool Supervisor::ask_a_missing_node() {
   for (int i = 0; i < nodes(); ++i) {
     const int node = asked_node_ = (asked_node_ + 1) % nodes();

@@ -73,7 +73,7 @@ void Supervisor::write_waiting() {
 
 bool Supervisor::end_orphan() {
   bool found = false;
-  if (std::exchange(is_orphan_, false)) ended_.pop_back();  // another node has begun the next attempt, and knows better
+  if (std::exchange(is_orphan_, false)) ended_.pop_back();  // the node that began the next attempt wrote the end down
   record(read_trouble_, [&] {
     for (telemetry::Attempt& attempt : attempts_.read()) {
       if (attempt.number != recorded_attempt_ || attempt.job != job_) continue;

@@ -43,7 +43,7 @@ bool is_file(const fs::path& path) { return S_ISREG(mode_of(path)); }
 bool is_folder(const fs::path& path) { return S_ISDIR(mode_of(path)); }
 
 void demand_not_lost(const fs::path& path) {
-  constexpr int kNoNumber = 0;  // so that nobody takes it for absent
+  constexpr int kNoNumber = 0;  // with ENOENT, callers would take the file for absent
   if (const std::string lost = lost_link(path); !lost.empty())
     throw SystemError(ExitCode::data, concat(path.string(), ": ", lost), kNoNumber);
 }

@@ -41,7 +41,8 @@ inline constexpr Range kFraction{.min = 0, .max = 1};
 // Settings that FP32 computes with: far from its largest number, so that they do not become infinite.
 inline constexpr Range kPositiveFp32{.min = 0, .max = 1e30, .above_min = true};
 inline constexpr Range kNotNegativeFp32{.min = 0, .max = 1e30};
-// What is added to a number of moderate size. A larger one would drown that number, and a run would learn nothing.
+// An epsilon is added to a number of moderate size. If it were larger than 1, it would drown that number, and a run would learn
+// nothing.
 inline constexpr Range kEpsilon{.min = std::numeric_limits<float>::min(), .max = 1};
 
 struct Field {

@@ -63,7 +63,7 @@ std::vector<LocalCopy> local_copies(const fs::path& folder) {
                         .rank = manifest.meta.value("rank", -1),
                         .ranks = manifest.meta.value("ranks", 0),
                         .parallel = manifest.meta.at("run").at("config").at("parallel")});
-    } catch (const std::exception&) {  // it is as good as none; its rank warns of it in find()
+    } catch (const std::exception&) {  // find() warns of it on its rank
     }
   }
   return copies;

@@ -30,7 +30,7 @@ std::filesystem::path local_folder(const std::filesystem::path& local_dir, const
 // Whether a run has begun to keep copies in its folder on this host.
 bool keeps_copies_in(const std::filesystem::path& folder);
 
-// A complete copy on this host's disk, of whichever rank.
+// A complete copy on this host's disk. It may be of any rank.
 struct LocalCopy {
   std::filesystem::path list;
   std::string timeline;
@@ -38,8 +38,8 @@ struct LocalCopy {
   int rank = -1, ranks = 0;
   nlohmann::json parallel;  // [parallel] of its run
 };
-// All that there are in the folder of a run, which need not exist. A list that cannot be used is left out. Throws SystemError if
-// the folder cannot be read.
+// Returns the copies in the folder of a run, or none if there is no such folder. Leaves out copies whose list cannot be used.
+// Throws SystemError if the folder cannot be read.
 std::vector<LocalCopy> local_copies(const std::filesystem::path& folder);
 // Moves copies of steps after `step` to folder/history/, where no run reads or deletes them: those of this rank, and on rank 0's
 // host those of ranks beyond `size`. Returns whether there were any. Throws SystemError; a second call moves the rest.

@@ -64,8 +64,8 @@ struct RemoteOptions {
   double again_s = 60;                                 // after which an upload that failed begins again
   std::function<void()> alive = {};                    // called while bytes are sent, by any thread
   std::function<void(std::int64_t step)> copied = {};  // called by the thread when a checkpoint is complete there
-  // Called with the steps whose checkpoints are to be marked as abandoned, and by the thread with nothing when they are. What was
-  // called for and is not done when the process ends must be asked for again by the next one.
+  // Keeps a wish across processes. It is called with the steps whose checkpoints are to be marked as abandoned, and by the thread
+  // without steps when all are marked. If the process ends between the two, the next one calls abandon() with these steps.
   std::function<void(const std::optional<AbandonedSteps>& steps)> remember = {};
 };
 

@@ -125,7 +125,7 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
 }
 
-// Those of `found`, highest step first, that need not be kept.
+// Returns the checkpoints of `found` that retention does not keep, highest step first.
 std::vector<StepDirectory> surplus_of(const WriterOptions& options, const std::vector<StepDirectory>& found, std::int64_t newest,
                                       const BestCheckpoint& best_ones) {
   const auto exists = [&](std::int64_t step) {

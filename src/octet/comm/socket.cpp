@@ -112,7 +112,7 @@ struct Range {
   }
 };
 
-// None if `which` is the name of an interface.
+// Returns no range if `which` is the name of an interface.
 std::optional<Range> range_of(const std::string& which) {
   return which.find('/') != which.npos ? std::optional<Range>(which) : std::nullopt;
 }
@@ -218,7 +218,7 @@ bool is_loopback(const std::string& host) {
   std::string reason;
   const Addresses addresses = resolve(host, 0, reason);
   const auto& list = addresses.list;
-  return !list.empty() && std::all_of(list.begin(), list.end(), [](const addrinfo* a) { return is_loopback(a->ai_addr); });
+  return !list.empty() && is_loopback(list.front()->ai_addr);  // then all are: resolve() never mixes them with others
 }
 
 void check_interface(const std::string& which) { range_of(which); }

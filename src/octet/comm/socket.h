@@ -37,8 +37,8 @@ class Wakeup {
   Descriptor event_;
 };
 
-// In all functions below, the loopback addresses of a name count only if it has no others, because no other machine can reach
-// them.
+// Wherever a function takes the name of a host, loopback addresses of the name count only if it has no others, because no other
+// machine can reach them.
 
 // A listening socket that does not block, at the first address of `host` that this machine has, and nowhere else. Port 0: one
 // that is free. Throws Error{peer} "WHO cannot listen at HOST port PORT: reason".

@@ -30,7 +30,7 @@ class Best {
   double loss() const { return found_.empty() ? telemetry::kUnknown : found_.front().loss; }  // NaN before it
   std::int64_t waited() const { return waited_; }  // finite evaluations since the best one
 
-  // The best step of losses that were means of something else, until there is a best checkpoint again; 0: none.
+  // The best step by losses of other held-out text, until there is a best checkpoint again; 0: none.
   std::int64_t former() const { return former_; }
 
   // Says that the checkpoint of step() is saved only because it is the best.

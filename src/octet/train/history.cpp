@@ -82,7 +82,7 @@ void move_checkpoints_after(std::int64_t step, const fs::path& to, const fs::pat
   sync_directory(folder / kCheckpoints);
 }
 
-// A link stays for the run that begins.
+// Moves the checkpoints of a run that is set aside. If checkpoints/ is a link, it stays for the run that begins.
 void move_checkpoints(const fs::path& to, const fs::path& folder) {
   const fs::path root = folder / kCheckpoints;
   std::error_code ignored;

@@ -189,7 +189,7 @@ void Trainer::save() {
     best_->forget_deleted([&](std::int64_t step) {
       try {
         return path_exists(checkpoint_folder(step));
-      } catch (const SystemError&) {  // it is not known to be gone
+      } catch (const SystemError&) {  // a checkpoint that cannot be looked at may still be there
         return true;
       }
     });

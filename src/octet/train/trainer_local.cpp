@@ -42,7 +42,7 @@ struct Seen {
   int seen_by = 0;
 };
 
-// Of the copies that the ranks have named, those of the newest step.
+// Returns the copies of the newest step. Each line lists the copies that one rank sees.
 std::vector<Seen> newest_of(const std::vector<std::string>& lines) {
   std::vector<Seen> newest;
   for (std::size_t rank = 0; rank < lines.size(); ++rank) {
@@ -63,7 +63,7 @@ std::vector<Seen> newest_of(const std::vector<std::string>& lines) {
   return newest;
 }
 
-// The ranks that have none of these copies on their own host.
+// Returns the names of ranks whose own host has none of these copies.
 std::vector<std::string> without_copy(const std::vector<Seen>& copies, int ranks) {
   std::vector<std::string> result;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -184,7 +184,7 @@ void Trainer::set_local_copies_aside() {
       log_info(concat(folder.string(), ": copies of a snapshot that the run does not go on from are now in ",
                       (folder / "history").string()));
   } catch (const SystemError& error) {
-    if (snapshots_) throw;  // which would delete them
+    if (snapshots_) throw;  // the next snapshot would overwrite copies that could not be moved
     log_warning(error.what());
   }
 }

@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In run.output_dir, while checkpoints in checkpoint.remote wait to be marked as abandoned.
+// A file in run.output_dir. It is there while checkpoints in checkpoint.remote wait to be marked as abandoned.
 constexpr const char* kAbandoned = "remote-abandoned.json";
 
-// Nothing if there is none for this bucket.
+// Returns nothing if no checkpoints of this bucket wait to be marked.
 std::optional<checkpoint::AbandonedSteps> read_abandoned(const fs::path& folder, const storage::ObjectUrl& url) {
   const fs::path path = folder / kAbandoned;
   if (!path_exists(path)) return std::nullopt;

@@ -61,7 +61,7 @@ void Trainer::warn_of_deletion() const {
   const std::vector<std::int64_t> steps =
       retry(config_.checkpoint.retry_s, [&] { return writer_->surplus_at(step_ + 1, best_->checkpoint()); });
   if (steps.empty()) return;
-  constexpr std::size_t kMost = 5;  // that a line names
+  constexpr std::size_t kMost = 5;  // the line names no more steps than this
   const std::string which = steps.size() == 1 ? concat("the checkpoint of step ", steps[0])
                             : steps.size() > kMost
                                 ? concat(steps.size(), " checkpoints, of steps ", steps.back(), " to ", steps[0])
