@@ -390,7 +390,8 @@ sys.exit(one["step"] != 20 or all["step"] != 20 or abs(one["loss"] - all["loss"]
   return $status
 }
 
-# Small runs on the CPU and on a GPU. Their last losses must agree within half a per cent.
+# Small runs on the CPU and on a GPU. Their last losses must agree within half a per cent. At a learning rate of 0.01 the mixture's losses
+# differ by 2% between meshes of one device, because rounding decides which expert takes a token; at 0.002 they differ by 0.1%.
 run_devices() {
   local device run status=0 name train
   prepare_corpus || return
@@ -412,7 +413,7 @@ for i in range(400):
         $train --data.source="[{path=\"$corpus\"}]" --training.steps=10 --run.output_dir="$run-changed" &&
         $train --data.source="[{path=\"$corpus\"}]" --training.steps=20 --run.output_dir="$run-changed" --checkpoint.allow=recipe --precision.recipe=bf16 &&
         $train --data.source="[{path=\"$corpus\"}]" --training.steps=30 --run.output_dir="$run-changed" --checkpoint.allow=recipe,seq_len --training.seq_len=64 &&
-        $train --data.source="[{path=\"$corpus\"}]" --training.steps=20 --run.output_dir="$run-experts" $qwen3_moe --lora.rank=8 --optimizer.lr=0.01
+        $train --data.source="[{path=\"$corpus\"}]" --training.steps=20 --run.output_dir="$run-experts" $qwen3_moe --lora.rank=8 --optimizer.lr=0.002
     } >"$run.log" 2>&1 || { status=1; tail -n 3 "$run.log"; }
   done
   for name in chats changed experts; do
