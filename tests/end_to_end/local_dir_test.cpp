@@ -128,6 +128,32 @@ TEST_F(LocalDir, ADamagedCopyGivesWay) {
 
 // The second rank lost power in the middle of a copy, and its other copy cannot be read: both say so, and the run begins with
 // what is left, which is nothing.
+// The copies of step 20 are older than the only checkpoint, so they count only because it is damaged.
+TEST_F(LocalDir, ADamagedCheckpointGivesWayToOlderCopies) {
+  const std::string options = " --checkpoint.memory_every=20 --checkpoint.interval=21 --training.steps=80";
+  Process process(command(options), run_.path());
+  ASSERT_TRUE(process.read_to_step(30));
+  const pid_t first = run_.pid_of_rank(0), second = run_.pid_of_rank(1);
+  ASSERT_GT(std::min(first, second), 1);
+  for (const pid_t pid : {parent_of(first), first, second}) signal_process(pid, SIGKILL);
+  process.wait();
+  ASSERT_EQ(step_of(copies_of(0)[0]), 20);
+  const fs::path checkpoint = run_ / "out/checkpoints/step-00000021", data = checkpoint / "rank-00000.safetensors";
+  flip_bit(data, fs::file_size(data) / 2, 2);
+
+  const ProgramResult result = run_.run(command(options));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(log_of(0), "the damaged checkpoint of step 21 is now out/checkpoints/damaged/step-00000021")) << log_of(0);
+  EXPECT_EQ(last_attempt()["from_step"], 20);
+  EXPECT_EQ(last_attempt()["from"], "local disk");
+  EXPECT_TRUE(fs::exists(run_ / "out/checkpoints/damaged/step-00000021"));
+  ASSERT_EQ(run_.run(concat("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference ", kOptions,
+                            "--training.steps=80"))
+                .code,
+            0);
+  expect_reference();
+}
+
 TEST_F(LocalDir, PartialAndUnreadableCopiesGiveWay) {
   make_reference();
   lose_power_with_two_copies();

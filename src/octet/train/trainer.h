@@ -83,7 +83,12 @@ class Trainer {
   bool job_has_trained();
   // Snapshots in the memory of a supervisor (trainer_snapshots.cpp). Without one, nothing happens.
   void open_snapshots();
-  std::optional<checkpoint::Reader> newest_snapshot();
+  // Returns the newest snapshot that is not older than the checkpoint of step on_disk_, or nothing. A snapshot does not count if
+  // a checkpoint after `saved_before` had been begun before it. Collective.
+  std::optional<checkpoint::Reader> newest_snapshot(std::int64_t saved_before);
+  // Goes on from a snapshot if damaged checkpoints gave way to one that is older than it, or if all checkpoints are damaged, for
+  // the reason `why`. Collective.
+  void look_beneath_damaged(const std::string& why);
   // Begins a timeline, unless the run goes on from a snapshot, and makes room. Call it when step_ is where the run goes on.
   void begin_snapshots();
   std::string new_timeline();

@@ -44,25 +44,31 @@ void Trainer::find_checkpoint() {
   if (world_.is_first()) read_run_json();
   open_snapshots();
   const double retry_s = config_.checkpoint.retry_s;
-  resumed_ = newest_snapshot();
-  from_memory_ = resumed_.has_value();
+  if (world_.is_first() && snapshots_) {
+    const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(checkpoints()); });
+    if (!found.empty()) on_disk_ = found.front().step;
+  }
+  resumed_ = newest_snapshot(on_disk_);
   // A full disk may have kept the earlier attempt from recording that it has trained.
   job_has_trained_ = job_has_trained_ || (from_memory_ && !from_local_dir_);
-  const auto open_latest = [&] {
-    return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
+  std::string all_damaged;  // why no checkpoint can be read
+  const auto open_latest = [&]() -> std::optional<checkpoint::Reader> {
+    try {
+      return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(), retry_s);
+    } catch (const checkpoint::Damaged& error) {
+      all_damaged = error.what();
+      return std::nullopt;
+    }
   };
   // A checkpoint that is damaged here may be intact in checkpoint.remote.
-  if (options_.resume == "auto" && !from_memory_ && !config_.checkpoint.remote.empty()) {
-    try {
-      resumed_ = open_latest();
-    } catch (const checkpoint::Damaged&) {  // all are
-    }
-  }
+  if (options_.resume == "auto" && !from_memory_ && !config_.checkpoint.remote.empty()) resumed_ = open_latest();
   fetch_newer_checkpoint();
   if (from_memory_) {
     // It is of this job, so the run goes on whatever its first attempt began with.
   } else if (options_.resume == "auto") {
     if (!resumed_) resumed_ = open_latest();
+    look_beneath_damaged(all_damaged);
+    if (!resumed_ && !all_damaged.empty()) throw checkpoint::Damaged(all_damaged);
   } else if (options_.resume != "none") {
     // The run that saves there may go on, so hosts may have found different checkpoints.
     world_.agree("the checkpoint that checkpoint.resume names", fs::path(options_.resume).filename().string());

@@ -89,14 +89,10 @@ void Trainer::open_snapshots() {
       }});
 }
 
-std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
+std::optional<checkpoint::Reader> Trainer::newest_snapshot(std::int64_t saved_before) {
   if (!snapshots_) return std::nullopt;
   std::string timeline;
-  if (world_.is_first()) {
-    if (before_) timeline = before_->timeline;
-    const auto found = retry(config_.checkpoint.retry_s, [&] { return checkpoint::find_checkpoints(checkpoints()); });
-    if (!found.empty()) on_disk_ = found.front().step;
-  }
+  if (world_.is_first() && before_) timeline = before_->timeline;
   // Only copies on disks outlive a job. They are checkpoints of this run, so they count where its checkpoints do.
   const bool outlives = !config_.checkpoint.local_dir.empty() && options_.resume == "auto";
   if (!outlives && !timeline.starts_with(telemetry::own_attempt().job + "/")) timeline.clear();  // of another job
@@ -108,11 +104,27 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot() {
     if (meta.at("config").at("parallel") != parallel) return false;
     // A checkpoint that was begun and is not there would be missing for ever, if the run went on from a later step.
     const auto saved = meta.at("saved_step").get<std::int64_t>();
-    return step >= on_disk_ && (saved <= on_disk_ || saved == step);
+    return step >= on_disk_ && (saved <= saved_before || saved == step);
   };
   std::optional<checkpoint::Reader> newest = snapshots_->newest(world_.checkpoint_ranks(), timeline_, usable, log_shared_warning);
+  from_memory_ = newest.has_value();
   from_local_dir_ = newest && newest->path() != checkpoint::kDescriptors;
   return newest;
+}
+
+void Trainer::look_beneath_damaged(const std::string& why) {
+  const std::int64_t newest = on_disk_, sound = resumed_ ? resumed_->step() : 0;
+  if (!world_.first_says("whether damaged checkpoints gave way", sound < newest)) return;
+  on_disk_ = sound;
+  std::optional<checkpoint::Reader> snapshot = newest_snapshot(newest);
+  if (!snapshot) return;
+  if (!resumed_ && world_.is_first()) {  // otherwise the reader has moved them
+    log_warning(why);
+    for (const checkpoint::StepDirectory& damaged : checkpoint::find_checkpoints(checkpoints()))
+      log_warning(concat("the damaged checkpoint of step ", damaged.step, " is now ",
+                         checkpoint::move_to_damaged(damaged.path).string()));
+  }
+  resumed_ = std::move(snapshot);
 }
 
 std::string Trainer::new_timeline() {
