@@ -20,7 +20,7 @@ void demand_not_lost(const std::filesystem::path& path);
 // The paths of everything in a folder, sorted. Also throws if the folder does not exist.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
-// The absolute path without links and dots, as far as it exists: two names of one folder have the same.
+// Returns the absolute path without links and dots, as far as it exists. All names of a folder give the same path.
 std::filesystem::path true_path(const std::filesystem::path& path);
 
 // Makes the folder and those above it that are missing. Throws Error{internal} "PATH: cannot create: REASON", or says that PATH
