@@ -1,4 +1,4 @@
-// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h, config_evaluation.h,
+// A whole run as its TOML file describes it. Every key is declared once, here or in config_architecture.h, config_evaluation.h,
 // config_health.h and config_lora.h: its default, its choices or range, and the sentence that --print-config,
 // docs/reference/configuration.md and shell completion show.
 //
@@ -110,7 +110,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "source", .help = "One [[data.source]] table for each corpus, with path, weight and split."}, c.source);
 }
 
-// The product of two of these, such as the tokens of a step, fits in 64 bits.
+// The product of two of these, such as the tokens of a step, fits into 64 bits.
 inline constexpr Range kBatchRange{.min = 1, .max = 2147483647};
 // AdamW and the random numbers of a step count steps in 32 bits.
 inline constexpr Range kStepRange{.min = 0, .max = 4294967295};
@@ -275,7 +275,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "emulate", .help = "Lets a recipe run slowly on a device that has no instructions for it."}, c.emulate);
 }
 
-// Far more than any cluster has, and few enough that products of them do not overflow.
+// More than any cluster has, and few enough that products of these numbers do not overflow.
 inline constexpr Range kRanksRange{.min = 1, .max = 1 << 20};
 
 struct ParallelConfig {
@@ -389,7 +389,7 @@ void visit_fields(C& c, auto&& visit) {
         c.remedy);
 }
 
-// At most a year: longer times overflow what counts them.
+// At most a year. Longer times would overflow counters.
 inline constexpr Range kSecondsRange{.min = 0, .max = 31536000, .above_min = true};
 
 struct CommConfig {
@@ -509,14 +509,14 @@ void visit_fields(C& c, auto&& visit) {
 
 // All of these throw Error{config}, in one line with the value and the file and line, or the option.
 
-// `overrides` are "section.key=value", applied in order after the file. Keys, types, ranges and choices are checked; what only
-// makes sense together is left to check_config().
+// `overrides` are "section.key=value" and are applied in order after the file. Checks keys, types, ranges and choices;
+// check_config() checks combinations of keys.
 Config load_config(const std::filesystem::path& path, std::span<const std::string> overrides = {});
-// The same of text; `source` is what messages call it.
+// Does the same with a text. `source` is its name in messages.
 Config parse_config(std::string_view text, const std::string& source);
 
-// "section.key=value": the value is TOML, or a bare string; a list may also be written a,b,c; an element of a list of tables is
-// named by its number ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.
+// Sets "section.key=value". The value is TOML, or a bare string; a list may also be written a,b,c. The number of an element of
+// a list of tables names the element ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.
 void apply_override(Config& config, const std::string& assignment, const std::string& option = "--");
 
 // Visits the values of all keys that may be an s3:// URL of a model directory, an adapter, a checkpoint or a corpus.
@@ -524,17 +524,17 @@ void for_each_fetched_path(Config& config, const std::function<void(std::string&
 // Returns the configuration with the URLs in place of their copies.
 Config as_given(Config config);
 
-// What no single key can say: a model and data are given, batch sizes divide, the axes of [parallel] are `ranks` ranks.
+// Checks what no single key can: a model and data are given, batch sizes divide, and the axes of [parallel] give `ranks` ranks.
 void check_config(const Config& config, std::int64_t ranks = 1);
 
-// A TOML document of every key, which parse_config() reads back to an equal Config. Here and in to_json(), URLs stand for their
-// copies.
+// Returns a TOML document of all keys, which parse_config() reads back to an equal Config. Here and in to_json(), URLs replace
+// their copies.
 std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
-// Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
-// missing there, of an earlier version, had its default. checkpoint.resume, checkpoint.allow, run.set_aside and [comm] are never among
-// them, because they say how a process starts and waits. For messages on resuming.
+// A key whose value differs between `config` and an earlier to_json(). Differences are in the order of the file. A key that is
+// missing there had its default in that earlier version. checkpoint.resume, checkpoint.allow, run.set_aside and [comm] are
+// never included, because they say how a process starts and waits. For messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set
@@ -542,20 +542,21 @@ struct Difference {
 inline std::string in_words(const std::string& value) { return value.empty() ? "absent" : value; }
 std::vector<Difference> differences(const Json& before, const Config& config);
 
-// The key that an unknown one stands for, which may be another program's name for it, or lack its section; or "".
+// Returns the key that the user may have meant by an unknown one, which may be another program's name for it or lack its
+// section; or "".
 std::string nearest_key(const std::string& path);
-// " (did you mean optimizer.lr?)", or why there is no such key, or "".
+// Returns " (did you mean optimizer.lr?)", or why there is no such key, or "".
 std::string advise_key(const std::string& path);
 
-// The model's architecture: the preset, directory or keys of [model]. Throws Error{data} for a model directory's mistakes.
-// In the place of a directory that has gone stands the model of the checkpoint that the run goes on from.
+// Returns the model's architecture: the preset, directory or keys of [model]. If the model directory does not exist any more,
+// returns the architecture of the checkpoint from which the run continues. Throws Error{data} for a model directory's mistakes.
 models::DecoderConfig decoder_config(const Config& config);
-// Whether model.init_from is given and has no config.json (any more).
+// Whether model.init_from is given but has no config.json (any more).
 bool init_from_is_gone(const Config& config);
-// "llama2-7b", "llama3.1-8b", ... in alphabetical order: what [model] config may name.
+// Returns the names that [model] config accepts, in alphabetical order: "llama2-7b", "llama3.1-8b", ...
 std::vector<std::string> preset_names();
 
-// Every key, in the order of --print-config.
+// Returns all keys, in the order of --print-config.
 const std::vector<KeyDescription>& config_keys();
 
 }  // namespace octet::train
