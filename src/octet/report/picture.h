@@ -1,4 +1,4 @@
-// Curves and table of runs as one SVG that stands alone, for a README or an article.
+// Draws curves and table of runs as one self-contained SVG, for a README or an article.
 #pragma once
 
 #include <span>
