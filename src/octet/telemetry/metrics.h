@@ -1,6 +1,5 @@
-// What a run says about itself: one record per logged step, one per sampled tensor, one for the run. The fields are
-// declared and explained once, in visit_fields; every sink, reader and docs/reference/files.md walk that list, so a new metric is one
-// member and one line.
+// The records of a run: one per logged step, one per sampled tensor, one for the run. visit_fields declares and explains each
+// field once; every sink, every reader and docs/reference/files.md use that list, so a new metric is one member and one line.
 #pragma once
 
 #include <cstdint>
@@ -75,8 +74,8 @@ struct AttentionSample {
   double lse_max = kUnknown;
 };
 
-// An expert starves if it is chosen less often than this multiple of its fair share, which is that of all experts chosen equally
-// often. It then learns next to nothing.
+// An expert starves if it is chosen less often than this multiple of its fair share. The fair share is the load if all experts
+// were chosen equally often. A starving expert learns next to nothing.
 inline constexpr double kStarved = 0.1;
 
 // The mixture of experts of one layer in one sampled step: how often each of its experts was chosen, by the tokens of all ranks.
@@ -86,7 +85,7 @@ struct ExpertSample {
   std::vector<std::int64_t> chosen{};
 };
 
-// The text of a JSON object that a file holds as an object. Only read_run_info() reads it.
+// The text of a JSON object, which the file holds as an object. Only read_run_info() reads it.
 struct JsonText {
   std::string text = "null";
 };
@@ -131,7 +130,7 @@ struct RunInfo {
   JsonText config{};
 };
 
-// How the sinks call a field. TensorBoard's tags are torchtitan's where it has the metric.
+// The names of a field in the sinks. TensorBoard's tags are torchtitan's where torchtitan has the metric.
 struct FieldName {
   const char* json;
   const char* help;                 // one sentence with the unit, for docs/reference/files.md
