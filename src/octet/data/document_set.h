@@ -21,8 +21,8 @@ class DocumentSet {
   std::size_t place(const Checksum128& document) const;
   void grow();
 
-  // A hash table with open addressing. Its size is a power of two and at most three quarters of it are in use. All zeros marks a free
-  // place; has_zero_ stands for the document whose checksum is zero.
+  // A hash table with open addressing. Its size is a power of two and at most three quarters of it are in use. An all-zero
+  // entry is free, so has_zero_ stands for the document whose checksum is zero.
   std::vector<Checksum128> places_;
   std::int64_t size_ = 0;
   bool has_zero_ = false;
