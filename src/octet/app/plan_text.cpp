@@ -1,4 +1,4 @@
-// What `octet plan` says, for people and for programs.
+// Prints the results of `octet plan`, for people and for programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
