@@ -107,7 +107,7 @@ kernels::GemmOperand LinearWeight::dgrad_operand(const Scope& scope) const {
   return is_fp8() ? kernels::transposed_operand(columnwise(scope)) : kernels::transposed_values(weight_->value);
 }
 
-// Makes columnwise codes in the scratch if the parameter has none and the rowwise ones do not stand for them.
+// Makes columnwise codes in the scratch if the parameter has none and the rowwise ones cannot replace them.
 Quantized LinearWeight::columnwise(const Scope& scope) const {
   const std::int64_t out = weight_->spec.shape[0], in = weight_->spec.shape[1];
   Quantized q = weight_->codes;
