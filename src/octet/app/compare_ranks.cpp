@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 struct RanksRun {
   std::string label;  // "bf16 x2"
   int ranks;
-  std::vector<std::string> overrides;  // behind the file, as the user's
+  std::vector<std::string> overrides;  // options that follow the file, like the user's own
   train::Config config;
 };
 

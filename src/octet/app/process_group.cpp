@@ -205,7 +205,7 @@ void ProcessGroup::reap() {
     siginfo_t info{};
     if (rank.pid < 0 || ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) continue;
     if (info.si_pid != rank.pid) continue;
-    ::kill(-rank.pid, SIGKILL);  // what it left behind, before the number of its process group can belong to others
+    ::kill(-rank.pid, SIGKILL);  // ends the processes that it left behind, before another process group can get its number
     int status = 0;
     ::waitpid(rank.pid, &status, 0);
     rank.pid = -1;

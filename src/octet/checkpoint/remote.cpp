@@ -212,7 +212,7 @@ std::string RemoteCopies::wait() {
   wake_.notify_all();
   idle_.wait(lock, [&] { return !busy_ && ((!waiting_ && !abandoned_) || !failure_.empty()); });
   --waiters_;
-  wake_.notify_all();  // what has failed is tried again behind the caller
+  wake_.notify_all();  // retries in the background what has failed
   return failure_;
 }
 

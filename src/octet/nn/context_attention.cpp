@@ -95,7 +95,7 @@ struct KeyLayout {
         chunk(held / 2),
         ordered(scope.first_keys || keeps_keys_in_order(shape, seq_len, group.size())) {}
 
-  // `spare`: rows behind each sequence if keys are not kept in order.
+  // `spare`: unused rows after each sequence, if keys are not kept in order.
   Tensor allocate_keys(Arena& arena, DType dtype, std::int64_t spare) const {
     return allocate(arena, dtype, {batch * (seq_len + (ordered ? seq_len / 2 : spare)), 2 * QkvColumns(shape).kv});
   }
@@ -260,7 +260,7 @@ void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& save
   const Tensor kv = columns_.kv_of(saved.qkv);
   Stream& stream = scope.side.params ? *scope.side.params : scope.stream;
   work.keys = layout.allocate_keys(scope.scratch, scope.dtype, 0);
-  stream.wait(*scope.stream.record());  // behind whoever used this memory before
+  stream.wait(*scope.stream.record());  // after the earlier work that used this memory
   if (scope.context.reaches(kv)) {
     fetch(scope, stream, layout, kv, work.keys);
   } else {
@@ -287,7 +287,7 @@ void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   work.key_gradients_mark = scope.scratch.used();
   scope.stream.wait_for_ranks(*work.keys_ready);
-  // The gradients of the next sequence are written afterwards to the rows behind this one's.
+  // The gradients of the next sequence are written afterwards, to the rows that follow this one's.
   const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
   const Tensor memory = allocate(scope.scratch, scope.dtype, {rows + room, 2 * columns_.kv});
   for (std::int64_t i = 0; i < layout.batch; ++i) {

@@ -222,7 +222,7 @@ void Linear::watch(const Scope& scope, const char* which, const std::function<Ge
 void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const {
   const ArenaScope temporaries(scope.scratch);
   AlongRows op{.a = {.values = x.values}, .c = residual, .d = y};
-  // A grouped product takes a weight with one scale beside rows that have a scale each.
+  // A grouped product takes a weight with one scale together with rows that have a scale each.
   const ScaleTile tile = scope.groups ? ScaleTile::tensor : x.codes.tile;
   for (const LinearWeight& weight : own()) op.b.push_back(weight.fprop_operand(scope, tile));
   if (is_fp8()) {

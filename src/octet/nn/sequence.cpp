@@ -10,7 +10,7 @@ namespace {
 
 using Rows = IndexRange<std::int64_t>;  // of tokens
 
-// Returns the share of the rank that is `distance` ranks behind this one.
+// Returns the share of the rank that is `distance` ranks after this one.
 Rows share_at(const Scope& scope, std::int64_t tokens, int distance) {
   const std::int64_t share = share_of_tokens(scope, tokens);
   const int ranks = scope.tensor.size(), rank = (scope.tensor.rank() + distance + ranks) % ranks;

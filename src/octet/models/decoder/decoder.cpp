@@ -337,7 +337,7 @@ void Decoder::load(const Task& task) {
   flight.saved.resize(of.trains ? blocks_.size() : 1);
 }
 
-// Allocates the gradient of the residual stream, behind the last block of the chunk.
+// Allocates the gradient of the residual stream after the last block of the chunk.
 void Decoder::begin_backward(Flight& flight) {
   if (memory_.backward) flight.scope.stash = *memory_.backward;
   const nn::Scope& scope = flight.scope;
