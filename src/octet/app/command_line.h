@@ -47,7 +47,7 @@ class CommandLine {
     std::string summary;     // one sentence
     std::string example;     // a command line that works, or several with "\n  " between them
     std::string notes = "";  // further paragraphs
-    std::string tail = "";   // what stands behind the options, for the usage
+    std::string tail = "";   // what follows the options, for the usage
   };
   // An action returns the exit code. A command without one holds other commands and prints its help.
   using Action = std::function<int()>;

@@ -12,7 +12,7 @@
 
 namespace octet::app {
 
-// A run's TOML file and the --section.key=value options behind it.
+// A run's TOML file and the --section.key=value options that follow it.
 struct RunFile {
   std::filesystem::path path;
   std::vector<std::string> overrides;  // "section.key=value"

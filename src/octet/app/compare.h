@@ -35,7 +35,7 @@ class RunCount {
   Clock::time_point start_ = Clock::now();
 };
 
-// Writes the report beside the runs and prints its table.
+// Writes the report into the folder of the runs and prints its table.
 void show_comparison(const CompareArgs& args, const train::Config& config, const std::vector<report::Run>& runs);
 
 // Runs every recipe on every number of ranks of args.gpus, each like `octet launch -n N -- train`. The batch of a rank stays

@@ -23,7 +23,7 @@ inline constexpr const char* kWelcome = "welcome";      // Order without ranks: 
 inline constexpr const char* kSee = "see";              // NodePlace: that node coordinates
 inline constexpr const char* kSearching = "searching";  // Order without ranks: this node does not, as long as lower ones live
 inline constexpr const char* kOrder = "order";          // Order
-inline constexpr const char* kStacks = "stacks";        // {}: the ranks shall write the stacks of their threads
+inline constexpr const char* kStacks = "stacks";        // {}: asks the ranks to write the stacks of their threads
 inline constexpr const char* kStop = "stop";            // {"grace_s": ...}
 inline constexpr const char* kFinish = "finish";        // RunOver
 }  // namespace topic

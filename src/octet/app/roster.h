@@ -47,7 +47,7 @@ class Roster {
   std::optional<int> left_out_;  // only one node can be to blame for two of three attempts
 };
 
-// Delays a change of the hosts until the run has saved once more, so that hosts that come and go cost little.
+// Delays a change of the hosts until the run has saved again, so that hosts that come and go cost little.
 class NextSave {
  public:
   // Whether the run has saved a checkpoint since the change was first wanted. `page` is that of rank 0. A change that is no longer

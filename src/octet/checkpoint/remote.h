@@ -45,7 +45,7 @@ void send_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url,
                      const std::filesystem::path& folder, const std::function<void()>& sent = {},
                      const std::filesystem::path& beside = {});
 
-// Copies the checkpoint to an unfinished name beside root/step-00001000, which must not exist, checks the sums of all its
+// Copies the checkpoint to an unfinished name next to root/step-00001000, which must not exist, checks the sums of all its
 // tensors, and then renames it. Continues an interrupted copy. Throws Damaged, StoreError and the errors of files.
 void fetch_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url, const RemoteCheckpoint& from,
                       const std::filesystem::path& root, const storage::CopyProgress& progress = {});
@@ -88,7 +88,7 @@ class RemoteCopies {
   // Marks checkpoints of steps after `steps.after` before the next one is sent. Throws what RemoteOptions::remember throws.
   void abandon(AbandonedSteps steps);
   bool uses(std::int64_t step) const;
-  // Waits until nothing is left to send, or sending has failed once more. Returns why the newest checkpoint is not there, or
+  // Waits until nothing is left to send, or sending has failed again. Returns why the newest checkpoint is not there, or
   // "".
   std::string wait();
 

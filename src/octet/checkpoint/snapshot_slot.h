@@ -34,7 +34,7 @@ struct SnapshotId {
 };
 SnapshotId id_of(const Manifest& manifest);
 
-// Returns the meta of a snapshot's manifest. `run` is what the rank has saved beside its tensors.
+// Returns the meta of a snapshot's manifest. `run` is what the rank has saved in addition to its tensors.
 nlohmann::json snapshot_meta(const std::string& timeline, std::int64_t attempt, int rank, int ranks,
                              const nlohmann::json& run);
 // Whether a rank with this number, among this many ranks, took the snapshot on this timeline.

@@ -21,7 +21,8 @@ std::string step_name(std::int64_t step);
 // never an empty list.
 std::vector<StepDirectory> find_checkpoints(const std::filesystem::path& root);
 
-// A new name, beside `step_directory`, for a directory that is being written or deleted. No reader takes it for a checkpoint.
+// Returns a new name, in the folder of `step_directory`, for a directory that is being written or deleted. Readers do not treat
+// it as a checkpoint.
 std::filesystem::path unfinished_name(const std::filesystem::path& step_directory);
 
 // The suffix that an unfinished name gets when an older checkpoint of the same step is moved out of the way.

@@ -27,7 +27,7 @@ class Device {
   virtual DeviceKind kind() const = 0;
   // The device kind for which the program decides what to do. For a meta device: the kind it stands for; otherwise kind().
   virtual DeviceKind target() const { return kind(); }
-  // Whether streams run beside each other. On the CPU they do not: an op has run when its function returns.
+  // Whether streams run concurrently. On the CPU they do not: an op has run when its function returns.
   virtual bool concurrent() const { return true; }
 
   // Returns zero-filled memory aligned to kAlignment. It counts under `category` until the Buffer is destroyed. Memory of

@@ -1,5 +1,4 @@
-// A low-rank adapter (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021) beside a linear whose weight is
-// frozen:
+// A low-rank adapter (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021) of a linear whose weight is frozen:
 //   y += s (x Aᵀ) Bᵀ,   A [r, in], B [out, r]
 // A fused linear has an A and a B for each of its modules that is adapted. All n of its A lie in one parameter [n r, in], so that
 // one GEMM reads x for all of them, and all of its B in another one, in the order of the modules. A starts as a normal

@@ -40,7 +40,7 @@ struct AttentionBackward {
   std::size_t key_gradients_mark = 0;  // the scratch is released to it when the sums are taken
 };
 
-// The columns of packed QKV, and of K and V beside each other.
+// The columns of packed QKV, and of packed K and V.
 struct QkvColumns {
   std::int64_t q = 0, kv = 0;  // of Q; of K or V
   explicit QkvColumns(const kernels::AttentionShape& s) : q(s.heads * s.head_dim), kv(s.kv_heads * s.head_dim) {}

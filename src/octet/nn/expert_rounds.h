@@ -38,7 +38,7 @@ ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts);
 // any rank sends to the expert. All ranks of scope.expert call it together.
 void scale_rows(const Scope& scope, const kernels::ExpertAmax& rows, QuantSpec spec);
 
-// Overwrites `received` [R, D] with the rows that arrive in this round from the rows [S, D] of all ranks, and with zeros behind
+// Overwrites `received` [R, D] with the rows that arrive in this round from the rows [S, D] of all ranks. Writes zeros after
 // the rows of each expert.
 void send_to_experts(const Scope& scope, const ExpertRound& round, const Tensor& rows, const Tensor& received);
 // Sends the results back: overwrites the rows of this round, in every rank's `rows` [S, D], with the corresponding rows of `made`

@@ -3,7 +3,7 @@
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
 //   wgrad  gW[out, in] = Gᵀ[out, T] · X[T, in] (+ gW)    not computed if W is frozen
-// An adapter (nn/adapter.h) computes beside these GEMMs.
+// An adapter (nn/adapter.h) adds its own GEMMs to these.
 // In FP8 the GEMMs read codes (tensor/quantized.h). parallel/weight_cast.h makes the codes of W; x() and g() make those of X and
 // G (nn/quantizer.h).
 //

@@ -74,7 +74,7 @@ class Quantizer {
     bool fp8 = false;                  // false: GEMMs read values
     bool shared = false;               // producers make a share of the tokens
     WgradReads wgrad = WgradReads::values;
-    bool reads_values = false;    // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
+    bool reads_values = false;    // the values are read not only by the GEMMs: the sum of a bias's gradient, or an adapter
     std::vector<int> slots = {};  // of each in `scales`, with delayed scaling
     std::vector<int> sent = {};   // the same of the experts of all ranks; empty: not an operand of experts
   };

@@ -58,7 +58,7 @@ class PartialSum {
   void finish(const Scope& scope);
 
  private:
-  Tensor residual_, y_, arriving_;  // arriving: this rank's share of the products of the ranks behind it, by their distance
+  Tensor residual_, y_, arriving_;  // arriving_: this rank's shares of the products of the ranks after it, by distance
   bool hides_ = false, started_ = false;
   Arrival arrival_;
 };

@@ -37,7 +37,7 @@ class Watch {
 // Shows scope.watch a GEMM that has run.
 void watch_product(const Scope& scope, std::string_view linear, std::string_view which, kernels::Gemm gemm);
 
-// Runs a watched GEMM once more. Returns the product, in scope.scratch.
+// Runs a watched GEMM again. Returns the product, in scope.scratch.
 Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm);
 
 // Returns the groups of scope.groups that have rows, for a watch, which sees the operands of one expert after another. The host

@@ -91,7 +91,7 @@ class Optimizer {
   Requests requests(Stream& stream) const;
 
   // [1] I32, device: the number of updates made, t of the bias correction. Skipped steps do not count. Checkpoints store it
-  // beside the moments.
+  // together with the moments.
   Tensor updates() const;
 
  private:

@@ -41,8 +41,8 @@ enum class Begins : std::uint8_t {
 struct SideStreams {
   Stream* params = nullptr;   // of parameters and their gradients
   Stream* context = nullptr;  // of keys and their gradients, which must not wait for those of parameters
-  Stream* tensor = nullptr;   // of tokens of the tensor axis, which are fetched beside products
-  Stream* expert = nullptr;   // of rows of experts, if another micro-batch computes beside them
+  Stream* tensor = nullptr;   // of tokens of the tensor axis, which are fetched during products
+  Stream* expert = nullptr;   // of rows of experts, if another micro-batch computes meanwhile
 };
 
 struct Kept {

@@ -25,7 +25,7 @@ inline constexpr std::size_t kAxes = 5;
 const char* name_of(Axis axis);
 
 // The size of the pipeline axis, the number of model chunks (virtual stages) that each stage holds, and the number of blocks that
-// take about as long as the head, which the last stage computes beside its blocks.
+// take about as long as the head, which the last stage computes in addition to its blocks.
 struct Stages {
   int count = 1, chunks = 1, head_blocks = 0;
 };

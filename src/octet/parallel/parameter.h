@@ -65,7 +65,7 @@ inline constexpr std::size_t kOffloadSlotBytes = std::size_t{256} << 20;
 // How parameters are stored.
 struct Storage {
   DType compute = DType::bf16;  // BF16 for the BF16 and FP8 recipes, F32 for fp32, F64 for tests
-  bool master_weights = true;   // FP32 primary copy beside BF16 values; without it BF16 values are primary
+  bool master_weights = true;   // FP32 primary copy in addition to BF16 values; without it the BF16 values are primary
   bool training = true;         // gradients and moments
   DType grad = DType::f32;
   DType moments = DType::f32;    // F32, BF16 or E4M3 (kernels/adamw/fp8_moments.h); F64 for tests

@@ -63,7 +63,7 @@ class LossCurve {
   struct Fit {
     double value = 0, slope = 0;
     std::size_t first = 0;        // point of smoothed()
-    std::vector<double> weights;  // in `value`, of the losses from `first` on; those before and behind have none
+    std::vector<double> weights;  // of the losses in `value`, beginning with loss `first`; all other losses have weight 0
     double weight(std::size_t i) const { return i >= first && i - first < weights.size() ? weights[i - first] : 0; }
   };
   // The weighted line through the losses around a step. `widths` is the deviation of the window in units of h.

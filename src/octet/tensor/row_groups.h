@@ -13,7 +13,7 @@ namespace octet {
 // A group begins at a multiple of this: the tile of products, and of scales along tokens.
 inline constexpr std::int64_t kGroupRows = 128;
 
-// The groups of a matrix [R, C]. Group g has rows [first[g], first[g] + counts[g]). Producers write zeros behind them, up to the
+// The groups of a matrix [R, C]. Group g has rows [first[g], first[g] + counts[g]). Producers write zeros after them, up to the
 // next multiple of kGroupRows. Rows from first[G] on belong to no group; nobody reads or writes them. All numbers lie on the
 // device, so that no host needs to know how many rows there are.
 struct RowGroups {

@@ -12,7 +12,7 @@ namespace octet::train {
 
 // A tokenizer is given as the `spec` of data::make_tokenizer(); "" means that it is unknown.
 
-// The folder beside a run's checkpoints that holds their tokenizer and their generation_config.json.
+// The folder next to a run's checkpoints that holds their tokenizer and their generation_config.json.
 constexpr const char* kKeptTokenizer = "tokenizer";
 
 // Returns the tokenizer of a run: the first that exists of the tokenizer named in the model's config.json, that of the model

@@ -52,8 +52,8 @@ struct TrainerOptions {
   World* world = nullptr;                                // the other ranks; null: none
 };
 
-// Returns the memory that a rank of a run takes, to the byte. `snapshot` is the host memory of saves that are written beside the
-// steps, with the page-locked memory of their copies; it is 0 without checkpoint.async.
+// Returns the memory that a rank of a run takes, to the byte. `snapshot` is the host memory of saves that are written during
+// the steps, with the page-locked memory of their copies; it is 0 without checkpoint.async.
 MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh = {}, int rank = 0);
 
 class Trainer {

@@ -27,7 +27,7 @@ struct Command {
   std::vector<CommandOption> options;
   std::vector<Command> commands;
   bool takes_keys = false;  // every key of a run's file is an option: --section.key=value
-  std::string tail = "";    // what stands behind the options, for example another command
+  std::string tail = "";    // what follows the options, for example another command
 };
 
 // What shell completion offers for a value. A placeholder has the same meaning in every option and every key. `runs` are files

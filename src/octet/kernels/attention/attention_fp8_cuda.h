@@ -1,4 +1,4 @@
-// The numbers that cuDNN's attention in FP8 reads and writes beside its operands, in device memory.
+// The numbers that cuDNN's attention in FP8 reads and writes in addition to its operands. They lie in device memory.
 #pragma once
 
 #include <array>

@@ -24,7 +24,7 @@ struct GroupRows {
 };
 void group_rows(Stream& stream, const GroupRows& op);
 
-// Writes zeros behind the rows of each group, up to the next group.
+// Writes zeros after the rows of each group, up to the next group.
 struct ClearGaps {
   RowGroups groups;
   Tensor x;  // [R, D] of any dtype; other rows keep their values

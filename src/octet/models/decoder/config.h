@@ -48,7 +48,7 @@ struct DecoderConfig {
   std::optional<double> router_bias_rate;
   bool output_router_logits = false;  // transformers adds the loss weighted by router_balance only if this is set
   double init_std = 0.02;             // of the normal distribution that matrices start from
-  std::string tokenizer;              // "byte", or empty: files beside config.json
+  std::string tokenizer;              // "byte"; empty: in files next to config.json
   // Ids of the tokens that precede a text and may end it, for programs that generate; empty if they are not known.
   std::optional<std::int64_t> bos;
   std::vector<std::int64_t> eos;

@@ -30,7 +30,7 @@ struct Batch {
   Fingerprint* fingerprint = nullptr;  // sums what the only micro-batch of a step computes
 };
 
-// Adapters beside linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
+// Adapters of linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
 struct Adapters {
   std::int64_t rank = 0;  // 0: there are none, and the model is trained
   double scale = 1.0;
