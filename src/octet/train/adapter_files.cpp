@@ -93,7 +93,7 @@ void write_changed_config(const fs::path& directory, const models::DecoderConfig
     if (changes.empty()) return remove_old();
     log_warning(concat((base / "config.json").string(), ": the adapter was trained with ", changes,
                        ", which PEFT will not see. Octet reads ", kChangedConfig,
-                       " beside the adapter. For other programs merge the two with `octet convert export`"));
+                       " next to the adapter. For other programs, merge the two with `octet convert export`"));
   }
   write_file_atomically(directory / kChangedConfig, models::config_json(trained, DType::bf16).dump(2) + "\n");
 }

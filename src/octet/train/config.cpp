@@ -32,7 +32,7 @@ bool gives(const TomlNode& root, const char* key) {
   return training && training->find(key);
 }
 
-// A preset sets its keys before the others are read, so that keys given beside it override it.
+// A preset sets its keys before the others are read, so keys that are given in addition override it.
 void apply_preset(PrecisionConfig& precision, const TomlNode& root) {
   const TomlNode* table = root.find("precision");
   const TomlNode* preset = table ? table->find("preset") : nullptr;
@@ -187,7 +187,7 @@ void check_config(const Config& config, std::int64_t ranks) {
   if (config.anomaly.remedy == "demote") {
     check(config.metrics.health_freq > 0, "anomaly.remedy = \"demote\" with metrics.health_freq = 0: there would be no health samples to judge by");
     check(config.parallel.pipeline == 1, "anomaly.remedy = \"demote\" with parallel.pipeline = ", config.parallel.pipeline,
-          ": health samples are of the first stage's layers alone");
+          ": health samples cover only the first stage's layers");
   }
   check(parse_spike(config.anomaly.spike).has_value(), "anomaly.spike = \"", printable(config.anomaly.spike),
         "\": must be auto, off or a number above 1");

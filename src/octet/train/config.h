@@ -144,7 +144,8 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "grad_dtype",
               .help = "Type in which weight gradients accumulate; sharded gradients have reduce_dtype.", .choices = "fp32 | bf16"},
         c.grad_dtype);
-  visit(Field{.name = "reduce_dtype", .help = "Type in which gradients cross between ranks.", .choices = "fp32 | bf16"}, c.reduce_dtype);
+  visit(Field{.name = "reduce_dtype", .help = "Type in which ranks exchange gradients.", .choices = "fp32 | bf16"},
+        c.reduce_dtype);
   visit(
       Field{.name = "mask",
             .help =
@@ -234,7 +235,8 @@ template <FieldsOf<PrecisionConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "recipe", .help = "Precision of the linear layers.", .choices = recipe_choices()}, c.recipe);
   visit(Field{.name = "preset",
-              .help = "fast sets accumulation.dgrad = \"fast\", which costs no loss that was measured; keys beside it win.",
+              .help = "fast sets accumulation.dgrad = \"fast\", which raised no measured loss. Keys that are given override "
+                      "it.",
               .choices = "safe | fast"},
         c.preset);
   visit(Field{.name = "format",
@@ -264,8 +266,11 @@ void visit_fields(C& c, auto&& visit) {
         c.accumulation);
   visit(Field{.name = "wgrad", .help = "Precision of the weight gradient of each linear.", .choices = "recipe | bf16"}, c.wgrad);
   visit(Field{.name = "head", .help = "Precision of the output head.", .choices = "bf16 | recipe"}, c.head);
-  visit(Field{.name = "attention", .help = "Precision of attention: FP8 in forward alone, or in backward too (fp8). FP8 needs fp8_delayed.",
-              .choices = "bf16 | fp8_forward | fp8"}, c.attention);
+  visit(Field{.name = "attention",
+              .help = "Precision of attention: fp8_forward uses FP8 only in the forward pass, fp8 also "
+                      "in the backward pass. Both need fp8_delayed.",
+              .choices = "bf16 | fp8_forward | fp8"},
+        c.attention);
   visit(Field{.name = "weight_transpose_cache",
               .help = "Keeps transposed FP8 weights; false saves a byte per parameter and transposes in each micro-batch."},
         c.weight_transpose_cache);
@@ -314,7 +319,7 @@ void visit_fields(C& c, auto&& visit) {
               .value = "ranks", .range = kRanksRange},
         c.expert);
   visit(Field{.name = "expert_lanes",
-              .help = "2 runs two micro-batches in turn: one computes while ranks exchange the tokens of the other for experts.",
+              .help = "2 lets two micro-batches take turns: one computes while ranks exchange the other's tokens for experts.",
               .value = "lanes",
               .range = {.min = 1, .max = 2}},
         c.expert_lanes);
@@ -372,8 +377,8 @@ struct AnomalyConfig {
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "spike",
-              .help = "Which losses count as a spike. auto: three in a row far above the spread of the last 100. A number: one above "
-                      "that many times their median. off: none.",
+              .help = "Which losses count as a spike. auto: three in a row far above the spread of the last 100. A number: a "
+                      "loss above this many times their median. off: none.",
               .value = "auto | off | NUMBER",
               .number = true},
         c.spike);
@@ -408,7 +413,9 @@ void visit_fields(C& c, auto&& visit) {
               .value = "seconds", .range = kSecondsRange},
         c.timeout_s);
   visit(Field{.name = "join_timeout_s",
-              .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kSecondsRange},
+              .help = "How long the ranks wait for each other at the start.",
+              .value = "seconds",
+              .range = kSecondsRange},
         c.join_timeout_s);
   visit(Field{.name = "silence_s",
               .help = "A host whose supervisor (`octet launch --hosts`) says nothing for this long is lost.",
@@ -416,8 +423,9 @@ void visit_fields(C& c, auto&& visit) {
               .range = kSecondsRange},
         c.silence_s);
   visit(Field{.name = "stall_s",
-              .help = "If no rank of a supervised run moves for this long, and for ten steps, the supervisor says which ranks hold up the "
-                      "others, writes the stacks of their threads to logs/ and starts all ranks again (code 80).",
+              .help = "If no rank of a supervised run makes progress for this long, and for the time of ten steps, the "
+                      "supervisor says which ranks hold up the others, writes the stacks of their threads to logs/ and starts "
+                      "all ranks again (code 80).",
               .value = "seconds",
               .range = kSecondsRange},
         c.stall_s);
@@ -429,8 +437,8 @@ void visit_fields(C& c, auto&& visit) {
             .value = "NAME|CIDR"},
       c.interface);
   visit(Field{.name = "token",
-              .help = "\"none\" lets ranks on several hosts run without a token, so that whoever reaches rank 0 can join. The token itself "
-                      "is in OCTET_TOKEN_FILE or OCTET_TOKEN."},
+              .help = "\"none\" lets ranks on several hosts run without a token, so that anybody who reaches rank 0 can join. "
+                      "The token itself is in OCTET_TOKEN_FILE or OCTET_TOKEN."},
         c.token);
 }
 
@@ -459,7 +467,8 @@ void visit_fields(C& c, auto&& visit) {
               .range = {.min = 0, .max = 65535}},
         c.port);
   visit(Field{.name = "address",
-              .help = "Where they are served. Anybody who reaches this address can read them; 0.0.0.0 is every address of the machine.",
+              .help = "Address where these pages are served. Anybody who reaches this address can read them; 0.0.0.0 is every "
+                      "address of the machine.",
               .value = "ADDRESS"},
         c.address);
 }
@@ -502,7 +511,8 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);
   visit(Field{.name = "checkpoint", .help = "When to save, what to keep and how to resume."}, c.checkpoint);
   visit(Field{.name = "anomaly", .help = "What happens after a loss spike."}, c.anomaly);
-  visit(Field{.name = "health", .help = "How the run notices hardware that computes or keeps wrong bits, or that is slow."}, c.health);
+  visit(Field{.name = "health", .help = "How the run detects hardware that computes or stores wrong bits, or that is slow."},
+        c.health);
   visit(Field{.name = "comm", .help = "How ranks find each other and how long they wait."}, c.comm);
   visit(Field{.name = "metrics", .help = "Logging."}, c.metrics);
 }
