@@ -102,9 +102,9 @@ TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
         refused(compare(concat("--recipes bf16 --output alone", gpus)), 2, "alone: this is the folder of a run", "--output"));
   EXPECT_FALSE(fs::exists(run_ / "alone/bf16"));
   fs::copy(run_ / "side/bf16", run_ / "alone/bf16", fs::copy_options::recursive);
-  EXPECT_NE(
-      run_.run("report alone").err.find("alone: the folder of a run; runs below it are left out; for them give alone/bf16\n"),
-      std::string::npos);
+  EXPECT_NE(run_.run("report alone")
+                .err.find("alone: the folder of a run; runs below it are left out; to include them, give alone/bf16\n"),
+            std::string::npos);
   // The repeat adds the same numbers in another order, so its loss is close but not equal.
   const double once = last_tenth(run_ / "side/bf16"), again = last_tenth(run_ / "side/bf16-repeat");
   EXPECT_NE(once, again);

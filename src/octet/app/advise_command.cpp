@@ -51,7 +51,7 @@ void check_layers(const std::vector<telemetry::HealthSample>& samples, models::D
   }
 }
 
-// Predictions are for a GPU, whatever machine makes them; so is the memory plan.
+// Predictions and the memory plan are for a GPU, whatever machine makes them.
 train::Config config_for(const train::Config& config, const std::string& recipe) {
   train::Config result = config;
   result.run.device = "cuda";
@@ -72,7 +72,7 @@ plan::LinearSetting setting_of(const train::Config& config, const train::EngineO
 
 class Adviser {
  public:
-  // `stream`: of the GPU that measures; null without one.
+  // `stream` belongs to the GPU that measures; null without one.
   Adviser(const train::Config& config, Stream* stream) : config_(config), stream_(stream) {}
 
   void add(Advice& advice, const std::string& recipe_name) const {
@@ -87,7 +87,7 @@ class Adviser {
       for (const plan::LinearKind& kind : advice.kinds) {
         add_linear(result, kind, kind.quantisable ? recipe : bf16, advice.setting);
       }
-    } catch (const Error& error) {  // of this recipe alone: the run's own has been accepted
+    } catch (const Error& error) {  // only about this recipe: the run's own one has been accepted
       if (error.code() != ExitCode::config || recipe_name == "bf16") throw;
       result = {.name = recipe_name, .refusal = error.what()};
     }

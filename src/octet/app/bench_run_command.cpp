@@ -1,5 +1,5 @@
-// `octet bench step RUN.toml`: the steps of a run on random tokens, timed as a whole and then op by op; under a launcher, on all
-// its ranks.
+// `octet bench step RUN.toml`: times the steps of a run on random tokens, as a whole and then op by op; under a launcher, on
+// all its ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -138,7 +138,7 @@ int run_bench_run(const BenchArgs& args) {
   const double seconds = seconds_since(start) / static_cast<double>(steps);
   const std::optional<double> joules = energy.take_joules();
   const double joules_of_step = joules.value_or(0) / static_cast<double>(steps);
-  // Of this rank: what it shares with others counts once.
+  // This rank's tokens. Tokens that it shares with others count once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
   const double joules_of_token = joules_of_step / (device == DeviceKind::cpu ? tokens * mesh.ranks() : tokens);
   const double flops = tokens * options.flops_per_token() / seconds;

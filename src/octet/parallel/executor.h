@@ -17,7 +17,7 @@ namespace octet::parallel {
 class Executor {
  public:
   explicit Executor(Stream& compute) { add(StreamId::compute, compute); }
-  // Lets tasks run on this stream, which outlives the executor. Several ids may share a stream.
+  // Lets tasks run on this stream, which must outlive the executor. Several ids may share a stream.
   void add(StreamId id, Stream& stream) { streams_[static_cast<std::size_t>(id)] = &stream; }
   Stream& stream(StreamId id) const { return *streams_[static_cast<std::size_t>(id)]; }
   bool has(StreamId id) const { return streams_[static_cast<std::size_t>(id)] != nullptr; }
@@ -26,7 +26,7 @@ class Executor {
   using Run = std::function<void(const Task&)>;
   void run(const std::vector<Task>& tasks, const Run& run);
 
-  // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
+  // From here on, adds each task that runs to `times`, with its times on a device whose streams simulate time. Null ends this.
   void time_tasks(std::vector<TimedTask>* times) { times_ = times; }
 
  private:

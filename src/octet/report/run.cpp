@@ -29,8 +29,8 @@ void read_samples(const std::filesystem::path& path, std::vector<Sample>& sample
   }
 }
 
-// The step from which the attempt that logged a step went on; 0 if that is not known, as without a supervisor. It is the last one
-// that began before the step, because later attempts log steps anew.
+// Returns the step from which the attempt that logged a step continued, or 0 if that is not known, as without a supervisor.
+// That attempt is the last one that began before the step, because later attempts log their steps anew.
 double went_on_from(const Run& run, std::int64_t step) {
   const auto attempt = std::find_if(run.attempts.rbegin(), run.attempts.rend(), [&](const telemetry::Attempt& a) {
     return a.seconds.contains("training") && a.from_step < step;

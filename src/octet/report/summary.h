@@ -36,16 +36,16 @@ struct Summary {
   double initial_eval_loss_bf16 = 0;       // held-out loss of the same weights in BF16, if the recipe is FP8
   double saturated_pct = 0, flushed_pct = 0;  // means over the sampled steps
   double train_time_s = 0;                 // sum of the step times
-  std::string unfinished{};                // "400 of 2,000 steps, ended with code 1"; "" if the run did all that it should
+  std::string unfinished{};                // "400 of 2,000 steps, ended with code 1"; "" if the run finished
 };
 Summary summarize(const Run& run);
 
-// A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if
-// either number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped
-// early has a higher loss whatever its recipe, if a run ends without a finite loss, or if their models, sizes of batches or data
-// differ (same_job.h). Those of held-out losses are also NaN if the last evaluations were after other steps or of other text. If
-// there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of ranks, and its
-// percentages are NaN if there is none.
+// A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and
+// if either number is unknown. Percentages of losses are also NaN if the last steps of the two runs differ, because a run that
+// stopped early has a higher loss whatever its recipe, if a run ends without a finite loss, or if their models, sizes of
+// batches or data differ (same_job.h). Percentages of held-out losses are also NaN if the last evaluations were after different
+// steps or on different text. If there are baselines for several numbers of ranks, a row is compared with the baseline on the
+// same number of ranks, and its percentages are NaN if there is none.
 struct Row {
   Summary summary;
   std::string label;            // the name, or name and ranks ("bf16 x4") if a name was run on several numbers of ranks
@@ -68,12 +68,12 @@ struct Row {
   double decrease_pct = 0;
   std::optional<EqualLoss> equal_loss{};  // against the baseline; nothing if the row is not compared
 
-  // Whether the losses of its steps can be held against those of another row, its baseline.
+  // Whether the losses of its steps can be compared with those of its baseline.
   bool has_same_job() const { return baseline && !is_baseline && other_job.empty(); }
 };
 
-// How much the baseline differs from its repeat, which sees the same batches but sums in another order, or other batches of the
-// same data. The percentages are magnitudes.
+// How much the baseline differs from its repeat, which processes the same batches but sums in another order, or processes other
+// batches of the same data. The percentages are magnitudes.
 struct Spread {
   std::string of;         // the baseline's name
   std::string other_batches;  // Row::other_batches of the repeat
@@ -97,7 +97,7 @@ double number_named(const telemetry::NamedNumbers& numbers, std::string_view nam
 // Returns the table for a terminal, that of named held-out sets (held_out.h), and the sentence about the spread. If the
 // comparison scales, returns render_scaling() (scaling.h). Ends with a newline.
 std::string render_text(const Comparison& comparison);
-// The process that the comparison's rates are stated for: a GPU if any run had one.
+// The kind of process to which the comparison's rates refer: a GPU if any run had one.
 telemetry::Worker worker_of(const Comparison& comparison);
 // Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row, and "equal_loss": {EqualLoss} or null}], "spread"}.
 // Unknown numbers are null.

@@ -1,7 +1,7 @@
 // A block of a decoder, between the embedding and the final norm. With h1 = norm1(x):
 //   one after another   x1 = x + attention(h1),  y = x1 + feed_forward(norm2(x1))    (all; GPT-NeoX if its config says so)
 //   parallel residual   y = x + attention(h1) + feed_forward(norm2(x))               (GPT-NeoX)
-// The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts: whoever runs a block decides
+// The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts, so that the caller can decide
 // what other streams do between them (models/decoder/decoder.h).
 #pragma once
 
@@ -30,8 +30,8 @@ struct DecoderModules {
   std::string output = "o_proj", down = "down_proj";
 };
 
-// Everything that forward keeps for backward: the memory that a micro-batch takes of a block. T is this rank's share of the
-// tokens (nn/sequence.h), D the model's dim.
+// Everything that forward keeps for backward: the memory of a micro-batch in a block. T is this rank's share of the tokens
+// (nn/sequence.h), D the model's dim.
 struct BlockSaved {
   Tensor x;            // [T, D], the caller's
   Tensor statistics1;  // of norm1 (nn/norm.h)
@@ -42,8 +42,8 @@ struct BlockSaved {
   nn::MoeSaved moe;    // that is used
 };
 
-// What the caller hands to the parts of a block, and the temporaries that these hand on to each other, in the scratch. A mark is
-// where the scratch is released to when the temporaries are no longer needed.
+// The tensors that the caller passes to the parts of a block, and the temporaries in the scratch that one part leaves for the
+// next ones. A mark is the position to which the scratch is released when the temporaries are no longer needed.
 struct BlockWork {
   // The caller sets these. y is absent in a recompute, and gy and gx are absent in a forward pass.
   Tensor x, y;          // [T, D]; an absent y is not computed
@@ -67,8 +67,8 @@ class Block {
   Block(const DecoderConfig& config, const DecoderModules& modules, std::int64_t layer, const Recipe& recipe,
         parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // Makes the parts, and returns them in the order in which they run. `context`: several ranks share sequences. `exchanges`: rows
-  // of experts have a stream of their own.
+  // Makes the parts, and returns them in the order in which they run. `context`: several ranks share sequences. `exchanges`:
+  // rows of experts have their own stream.
   parallel::StepShape::BlockParts lay_out(bool context, bool exchanges);
   // Run a part, by its number.
   void forward(int part, const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
@@ -78,12 +78,12 @@ class Block {
     (this->*backward_[static_cast<std::size_t>(part)].run)(scope, saved, work);
   }
 
-  // Returns the gradient of y, whose values are `g`, for its producer; `memory` as in nn::Quantizer::gradient.
+  // Returns the gradient of y for its producer to write. Its values are `g`; `memory` is as in nn::Quantizer::gradient.
   nn::Operand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
 
   bool is_mixture() const { return moe_ != nullptr; }
   const nn::Moe& mixture() const { return *moe_; }
-  // In the order of the forward pass.
+  // Returns the linears in the order of the forward pass.
   std::vector<nn::LinearWeight*> linears();
   // Call it after linears have been given adapters.
   void serve_adapters();
@@ -93,7 +93,7 @@ class Block {
     parallel::Part part;
     void (Block::*run)(const nn::Scope&, BlockSaved&, BlockWork&) const;
   };
-  // Parts that the mixture or attention runs alone.
+  // Runs a part that belongs to the mixture or to attention alone.
   template <auto kPart>
   void of_mixture(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   template <auto kPart>
@@ -103,7 +103,7 @@ class Block {
   void keys(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
-  // The parts of a mixture instead (nn/moe.h).
+  // The parts that replace the feed-forward layer if the block has a mixture (nn/moe.h).
   void route(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void experts(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void combine(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
@@ -114,7 +114,7 @@ class Block {
   void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
 
-  // Allocates the gradients that the feed-forward layer and norm2 make.
+  // Allocates the gradients that the feed-forward layer and norm2 produce.
   void begin_feed_backward(const nn::Scope& scope, BlockWork& work) const;
 
   std::int64_t dim_;
