@@ -74,8 +74,9 @@ bool label_rows(std::vector<Row>& rows) {
   return scales;
 }
 
-// Makes the first row named `name` on each number of ranks a baseline. A single baseline serves all rows.
-void assign_baselines(std::vector<Row>& rows, std::string_view name) {
+// Makes the first row named `name` on each number of ranks a baseline. If the report does not scale, a single baseline serves all
+// rows.
+void assign_baselines(std::vector<Row>& rows, std::string_view name, bool scales) {
   std::vector<std::size_t> baselines;
   const auto on = [&](std::int64_t processes) {
     return std::find_if(baselines.begin(), baselines.end(), [&](std::size_t i) { return rows[i].summary.processes == processes; });
@@ -89,7 +90,7 @@ void assign_baselines(std::vector<Row>& rows, std::string_view name) {
     const auto own = on(row.summary.processes);
     if (own != baselines.end()) {
       row.baseline = *own;
-    } else if (baselines.size() == 1) {
+    } else if (!scales && baselines.size() == 1) {
       row.baseline = baselines.front();
     }
   }
@@ -231,7 +232,7 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     }
   }
   comparison.scales = label_rows(rows);
-  assign_baselines(rows, baseline);
+  assign_baselines(rows, baseline, comparison.scales);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Row& row = rows[i];
     if (row.is_baseline) comparison.baseline = row.summary.name;

@@ -44,8 +44,8 @@ Summary summarize(const Run& run);
 // either number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped
 // early has a higher loss whatever its recipe, if a run ends without a finite loss, or if their models, sizes of batches or data
 // differ (same_job.h). Those of held-out losses are also NaN if the last evaluations were after other steps or of other text. If
-// there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of ranks, and its
-// percentages are NaN if there is none.
+// the comparison scales, a row is compared with the baseline on the same number of ranks, and its percentages are NaN if there is
+// none.
 struct Row {
   Summary summary;
   std::string label;            // the name, or name and ranks ("bf16 x4") if a name was run on several numbers of ranks
