@@ -125,7 +125,37 @@ TEST(Compare, LossesOfOtherBatchSizesAreNotComparedOnOtherNumbersOfRanks) {
   const Comparison comparison = compare(runs);
   EXPECT_TRUE(std::isnan(comparison.rows[1].mean_loss_pct));
   EXPECT_DOUBLE_EQ(comparison.rows[1].faster_pct, 50);
-  EXPECT_EQ(warning_sentences(comparison), "fp8 differs from bf16 in tokens per step, so their losses are not compared.");
+  EXPECT_EQ(
+      warning_sentences(comparison),
+      "fp8 differs from bf16 in tokens per step, so their losses are not compared. fp8 differs from bf16 in number of ranks, "
+      "so the difference in their speeds is not due to the recipe alone.");
+}
+
+TEST(Compare, SpeedsOnOtherHardwareAreComparedWithAWarning) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 100, 1, 100), make_run("fp8", "fp8_block", 100, 1, 150)};
+  for (report::Run& run : runs) run.info.device_name = "NVIDIA H200";
+  EXPECT_EQ(warning_sentences(compare(runs)), "");
+  EXPECT_TRUE(has(render_html("a title", runs, compare(runs)), "fp8 is the fastest, 50% faster than bf16."));
+  const auto warning = [](const std::string& what) {
+    return "fp8 differs from bf16 in " + what + ", so the difference in their speeds is not due to the recipe alone.";
+  };
+  runs[1].info.processes = 2;
+  Comparison comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison), warning("number of ranks"));
+  EXPECT_EQ(comparison.rows[1].equal_loss->reason, "the baseline ran on another number of ranks");
+  runs[1].info.device_name = "NVIDIA H100 80GB HBM3";
+  EXPECT_EQ(warning_sentences(compare(runs)), warning("device and number of ranks"));
+  runs[1].info.processes = 1;
+  comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison), warning("device"));
+  EXPECT_EQ(comparison.rows[1].equal_loss->reason, "the baseline ran on another device");
+  EXPECT_DOUBLE_EQ(comparison.rows[1].mean_loss_pct, 0);
+  EXPECT_FALSE(has(render_html("a title", runs, comparison), "is the fastest"));
+  runs[1].info.device_name = "";  // unknown
+  EXPECT_EQ(warning_sentences(compare(runs)), "");
+  runs[1].info.device = "cpu";
+  EXPECT_EQ(warning_sentences(compare(runs)), warning("device"));
+  EXPECT_TRUE(has(render_text(compare(runs)), "tok/s/process")) << "no rate of a CPU stands under tok/s/gpu";
 }
 
 TEST(Compare, LossesOnOtherDataAreNotCompared) {

@@ -150,7 +150,7 @@ std::string render_picture(std::string_view title, std::span<const Run> runs, co
   put(out, "<text class=\"label\" x=\"{}\" y=\"57\">{}</text>", kMargin, escape(facts_of(shown)));
 
   const std::optional<LineChart> gap = gap_chart(shown, comparison);
-  const bool gpu = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.run->info.device == "cuda"; });
+  const bool gpu = worker_of(comparison) == telemetry::Worker::gpu;
   const bool compared =
       std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->baseline && !s.row->is_baseline; });
   const std::vector<Column>& columns = columns_of(compared, gpu);

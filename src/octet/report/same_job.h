@@ -14,6 +14,8 @@ namespace octet::report {
 
 // What differs in the model, the size of batches or the text that is trained on.
 std::string other_job(const Run& run, const Run& baseline);
+// What differs in the devices and the number of ranks, on which speeds depend.
+std::string other_hardware(const Run& run, const Run& baseline);
 // Why two runs of the same job may have seen other batches.
 std::string other_batches(const Run& run, const Run& baseline);
 // What differs in the held-out text of two runs of the same job, for the set of this name, or for all sets that eval_loss depends

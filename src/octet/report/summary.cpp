@@ -112,6 +112,7 @@ EqualLoss equal_loss_of(const std::vector<Row>& rows, const std::vector<LossCurv
   const std::size_t baseline = *rows[i].baseline;
   const Summary& base = rows[baseline].summary;
   if (rows[i].summary.processes != base.processes) return {.reason = "the baseline ran on another number of ranks"};
+  if (!rows[i].other_hardware.empty()) return {.reason = "the baseline ran on another device"};
   const auto repeat = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
     return row.is_repeat && row.summary.repeat_of == base.name && row.summary.processes == base.processes && row.has_same_job();
   });
@@ -240,6 +241,7 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     row.has_other_length = row.summary.steps != rows[*row.baseline].summary.steps;
     const Run &run = *sources[i], &base = *sources[*row.baseline];
     row.other_job = other_job(run, base);
+    row.other_hardware = other_hardware(run, base);
     if (!row.other_job.empty()) continue;
     row.other_batches = other_batches(run, base);
     row.other_held_out = row.summary.eval_step == rows[*row.baseline].summary.eval_step ? other_held_out(run, base)
@@ -335,6 +337,10 @@ std::string warning_sentences(const Comparison& comparison) {
     say(difference_sentence(comparison, row));
     if (!row.other_batches.empty()) {
       say(
+    if (!row.other_hardware.empty()) {
+      say(fmt::format("{} differs from {} in {}, so the difference in their speeds is not due to the recipe alone.", row.label,
+                      comparison.rows[*row.baseline].label, row.other_hardware));
+    }
           fmt::format("{} differs from {} in {}, so they may have seen other batches, and part of the difference between their "
                       "losses may be chance.",
                       row.label, comparison.rows[*row.baseline].label, row.other_batches));
@@ -361,9 +367,9 @@ std::string spread_sentence(const Comparison& comparison) {
 }
 
 telemetry::Worker worker_of(const Comparison& comparison) {
-  const bool on_gpu = std::any_of(comparison.rows.begin(), comparison.rows.end(),
-                                  [](const Row& r) { return telemetry::worker_of(r.summary.device) == telemetry::Worker::gpu; });
-  return on_gpu ? telemetry::Worker::gpu : telemetry::Worker::process;
+  const bool on_gpus = std::all_of(comparison.rows.begin(), comparison.rows.end(),
+                                   [](const Row& r) { return telemetry::worker_of(r.summary.device) == telemetry::Worker::gpu; });
+  return on_gpus && !comparison.rows.empty() ? telemetry::Worker::gpu : telemetry::Worker::process;
 }
 
 std::string text_speedup(const std::optional<EqualLoss>& equal) {

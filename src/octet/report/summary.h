@@ -54,6 +54,7 @@ struct Row {
   bool has_other_length = false;  // its last step is not the last step of its baseline
   std::string other_job{};        // how its job differs from that of its baseline: "parameters and sequence length"; "" if not
   std::string other_batches{};    // why the same job may have seen other batches: "seed"; "" if not
+  std::string other_hardware{};   // how the hardware differs from the baseline's: "device and number of ranks"; "" if not
   std::string other_held_out{};   // how eval_loss of the same job differs from that of its baseline besides its value; "" if not
   std::string other_precision{};  // the changes of its precision during the run; "" without any
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
@@ -97,7 +98,7 @@ double number_named(const telemetry::NamedNumbers& numbers, std::string_view nam
 // Returns the table for a terminal, that of named held-out sets (held_out.h), and the sentence about the spread. If the
 // comparison scales, returns render_scaling() (scaling.h). Ends with a newline.
 std::string render_text(const Comparison& comparison);
-// The process that the comparison's rates are stated for: a GPU if any run had one.
+// The process that the comparison's rates are stated for: a GPU if every run had one.
 telemetry::Worker worker_of(const Comparison& comparison);
 // Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row, and "equal_loss": {EqualLoss} or null}], "spread"}.
 // Unknown numbers are null.
