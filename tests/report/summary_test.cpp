@@ -343,6 +343,27 @@ TEST(Compare, ARunThatEndsWithoutAFiniteLossHasNoGap) {
   }
 }
 
+// The batches of the last steps had no token that is trained on. A NaN of the model instead counts as a skipped step.
+TEST(Compare, RunsThatEndWithEmptyStepsAreCompared) {
+  std::vector<report::Run> runs = three_runs();
+  for (report::Run& run : runs) {
+    run.info.code = 0;
+    for (std::size_t i = 98; i < 100; ++i) run.metrics[i].loss = std::nan("");
+  }
+  const Comparison comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison), "");
+  EXPECT_DOUBLE_EQ(comparison.rows[0].summary.final_loss, 2 + 3.0 / 98);
+  EXPECT_EQ(comparison.rows[0].summary.final_step, 98);
+  EXPECT_NEAR(comparison.rows[1].final_loss_pct, 0.2, 1e-9);
+  EXPECT_EQ(comparison.rows[1].equal_loss->reason, "");
+  runs[2].metrics[98].loss = 2;  // of FP8 alone
+  EXPECT_TRUE(std::isnan(compare(runs).rows[1].final_loss_pct));
+  EXPECT_NEAR(compare(runs).rows[1].mean_loss_pct, 0.2, 1e-9);
+  runs[2].metrics[98].loss = std::nan("");
+  runs[2].metrics[98].skipped_steps = runs[2].metrics[99].skipped_steps = 1;
+  EXPECT_TRUE(has(warning_sentences(compare(runs)), "fp8_delayed ends without a finite loss, so its losses are not compared."));
+}
+
 TEST(Compare, SaysWhichRunsDidNotFinish) {
   std::vector<report::Run> runs = three_runs();
   for (report::Run& run : runs) {

@@ -72,7 +72,8 @@ LossCurve::LossCurve(const Run& run) {
     times_.push_back({static_cast<double>(line.step), times[i] - surplus_s});
     if (std::isfinite(line.loss)) losses_.push_back({static_cast<double>(line.step), line.loss});
   }
-  if (run.metrics.empty() || !std::isfinite(run.metrics.back().loss)) {
+  const telemetry::StepMetrics* const end = final_line(run);
+  if (!end || !std::isfinite(end->loss)) {
     flaw_ = "its last loss is not finite";
   } else if (losses_.size() < kFewestLines) {
     flaw_ = concat("it has logged fewer than ", kFewestLines, " losses");

@@ -29,6 +29,10 @@ struct Run {
 // those of stragglers all stay. Throws Error{data} "PATH: reason" if there is no metrics.jsonl or it holds no step.
 Run read_run(const std::filesystem::path& directory);
 
+// Returns the line with the loss that the run ended with: the last one, or null if there is none. If the run is done and no token
+// of its last steps was trained on, which leaves them without a loss, it is the last line with one.
+const telemetry::StepMetrics* final_line(const Run& run);
+
 // Returns the number of steps that were done elsewhere, before those of `run.metrics`: 0, or more if the run went on from a
 // checkpoint of another folder. The first line then stands for as many steps as the second one, because no file says where the
 // run went on; a line alone stands for one step.

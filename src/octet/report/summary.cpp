@@ -184,7 +184,8 @@ Summary summarize(const Run& run) {
     summary.steps = last.step;
     summary.tokens = last.tokens_seen;
     summary.skipped_steps = last.skipped_steps;
-    summary.final_loss = last.loss;
+    summary.final_loss = final_line(run)->loss;
+    summary.final_step = final_line(run)->step;
   }
   const auto steps = static_cast<double>(summary.steps);
   // Leaves out the first tenth of the steps, which are slower: they touch memory and fill caches for the first time.
@@ -240,8 +241,8 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     if (!row.baseline || row.is_baseline) continue;
     row.has_other_length = row.summary.steps != rows[*row.baseline].summary.steps;
     const Run &run = *sources[i], &base = *sources[*row.baseline];
-    row.other_job = other_job(run, base);
     row.other_hardware = other_hardware(run, base);
+    row.other_job = other_job(run, base);
     if (!row.other_job.empty()) continue;
     row.other_batches = other_batches(run, base);
     row.other_held_out = row.summary.eval_step == rows[*row.baseline].summary.eval_step ? other_held_out(run, base)
@@ -254,7 +255,8 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
                                  std::isfinite(rows[*row.baseline].summary.final_loss);
     const auto against = [&](double Summary::*field) { return higher_pct(row.summary.*field, rows[*row.baseline].summary.*field); };
     row.faster_pct = compared ? against(&Summary::tokens_per_s_per_process) : kUnknown;
-    row.final_loss_pct = compares_losses ? against(&Summary::final_loss) : kUnknown;
+    const bool same_end = compares_losses && row.summary.final_step == rows[*row.baseline].summary.final_step;
+    row.final_loss_pct = same_end ? against(&Summary::final_loss) : kUnknown;
     row.mean_loss_pct = compares_losses ? mean_loss_pct(*sources[i], *sources[*row.baseline]) : kUnknown;
     row.eval_loss_pct = compares_losses && row.other_held_out.empty() ? against(&Summary::eval_loss) : kUnknown;
     for (const auto& [name, loss] : row.summary.eval_losses) {
@@ -335,12 +337,12 @@ std::string warning_sentences(const Comparison& comparison) {
     if (!row.other_precision.empty())
       say(fmt::format("{} was not trained in one precision ({}).", row.label, row.other_precision));
     say(difference_sentence(comparison, row));
-    if (!row.other_batches.empty()) {
-      say(
     if (!row.other_hardware.empty()) {
       say(fmt::format("{} differs from {} in {}, so the difference in their speeds is not due to the recipe alone.", row.label,
                       comparison.rows[*row.baseline].label, row.other_hardware));
     }
+    if (!row.other_batches.empty()) {
+      say(
           fmt::format("{} differs from {} in {}, so they may have seen other batches, and part of the difference between their "
                       "losses may be chance.",
                       row.label, comparison.rows[*row.baseline].label, row.other_batches));

@@ -27,7 +27,8 @@ struct Summary {
   double memory_peak_gib = 0;              // maximum
   double exposed_pct = 0;                  // percentage of a step in which the computation waits for communication; median as above
   double bubble_pct = 0;                   // percentage of a step in which ranks wait for other pipeline stages; median as above
-  double final_loss = 0;                   // loss of the last step logged
+  double final_loss = 0;                   // loss of final_line() of run.h
+  std::int64_t final_step = 0;             // the step of final_loss
   double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
   double eval_loss = 0;                    // the last held-out loss
   std::int64_t eval_step = 0;              // the step of eval_loss
@@ -53,13 +54,13 @@ struct Row {
   bool is_repeat = false;
   bool has_other_length = false;  // its last step is not the last step of its baseline
   std::string other_job{};        // how its job differs from that of its baseline: "parameters and sequence length"; "" if not
-  std::string other_batches{};    // why the same job may have seen other batches: "seed"; "" if not
   std::string other_hardware{};   // how the hardware differs from the baseline's: "device and number of ranks"; "" if not
+  std::string other_batches{};    // why the same job may have seen other batches: "seed"; "" if not
   std::string other_held_out{};   // how eval_loss of the same job differs from that of its baseline besides its value; "" if not
   std::string other_precision{};  // the changes of its precision during the run; "" without any
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
   double faster_pct = 0;        // tokens_per_s_per_process
-  double final_loss_pct = 0;    // final_loss
+  double final_loss_pct = 0;    // final_loss; NaN also if it is of another step
   double mean_loss_pct = 0;     // mean_loss, of the steps that have a finite loss in both
   double eval_loss_pct = 0;     // eval_loss
   telemetry::NamedNumbers eval_losses_pct{};  // eval_losses that both have; empty if the row is not compared
