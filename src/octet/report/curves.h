@@ -22,6 +22,8 @@ struct Shown {
 };
 std::vector<Shown> shown_runs(std::span<const Run> runs, const Comparison& comparison);
 
+// The number of tokens in each step of a run; 0 if it is unknown or has changed during the run.
+std::int64_t tokens_of_each_step(const Run& run);
 // The numbers of a run over its steps, and the same smoothed; `share`: the deviation of the Gaussian window as a share of the run.
 std::vector<Point> points_of(const Run& run, double (*get)(const telemetry::StepMetrics&));
 std::vector<Point> smooth_line(const std::vector<Point>& points, double share = 0.01);

@@ -25,9 +25,9 @@ std::string facts_of(const std::vector<Shown>& shown) {
   const telemetry::RunInfo& info = shown.front().run->info;
   std::vector<std::string> facts;
   if (info.parameters > 0) facts.push_back(telemetry::format_compact(static_cast<double>(info.parameters)) + " parameters");
-  if (info.tokens_per_step > 0) {
+  if (const std::int64_t tokens = tokens_of_each_step(*shown.front().run); tokens > 0) {
     facts.push_back(fmt::format("{} of {}", telemetry::format_count(static_cast<std::int64_t>(last_step(shown)), "step"),
-                                telemetry::format_count(info.tokens_per_step, "token")));
+                                telemetry::format_count(tokens, "token")));
   }
   if (!info.device_name.empty())
     facts.push_back(info.processes > 1 ? fmt::format("{} x {}", info.processes, info.device_name) : info.device_name);
