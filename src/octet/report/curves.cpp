@@ -16,7 +16,6 @@ namespace {
 using telemetry::format_count;
 using telemetry::StepMetrics;
 
-constexpr std::size_t kMaxPoints = 900;
 constexpr int kCurveColours = 8;
 
 std::string preferred_colour(const std::string& recipe) {
@@ -81,6 +80,7 @@ std::vector<Shown> shown_runs(std::span<const Run> runs, const Comparison& compa
   }
   return shown;
 }
+
 std::int64_t tokens_of_each_step(const Run& run) {
   const std::int64_t tokens = run.info.tokens_per_step;
   if (tokens <= 0 || run.metrics.empty()) return 0;
@@ -89,7 +89,6 @@ std::int64_t tokens_of_each_step(const Run& run) {
   };
   return holds(run.metrics.front()) && holds(run.metrics.back()) ? tokens : 0;
 }
-
 
 std::vector<Point> points_of(const Run& run, double (*get)(const StepMetrics&)) {
   std::vector<Point> points;
@@ -152,13 +151,13 @@ LineChart loss_chart(const std::vector<Shown>& shown) {
                   .style = s.dashed             ? "dashed"
                            : s.row->is_baseline ? "thick"
                                                 : "",
-                  .raw = thin(loss, kMaxPoints),
+                  .raw = extremes(loss, kMaxPoints),
                   .line = smooth_line(loss)};
     if (s.dashed) series.raw.clear();
     for (const StepMetrics& line : s.run->metrics) {
       if (line.eval_loss && !s.dashed) series.marks.push_back({static_cast<double>(line.step), *line.eval_loss});
     }
-    if (series.marks.size() > 40) series.marks = thin(series.marks, 40);
+    series.marks = pick(series.marks, kMaxRings);
     chart.series.push_back(std::move(series));
   }
   std::tie(chart.y_low, chart.y_high) = value_range(chart.series, chart.y_kind);

@@ -33,6 +33,9 @@ std::string step_text(double step);
 // The range of a chart: all of the lines and marks, and the raw values without the wildest.
 std::pair<double, double> value_range(const std::vector<Series>& series, ScaleKind kind);
 
+// The most points of a curve and the most rings of held-out losses that a chart draws for a run.
+inline constexpr std::size_t kMaxPoints = 900, kMaxRings = 40;
+
 LineChart loss_chart(const std::vector<Shown>& shown);
 // The last tenth of the same curves, where the recipes differ by less than the width of a line. Nothing if no curve has two
 // points there.

@@ -173,10 +173,10 @@ std::string loss_section(const std::vector<Shown>& shown) {
   const std::string more = evaluated ? "<li><span class=\"ring\"></span>held-out</li>" : "";
   const std::optional<LineChart> close_up = loss_close_up(chart);
   const std::string whole = fmt::format("<figure>{}</figure>", draw(chart));
+  const bool all = std::all_of(shown.begin(), shown.end(), [](const Shown& s) { return s.run->metrics.size() <= kMaxPoints; });
   return fmt::format(
-      "<section><h2>Loss</h2><p class=\"hint\">Smoothed over a hundredth of the run; the faint line is every logged "
-      "step.</p>{}{}</section>",
-      legend(shown, more),
+      "<section><h2>Loss</h2><p class=\"hint\">Smoothed over a hundredth of the run; the faint line {}.</p>{}{}</section>",
+      all ? "is every logged step" : "joins the lowest and the highest loss of every few logged steps", legend(shown, more),
       close_up ? fmt::format("<div class=\"zoom\">{}<figure>{}</figure></div>", whole, draw(*close_up)) : whole);
 }
 
