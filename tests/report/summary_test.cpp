@@ -401,8 +401,8 @@ TEST(RenderText, TheTable) {
       "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%\n"
       "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%\n"
       "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
-      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from two bf16 runs; "
-      "step times count as exact.\n"
+      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from the scatter "
+      "of the losses around their smooth curves or from two bf16 runs, whichever is larger; step times count as exact.\n"
       "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
       "the steps and by 0.10% on held-out text.\n");
 }
@@ -462,8 +462,8 @@ TEST(RenderText, TheTableOfRunsThatGoOnFromWeights) {
       " -       -\n"
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n"
       "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
-      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from two bf16 runs; "
-      "step times count as exact.\n"
+      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from the scatter "
+      "of the losses around their smooth curves or from two bf16 runs, whichever is larger; step times count as exact.\n"
       "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
       "the steps and by 0.10% on held-out text.\n");
 }

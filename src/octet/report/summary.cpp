@@ -303,20 +303,20 @@ bool has_equal_losses(const Comparison& comparison) {
 
 std::string equal_loss_sentences(const Comparison& comparison) {
   if (!has_equal_losses(comparison)) return "";
-  const auto noise_from = [&](std::string_view source) {
+  const auto any = [&](auto&& holds) {
     return std::any_of(comparison.rows.begin(), comparison.rows.end(),
-                       [&](const Row& row) { return row.equal_loss && row.equal_loss->noise_from == source; });
+                       [&](const Row& row) { return row.equal_loss && holds(*row.equal_loss); });
   };
   std::string text = fmt::format(
       "Equal loss: how many times faster than {} the run reaches a loss that both reach, the higher of their two final "
       "smoothed losses.",
       comparison.baseline);
-  const bool repeated = noise_from("repeat");
-  if (repeated || noise_from("scatter")) {
+  if (any([](const EqualLoss& equal) { return !equal.noise_from.empty(); })) {
+    const bool repeated = any([](const EqualLoss& equal) { return equal.repeated; });
     text += fmt::format(
-        " Noise: the standard deviation that chance in the losses gives this factor, estimated from {}; step times count as "
-        "exact.",
-        repeated ? fmt::format("two {} runs", comparison.baseline) : "the scatter of the losses around their smooth curves");
+        " Noise: the standard deviation that chance in the losses gives this factor, estimated from the scatter of the losses "
+        "around their smooth curves{}; step times count as exact.",
+        repeated ? fmt::format(" or from two {} runs, whichever is larger", comparison.baseline) : "");
   }
   for (const Row& row : comparison.rows) {
     if (!row.equal_loss || row.equal_loss->reason.empty()) continue;
