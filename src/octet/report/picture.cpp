@@ -176,6 +176,9 @@ std::string render_picture(std::string_view title, std::span<const Run> runs, co
   if (gap && gap->band >= 0.005)
     note += fmt::format(" Shaded: how far {} is from itself when it is trained twice, {:.2f}\u00a0%.", comparison.baseline,
                         gap->band);
+  for (const Row& row : comparison.rows) {
+    if (!row.other_hardware.empty()) note += " " + hardware_sentence(comparison, row);
+  }
   const double end =
       draw_note(out, note, left, kChartsTop + 54 + row_height(shown) * static_cast<double>(shown.size()), right - left);
   const double bottom = kChartsTop + kLossHeight + kGapHeight;

@@ -325,6 +325,12 @@ std::string equal_loss_sentences(const Comparison& comparison) {
   return text;
 }
 
+std::string hardware_sentence(const Comparison& comparison, const Row& row) {
+  if (row.other_hardware.empty()) return "";
+  return fmt::format("{} differs from {} in {}, so the difference in their speeds is not due to the recipe alone.", row.label,
+                     comparison.rows[*row.baseline].label, row.other_hardware);
+}
+
 std::string warning_sentences(const Comparison& comparison) {
   std::string text;
   const auto say = [&](const std::string& sentence) {
@@ -337,10 +343,7 @@ std::string warning_sentences(const Comparison& comparison) {
     if (!row.other_precision.empty())
       say(fmt::format("{} was not trained in one precision ({}).", row.label, row.other_precision));
     say(difference_sentence(comparison, row));
-    if (!row.other_hardware.empty()) {
-      say(fmt::format("{} differs from {} in {}, so the difference in their speeds is not due to the recipe alone.", row.label,
-                      comparison.rows[*row.baseline].label, row.other_hardware));
-    }
+    say(hardware_sentence(comparison, row));
     if (!row.other_batches.empty()) {
       say(
           fmt::format("{} differs from {} in {}, so they may have seen other batches, and part of the difference between their "

@@ -120,6 +120,8 @@ std::string equal_loss_sentences(const Comparison& comparison);
 // Returns the sentences that say which runs did not finish, skipped steps or ended without a finite loss, and which losses are
 // compared with care or not at all; or "".
 std::string warning_sentences(const Comparison& comparison);
+// Returns the sentence that a row ran on other hardware than its baseline, or "".
+std::string hardware_sentence(const Comparison& comparison, const Row& row);
 // Returns the sentence about the spread, or "" if it is unknown.
 std::string spread_sentence(const Comparison& comparison);
 
