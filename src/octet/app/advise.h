@@ -14,11 +14,13 @@ struct AdvisedRecipe {
   std::string name;
   std::string refusal;                                // why this model or configuration cannot run it; then nothing else is known
   std::vector<plan::LinearTime> predicted, measured;  // of each kind of linear; `measured` is empty without a GPU
-  std::vector<std::int64_t> fp8_layers;               // of each kind
+  std::vector<std::int64_t> fp8_layers, healthy_layers;  // of each kind, see plan::Candidate
   std::size_t memory_bytes = 0;
 
   // Uses the measured times if there are any.
-  plan::Candidate candidate() const { return {name, measured.empty() ? predicted : measured, fp8_layers, memory_bytes}; }
+  plan::Candidate candidate() const {
+    return {name, measured.empty() ? predicted : measured, fp8_layers, healthy_layers, memory_bytes};
+  }
 };
 
 struct Advice {

@@ -82,6 +82,7 @@ class Adviser {
       const Recipe recipe = train::recipe_of(config, DeviceKind::cuda);
       models::Decoder model(advice.setting.model, recipe, {}, {}, {}, 0, train::adapters_of(config));
       result.fp8_layers = plan::fp8_layers(model, advice.kinds);
+      result.healthy_layers = plan::fp8_layers(model, advice.kinds, telemetry::layers_of(advice.findings));
       result.memory_bytes = train::measure_run(config).total();
       const Recipe bf16 = recipes::make_recipe("bf16", {});
       for (const plan::LinearKind& kind : advice.kinds) {

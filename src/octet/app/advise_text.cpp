@@ -35,7 +35,7 @@ Json cost_json(const Cost& cost) {
 }
 
 plan::Outcome outcome_of(const Advice& advice, const AdvisedRecipe& recipe) {
-  return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate(), telemetry::layers_of(advice.findings));
+  return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate());
 }
 
 std::string linears_text(const Advice& advice) {

@@ -22,6 +22,8 @@ struct Shown {
 };
 std::vector<Shown> shown_runs(std::span<const Run> runs, const Comparison& comparison);
 
+// Returns the number of tokens in each step of a run, or 0 if it is unknown or has changed during the run.
+std::int64_t tokens_of_each_step(const Run& run);
 // Return the numbers of a run over its steps, raw and smoothed. `share` is the deviation of the Gaussian window as a share of
 // the run.
 std::vector<Point> points_of(const Run& run, double (*get)(const telemetry::StepMetrics&));
@@ -31,6 +33,9 @@ double last_step(const std::vector<Shown>& shown);
 std::string step_text(double step);
 // Returns the range of a chart. It covers all lines and marks, and the raw values except outliers.
 std::pair<double, double> value_range(const std::vector<Series>& series, ScaleKind kind);
+
+// The most points of a curve and the most rings of held-out losses that a chart draws for a run.
+inline constexpr std::size_t kMaxPoints = 900, kMaxRings = 40;
 
 LineChart loss_chart(const std::vector<Shown>& shown);
 // Returns the last tenth of the same curves, where the recipes differ by less than the width of a line, or nothing if no curve

@@ -16,13 +16,15 @@
 //
 // Noise is one standard deviation of the speed-up, relative to it. The loss of the faster run is uncertain by some d at step
 // X(L), which moves X(L) by d / |S'| steps and T(L) by as many times the mean time of the steps within h. S' is the slope of the
-// same fit with 2 h for h. If the baseline was trained twice, d is the root mean square of the difference between the smoothed
-// losses of the baseline and its repeat, over the last tenth of the steps. Otherwise d comes from the scatter of the losses
-// around S: with e_i = (l_i - S(x_i)) / (1 - w_i(x_i)), the distance of line i from a fit without it,
+// same fit with 2 h for h. d comes from the scatter of the losses around S: with e_i = (l_i - S(x_i)) / (1 - w_i(x_i)), the
+// distance of line i from a fit without it,
 //
 //   d^2 = sum over steps of (w_i(end) e_i of the slower run - w_i(X) e_i of the faster run)^2
 //
-// Runs that process the same batch at the same step have common scatter, which the difference cancels.
+// Runs that process the same batch at the same step have common scatter, which the difference cancels. Scatter does not show that
+// two runs of one recipe drift apart. So if the baseline was trained twice, d is at least the root mean square of the difference
+// between the smoothed losses of the baseline and its repeat, over the last tenth of the steps. That alone would be too small:
+// most of these steps lie inside the runs, where smoothing removes more of the scatter than at their ends.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +45,7 @@ struct EqualLoss {
   double speedup = telemetry::kUnknown;
   double noise_pct = telemetry::kUnknown;
   std::string noise_from{};  // "repeat", "scatter", or "" if the noise is unknown
+  bool repeated = false;     // whether a repeat of the baseline took part in the noise
   std::string reason{};      // why there is no speed-up, as the end of a sentence; "" if there is one
 };
 

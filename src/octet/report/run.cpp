@@ -67,6 +67,16 @@ Run read_run(const std::filesystem::path& directory) {
   return run;
 }
 
+const telemetry::StepMetrics* final_line(const Run& run) {
+  if (run.metrics.empty()) return nullptr;
+  const telemetry::StepMetrics& last = run.metrics.back();
+  if (run.info.code != static_cast<int>(ExitCode::done)) return &last;
+  const auto found =
+      std::find_if(run.metrics.rbegin(), run.metrics.rend(), [](const auto& line) { return std::isfinite(line.loss); });
+  // A step with a loss that is not finite counts as skipped.
+  return found == run.metrics.rend() || found->skipped_steps != last.skipped_steps ? &last : &*found;
+}
+
 double steps_before(const Run& run) {
   if (run.metrics.empty()) return 0;
   const auto first = static_cast<double>(run.metrics[0].step);

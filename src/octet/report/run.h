@@ -30,6 +30,10 @@ struct Run {
 // step.
 Run read_run(const std::filesystem::path& directory);
 
+// Returns the line with the loss with which the run ended: the last line, or null if there is none. If the run is done and its last
+// steps have no loss, because none of their tokens was trained on, it is the last line that has one.
+const telemetry::StepMetrics* final_line(const Run& run);
+
 // Returns the number of steps that were done before those of `run.metrics`: 0, or more if the run continued from a checkpoint
 // of another folder. The first line is then assumed to cover as many steps as the second one, because no file says where the
 // run continued; a single line covers one step.

@@ -151,6 +151,15 @@ std::string other_job(const Run& run, const Run& baseline) {
   return in_words(facts);
 }
 
+std::string other_hardware(const Run& run, const Run& baseline) {
+  const auto differ = [&](const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; };
+  std::vector<std::string> facts;
+  if (differ(run.info.device, baseline.info.device) || differ(run.info.device_name, baseline.info.device_name))
+    facts.emplace_back("device");
+  if (run.info.processes != baseline.info.processes) facts.emplace_back("number of ranks");
+  return in_words(facts);
+}
+
 std::string other_batches(const Run& run, const Run& baseline) {
   if (run.info.data.empty() || baseline.info.data.empty()) return "";  // without run.json, neither data nor seed is known
   std::vector<std::string> facts;

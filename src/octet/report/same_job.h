@@ -14,6 +14,8 @@ namespace octet::report {
 
 // Returns what differs in the model, the size of batches or the training text.
 std::string other_job(const Run& run, const Run& baseline);
+// Returns what differs in the devices and the number of ranks, on which speeds depend.
+std::string other_hardware(const Run& run, const Run& baseline);
 // Returns why two runs of the same job may have processed different batches.
 std::string other_batches(const Run& run, const Run& baseline);
 // Returns what differs in the held-out text of two runs of the same job, for the set with this name, or for all sets on which

@@ -47,6 +47,11 @@ std::string path_data(std::span<const Point> points, const Scale& x, const Scale
 // Returns at most `limit` points: the means of consecutive groups of points of about equal size. Values that are not finite are
 // left out.
 std::vector<Point> thin(std::span<const Point> points, std::size_t limit);
+// Returns at most `limit` points: the lowest and the highest of consecutive points, so that no spike is lost. Values that are not
+// finite are left out.
+std::vector<Point> extremes(std::span<const Point> points, std::size_t limit);
+// Returns at most `limit` of the points, evenly spread from the first to the last.
+std::vector<Point> pick(std::span<const Point> points, std::size_t limit);
 // Returns the points with their y smoothed by a Gaussian whose standard deviation is `width` points. The window is centred,
 // except near the end, where it reaches less far to the right.
 std::vector<Point> smooth(std::span<const Point> points, double width);
