@@ -165,7 +165,7 @@ def check_core(page, root, write, findings):
         elif lines != f"{now:,}":
             findings.append(f"{page}: {row} should say {now:,}. Run `tools/check_layers.py --write`")
     if sums[-1] > int(most[1].replace(",", "")):
-        findings.append(f"{page}: the core has {sums[-1]:,} lines, {most[0]}")
+        findings.append(f"{page}: the core has {sums[-1]:,} lines, and may have {most[0]}")
     if write:
         page.write_text(text)
 
