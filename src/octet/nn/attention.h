@@ -89,15 +89,15 @@ class Attention {
   void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;
 
   // The parts of backward, in this order. Those marked * run only with a context axis. * Fetches K and V of the other ranks on
-  // scope.side.params while the next parts run. Call it before any rank overwrites its qkv. If the group reaches qkv's memory,
-  // qkv has the same place on all ranks.
+  // StreamId::params while the next parts run. Call it before any rank overwrites its qkv. If the group reaches qkv's memory, qkv
+  // has the same place on all ranks.
   void gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // dgrad of the output linear. gy comes from output().g().gradient().
   void backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const;
   // Attention itself: first the products that need no keys of other ranks, then * the others.
   void backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   void backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
-  // * Sums the gradients of keys over the ranks on scope.side.context while the next parts run.
+  // * Sums the gradients of keys over the ranks on StreamId::context while the next parts run.
   void sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // wgrad of the output linear. May run anywhere between backward_output and backward_qkv, so that it hides exchanges.
   void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;

@@ -72,7 +72,7 @@ class Moe {
   // Allocates h [tokens, D] for its producer, also in a rebuild.
   Operand input(const Scope& scope, std::int64_t tokens) const;
 
-  // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.side.expert. If
+  // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on StreamId::experts. If
   // rows come in several rounds, both do nothing, and the experts run the rounds in turn.
 
   // Chooses the experts of each token. Adds the router's losses of whole sequences, and the experts' loads, to
@@ -106,7 +106,6 @@ class Moe {
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
-  std::int64_t capacity(const Scope& scope, std::int64_t tokens) const;
   // Allocates the groups of R rows, whose counts the caller fills in before group_rows().
   RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const;
   void count_rows(const Scope& scope, MoeSaved& saved) const;

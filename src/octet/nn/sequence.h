@@ -6,7 +6,7 @@
 // anything.
 //
 // If ranks can read each other's scope.scratch directly (comm::Group::reaches), copy engines exchange tokens on
-// scope.side.tensor, rank by rank, and products hide the exchange. A rank multiplies its own tokens first, and those of another
+// StreamId::tensor, rank by rank, and products hide the exchange. A rank multiplies its own tokens first, and those of another
 // rank when they have arrived. Where products are sent, the product of its own tokens comes last. Otherwise collectives
 // exchange everything on scope.stream. Products, and sums over ranks on the CPU, have the same bits either way, except FP32
 // products of a BLAS, which may depend on the number of rows.

@@ -69,7 +69,10 @@ struct Storage {
   bool training = true;         // gradients and moments
   DType grad = DType::f32;
   DType moments = DType::f32;    // F32, BF16 or E4M3 (kernels/adamw/fp8_moments.h); F64 for tests
-  std::size_t offload_slot = 0;  // bytes of a slot on the device if masters and moments lie in host memory; otherwise 0
+  // If it is not 0, masters and moments lie in host memory, and each slot on the device has this many bytes.
+  std::size_t offload_slot = 0;
+  bool has_masters() const { return compute == DType::bf16 && master_weights; }
+  bool offloads() const { return training && offload_slot > 0; }
 };
 
 // residency.h says which of these tensors exist. With one rank, a shard has the shape of the parameter. With several ranks it

@@ -115,8 +115,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
     }
     block.serve_adapters();
   }
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+  const std::string list = joined(known);
   for (std::size_t t = 0; t < found.size(); ++t) {
     demand(found[t] || !from_file, wrong, adapters.file, ": adapts ", in_quotes(adapters.targets[t]),
            ", but no linear of the model's blocks is called so; the blocks have ", list);
@@ -152,9 +151,7 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
                           const parallel::Groups& groups, const parallel::Layout& layout) {
   parameters_.materialise(stream.device(), storage, &groups, layout);
   units_ = std::make_unique<parallel::Units>(stream, parameters_, groups, layout, shape_);
-  const bool context = groups.context->size() > 1;
-  const bool exchanges = units_->side_streams().expert != nullptr;
-  for (Block& block : blocks_) shape_.block_parts.push_back(block.lay_out(context, exchanges));
+  for (Block& block : blocks_) shape_.block_parts.push_back(block.lay_out(groups.context->size() > 1, layout.lanes > 1));
   scales_.materialise(stream);
   for (nn::LinearWeight* linear : linears()) {
     if (linear->weight().held) linear->bind();
@@ -184,7 +181,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.first_keys = batch.first_keys;
   result.documents = batch.documents;
   result.token_numbers = batch.token_numbers;
-  result.side = units_->side_streams();
+  result.streams = &units_->streams();
   result.rope_table = rope_table_;
   result.positions = batch.positions;
   if (result.positions) return result;
