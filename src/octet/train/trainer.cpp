@@ -88,6 +88,7 @@ Trainer::Trainer(const TrainerOptions& options)
   }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   for (const std::string& line : packing_lines(*dataset_)) log_info(line);
+  for (const std::string& line : unread_text(*dataset_)) log_shared_warning(line);
   held_out_ = std::make_unique<HeldOut>(config_, *dataset_);
   best_.emplace(config_.evaluation, held_out_->measure());
   demand(!best_->acts() || held_out_->any(), ExitCode::config, config_.file, ": evaluation.",
