@@ -99,7 +99,7 @@ Trainer::Trainer(const TrainerOptions& options)
     check_tokenizer(*dataset_, tokenizer);
     held_out_->check_tokenizers(tokenizer);
     warn_of_untrained_ids(*dataset_, engine_options_.model.vocab);
-    engine_options_.model = with_token_ids(engine_options_.model, tokenizer);
+    engine_options_.model = with_answer_ends(with_token_ids(engine_options_.model, tokenizer), config_, *dataset_, tokenizer);
     if (!job_has_trained_) {  // else an earlier attempt has compared them
       dataset_->verify_once();
       held_out_->verify_once();
@@ -241,7 +241,7 @@ bool Trainer::resume() {
   if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
     set_abandoned_steps_aside(lost_step_);
   set_local_copies_aside();
-  if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
+  if (world_.is_first()) keep_tokenizer(config_, engine_options_.model, *dataset_);
   if (!reader) return false;
   bool keeps_as_before = restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
