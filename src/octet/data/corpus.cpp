@@ -90,6 +90,7 @@ std::string to_json(const CorpusInfo& info) {
   json["documents"] = info.documents;
   json["sequences"] = info.sequences;
   json["tokens"] = info.tokens;
+  if (info.largest_token) json["largest_token"] = *info.largest_token;
   json["dtype"] = token_type_name(info.type);
   json["bin_xxh3"] = info.bin_xxh3;
   json["idx_xxh3"] = info.idx_xxh3;
@@ -144,6 +145,7 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
   info.documents = number_of("documents");
   info.sequences = number_of("sequences");
   info.tokens = number_of("tokens");
+  if (json.contains("largest_token")) info.largest_token = number_of("largest_token");
   const std::string dtype = text_of("dtype");
   bool known = false;
   for (const TokenType type : {TokenType::u8, TokenType::i8, TokenType::i16, TokenType::i32, TokenType::i64, TokenType::u16}) {
@@ -168,6 +170,12 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
                          .duplicates = number_in(chat, "duplicates")};
   }
   return info;
+}
+
+std::string vocabulary_advice(std::int64_t wanted) {
+  return concat(
+      "; prepare the corpus with the model's tokenizer and without tokens that the model lacks, or give --model.vocab_size=",
+      wanted, " if the model's weights start at random");
 }
 
 void demand_corpus(const std::filesystem::path& prefix) {
@@ -258,9 +266,7 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
   const std::int64_t wanted = info_ ? info_->vocab_size : std::min<std::int64_t>(value, INT32_MAX) + 1;
   fail(ExitCode::data, paths_.bin.string(), ": token ", value, " at position ", position, " (document ", document_at(position),
        ") is outside the vocabulary of ", vocab_size,
-       value < 0 || value >= wanted || wanted > INT32_MAX
-           ? "; prepare the corpus again"
-           : concat("; give --model.vocab_size=", wanted, ", or prepare the corpus with the model's tokenizer"));
+       value < 0 || value >= wanted || wanted > INT32_MAX ? "; prepare the corpus again" : vocabulary_advice(wanted));
 }
 
 bool Corpus::verify_once() const {

@@ -49,6 +49,7 @@ struct CorpusInfo {
   std::int64_t documents = 0;
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
+  std::optional<std::int64_t> largest_token = {};  // unknown in corpora of earlier versions
   TokenType type = TokenType::u16;
   std::string bin_xxh3;  // XXH3-64 of PREFIX.bin, 16 hexadecimal digits
   std::string idx_xxh3;  // XXH3-64 of PREFIX.idx, 16 hexadecimal digits
@@ -62,6 +63,9 @@ inline constexpr std::string_view kCorpusInfoBegin = "{\n  \"format\": \"octet c
 std::string to_json(const CorpusInfo& info);
 // Parses the text of a PREFIX.json. Throws Error{data} "NAME: reason".
 CorpusInfo parse_corpus_info(std::string_view json, const std::string& name);
+
+// Says what to do about a corpus with tokens that a model does not have. A vocabulary of `wanted` tokens would have them.
+std::string vocabulary_advice(std::int64_t wanted);
 
 // The files of a corpus. `prefix` may also be the name of PREFIX.bin, PREFIX.idx or PREFIX.json.
 struct CorpusPaths {

@@ -302,6 +302,7 @@ CorpusInfo CorpusWriter::finish(const std::string& command, const std::optional<
   info_.command = command;
   info_.chat = chat;
   if (info_.tokenizer.empty()) info_.vocab_size = largest_token_ + 1;
+  info_.largest_token = largest_token_;
   write_index();
   bin_->finish();
   idx_->finish();
