@@ -84,6 +84,27 @@ TEST(PrepareChat, CountsWhatIsCutAndLeftOut) {
   EXPECT_EQ(prepare(options, ByteTokenizer()).corpus.chat->cut_tokens, 22);
 }
 
+// Other answers of the same conversation may be trained on.
+TEST(PrepareChat, AnotherMaskMakesAnotherConversation) {
+  const TemporaryFolder folder;
+  const auto weighed = [](int first, int second) {
+    return Json{{"messages",
+                 {{{"role", "user"}, {"content", "a"}},
+                  {{"role", "assistant"}, {"content", "b"}, {"weight", first}},
+                  {{"role", "assistant"}, {"content", "c"}, {"weight", second}}}}}
+               .dump() +
+           "\n";
+  };
+  PrepareOptions options = chat_options(folder, weighed(1, 0) + weighed(0, 1) + weighed(1, 0));
+  options.duplicates = Duplicates::drop;
+  EXPECT_EQ(prepare(options, ByteTokenizer()).duplicates, 1);
+  const Corpus corpus(folder / "c");
+  ASSERT_EQ(corpus.documents(), 2);
+  EXPECT_EQ(text_of(corpus, 0), text_of(corpus, 1));
+  EXPECT_EQ(trained_text(corpus, 0), "b</s>");
+  EXPECT_EQ(trained_text(corpus, 1), "c</s>");
+}
+
 TEST(PrepareChat, NothingToTrainOnIsAnError) {
   const TemporaryFolder folder;
   EXPECT_TRUE(
