@@ -72,7 +72,7 @@ std::string to_text(const ChatInfo& chat) {
   };
   line(chat.cut_tokens, concat(chat.cut_tokens == 1 ? " token" : " tokens", " beyond --max-tokens ",
                                chat.cut_tokens == 1 ? "is" : "are", " cut off"));
-  left_out(chat.no_answer, "no message of the assistant");
+  left_out(chat.no_answer, "no answer that is trained on");
   left_out(chat.answer_cut, "--max-tokens cuts off all answers");
   left_out(chat.duplicates, "an earlier one is the same");
   return text;

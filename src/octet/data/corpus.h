@@ -32,7 +32,7 @@ struct LossMaskInfo {
 struct ChatInfo {
   std::string form, train_on;   // names of the template, and of what is trained on
   std::int64_t cut_tokens = 0;  // tokens beyond --max-tokens
-  std::int64_t no_answer = 0;   // conversations that were left out because the assistant says nothing
+  std::int64_t no_answer = 0;   // conversations that were left out because no answer is trained on
   std::int64_t answer_cut = 0;  // conversations that were left out because --max-tokens cuts off every answer
   std::int64_t duplicates = 0;  // conversations that were left out because an earlier one is the same
 };

@@ -298,7 +298,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   keep_parts([&] { pipeline.run(); });
 
   demand(writer.documents() > 0 || !options.chat, ExitCode::data, names_of(options.inputs),
-         ": no conversation to train on here: ", journal.no_answer, " without an answer of the assistant, ", journal.answer_cut,
+         ": no conversation to train on here: ", journal.no_answer, " without an answer to train on, ", journal.answer_cut,
          " whose answers --max-tokens cuts off");
   demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs),
          ": no documents here: ", format_count(journal.files, "text file"), ", ",

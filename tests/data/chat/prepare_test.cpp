@@ -79,7 +79,7 @@ TEST(PrepareChat, CountsWhatIsCutAndLeftOut) {
   EXPECT_EQ(chat.no_answer, 1);
   EXPECT_EQ(chat.answer_cut, 1);
   EXPECT_EQ(chat.duplicates, 1);
-  EXPECT_TRUE(contains(to_text(summary), "1 conversation is left out: no message of the assistant\n"));
+  EXPECT_TRUE(contains(to_text(summary), "1 conversation is left out: no answer that is trained on\n"));
   options.duplicates = Duplicates::count;
   EXPECT_EQ(prepare(options, ByteTokenizer()).corpus.chat->cut_tokens, 22);
 }
@@ -110,7 +110,7 @@ TEST(PrepareChat, NothingToTrainOnIsAnError) {
   EXPECT_TRUE(
       contains(error_of(ExitCode::data,
                         [&] { prepare(chat_options(folder, "[{\"role\": \"user\", \"content\": \"a\"}]"), ByteTokenizer()); }),
-               "no conversation to train on here: 1 without an answer"));
+               "no conversation to train on here: 1 without an answer to train on, "));
 }
 
 TEST(PrepareChat, SaysFileAndLine) {
