@@ -206,7 +206,11 @@ Corpus::Corpus(const std::filesystem::path& prefix, Mask mask, double retry_s)
 std::optional<Corpus::LossMask> Corpus::open_loss_mask(Mask mask) const {
   if (mask == Mask::ignored) return std::nullopt;
   const bool said = info_ && info_->loss;
-  if (!said && !path_exists(paths_.loss_idx)) return std::nullopt;
+  if (!said && !path_exists(paths_.loss_idx)) {
+    demand(!path_exists(paths_.loss_bin), ExitCode::data, paths_.loss_bin.string(), ": a loss mask without its index, ",
+           paths_.loss_idx.string(), "; bring both files here, or remove this one to train on all tokens");
+    return std::nullopt;
+  }
   LossMask loss{MappedFile(paths_.loss_idx), FileReader(paths_.loss_bin)};
   const CorpusIndex index(loss.idx.bytes(), loss.bin.size(), paths_.loss_idx.string(), paths_.loss_bin.string());
   bool same = index.tokens() == tokens() && index.documents() == documents();

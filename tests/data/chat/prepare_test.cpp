@@ -196,6 +196,12 @@ TEST(PrepareChat, AMaskMustFitItsCorpus) {
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "other"); }), "other.loss.idx: not the loss mask of"));
   std::filesystem::remove(folder / "c.loss.idx");
   error_of(ExitCode::data, [&] { Corpus(folder / "c"); });
+  // Nor may half of a mask be taken for none where no PREFIX.json tells of it.
+  std::filesystem::remove(folder / "c.json");
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c"); }), "c.loss.bin: a loss mask without its index, "));
+  EXPECT_FALSE(Corpus(folder / "c", Corpus::Mask::ignored).has_loss_mask());
+  std::filesystem::remove(folder / "c.loss.bin");
+  EXPECT_FALSE(Corpus(folder / "c").has_loss_mask());
 }
 
 }  // namespace
