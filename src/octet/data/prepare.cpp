@@ -171,7 +171,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     if (format == InputFormat::parquet) demand_parquet(file->name());
     demand(!options.chat || !file->named || format == InputFormat::jsonl || format == InputFormat::parquet, ExitCode::config,
            file->name(),
-           ": not a file of conversations; --chat reads JSONL and Parquet (--format jsonl if the name does not say so)");
+           ": not a file of conversations; --chat reads JSONL and Parquet (--format jsonl if the name does not say so; "
+           "`jq -c '.[]'` makes JSONL of a JSON array)");
   }
 
   if (const auto& links = counted.linked_folders(); !links.empty()) {

@@ -105,3 +105,7 @@ TEST(Conversation, SaysWhatIsWrongAndWhere) {
 
 }  // namespace
 }  // namespace octet::data
+  EXPECT_EQ(refusal(R"([{"instruction": "a", "output": "b"}, {"instruction": "c", "output": "d"}])"),
+            "talks.jsonl:7: a JSON array of conversations; `jq -c '.[]'` writes them one a line");
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [] { read_conversation("[", "", "talks.json", 1); }),
+                       "; if the file is one JSON array, `jq -c '.[]'` writes its members one a line"));

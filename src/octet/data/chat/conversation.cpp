@@ -7,6 +7,7 @@
 
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "octet/data/jsonl.h"
 
 namespace octet::data {
 namespace {
@@ -33,7 +34,11 @@ class Reader {
   Reader(const std::string& file, std::int64_t line) : place_(concat(file, ":", line, ": ")) {}
 
   Conversation read(const Tree& json, const std::string& field) const {
-    if (json.is_array()) return messages(json);
+    if (json.is_array()) {
+      const bool several = !json.empty() && json.front().is_object() && begins_conversation(json.front(), field);
+      check(!several, "a JSON array of conversations; `jq -c '.[]'` writes them one a line");
+      return messages(json);
+    }
     check(json.is_object(), "neither a JSON object nor a list of messages");
     refuse(json, {"tools", "functions"});
     return with_system(json, conversation(json, field));
@@ -47,6 +52,10 @@ class Reader {
 
   static bool has(const Tree& object, std::string_view name) { return object.contains(name) && !object[name].is_null(); }
   static bool has_text(const Tree& object, std::string_view name) { return has(object, name) && object[name] != ""; }
+
+  static bool begins_conversation(const Tree& object, const std::string& field) {
+    return has(object, "messages") || has(object, "conversations") || has(object, "instruction") || has(object, field);
+  }
 
   // Refuses members that are not empty.
   void refuse(const Tree& object, std::initializer_list<std::string_view> names) const {
@@ -139,7 +148,14 @@ class Reader {
 }  // namespace
 
 Conversation read_conversation(std::string_view json, const std::string& field, const std::string& file, std::int64_t line) {
-  return Reader(file, line).read(parse_json(json, concat(file, ":", line)), field);
+  const auto parsed = [&] {
+    try {
+      return parse_json(json, concat(file, ":", line));
+    } catch (const Error& error) {
+      fail(error.code(), error.what(), array_advice(json, line));
+    }
+  };
+  return Reader(file, line).read(parsed(), field);
 }
 
 }  // namespace octet::data
