@@ -40,7 +40,7 @@ class Reader {
       return messages(json);
     }
     check(json.is_object(), "neither a JSON object nor a list of messages");
-    refuse(json, {"tools", "functions"});
+    refuse(json, {"tools", "functions", "system_prompt"});
     return with_system(json, conversation(json, field));
   }
 
@@ -122,16 +122,29 @@ class Reader {
     Conversation conversation;
     for (const Tree& message : list) {
       check(message.is_object(), "a message is ", shown(message), ", not an object");
-      refuse(message, {"tool_calls", "function_call", "reasoning_content", "thinking"});
-      const bool weighs = has(message, "weight");
-      check(!weighs || message["weight"] == 0 || message["weight"] == 1, "\"weight\" is ", weighs ? shown(message["weight"]) : "",
-            ", and Octet knows the weights 0 and 1");
+      refuse(message, {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "thought"});
       const bool share_gpt = has(message, "from");
       conversation.push_back({.role = role(text(message, share_gpt ? "from" : "role")),
                               .content = text(message, share_gpt ? "value" : "content"),
-                              .trained = !weighs || message["weight"] == 1});
+                              .trained = is_trained(message)});
     }
     return conversation;
+  }
+
+  bool is_trained(const Tree& message) const {
+    for (const char* name : {"mask", "masked"}) {
+      check(!has(message, name) || message[name] == false, "\"", name, "\" would be lost; give messages that are not trained on ",
+            "\"weight\": 0");
+    }
+    bool result = true;
+    for (const char* name : {"weight", "train", "loss"}) {
+      if (!has(message, name)) continue;
+      const Tree& value = message[name];
+      const bool yes = value == 1 || value == true, no = value == 0 || value == false;
+      check(yes || no, "\"", name, "\" is ", shown(value), ", and Octet knows the weights 0 and 1, false and true");
+      result = result && yes;
+    }
+    return result;
   }
 
   std::string role(const std::string& name) const {
