@@ -173,10 +173,6 @@ def check_auto(octet, folder, path):
     assert json.loads((folder / "auto.json").read_text())["chat"]["template"] == "chatml"
     (path / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": [{"name": "default", "template": JINJA["chatml"]}]}))
     prepare("auto")
-    for name, text in JINJA.items():
-        (path / "chat_template.jinja").write_text(text)
-        error = prepare("auto", expect=0 if name in ("chatml", "qwen3") else 2).stderr  # else the tokenizer lacks the template's tokens
-        assert f"template {name} needs" in error or json.loads((folder / "auto.json").read_text())["chat"]["template"] == name, error
     (path / "chat_template.jinja").write_text(JINJA["chatml"] + " ")  # goes before the other file
     error = prepare("auto", expect=2).stderr
     assert "chat_template.jinja: its chat template" in error and "--chat with one of" in error, error

@@ -88,7 +88,6 @@ Trainer::Trainer(const TrainerOptions& options)
   }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   for (const std::string& line : packing_lines(*dataset_)) log_info(line);
-  for (const std::string& line : unread_text(*dataset_)) log_shared_warning(line);
   held_out_ = std::make_unique<HeldOut>(config_, *dataset_);
   best_.emplace(config_.evaluation, held_out_->measure());
   demand(!best_->acts() || held_out_->any(), ExitCode::config, config_.file, ": evaluation.",
@@ -113,6 +112,7 @@ Trainer::Trainer(const TrainerOptions& options)
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
   start_engine();
+  for (const std::string& line : unread_text(*dataset_)) log_shared_warning(line);
   data::LoaderOptions loads{.coordinate = world_.mesh().data_coordinate(world_.rank()),
                             .coordinates = world_.mesh().data_coordinates(),
                             .micro_batch_size = config_.training.micro_batch_size};
