@@ -40,7 +40,8 @@ TEST(Corpus, OpensMegatronsWithoutDescription) {
   EXPECT_EQ(error_of(ExitCode::data, [&] { corpus.read(0, ids, 70000); }),
             (folder / "m.bin").string() +
                 ": token 70000 at position 2 (document 1) is outside the vocabulary of 70000; "
-                "give --model.vocab_size=70001, or prepare the corpus with the model's tokenizer");
+                "prepare the corpus with the model's tokenizer and without tokens that the model lacks, or give "
+                "--model.vocab_size=70001 if the model's weights start at random");
 }
 
 template <class T>

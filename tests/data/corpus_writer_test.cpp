@@ -27,6 +27,7 @@ TEST(CorpusWriter, LargeVocabulariesTakeFourBytes) {
   writer.append(std::vector<std::int32_t>{2});
   EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
   writer.finish();
+  EXPECT_EQ(Corpus(folder / "c").info()->largest_token, 69999);
   std::string tokens;
   for (const std::int32_t token : {69999, 1, 0, 2, 0}) put(tokens, token);
   EXPECT_EQ(read_file(folder / "c.bin"), tokens);

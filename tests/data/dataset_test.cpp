@@ -203,7 +203,24 @@ TEST(Dataset, NamesATokenOutsideTheVocabulary) {
   });
   EXPECT_EQ(message, (folder / "a.bin").string() +
                          ": token 250 at position 6 (document 1) is outside the vocabulary of 250; "
-                         "give --model.vocab_size=251, or prepare the corpus with the model's tokenizer");
+                         "prepare the corpus with the model's tokenizer and without tokens that the model lacks, or give "
+                         "--model.vocab_size=251 if the model's weights start at random");
+}
+
+// Before the first sample: a corpus says which token is its largest.
+TEST(Dataset, RefusesACorpusWithATokenOutsideTheVocabulary) {
+  const TemporaryFolder folder;
+  write_corpus(folder / "a", {"0123", std::string("45") + "\xFA" + "789abcdef"});
+  DatasetOptions small = options(folder, {{"a", 1}});
+  small.vocab_size = 251;
+  Dataset fits{small};
+  small.vocab_size = 250;
+  EXPECT_EQ(
+      error_of(ExitCode::data, [&] { Dataset{small}; }),
+      (folder / "a.json").string() +
+          ": the corpus has token 250, which is outside the model's vocabulary of 250; prepare the corpus with the model's "
+          "tokenizer and without tokens that the model lacks, or give --model.vocab_size=256 if the model's weights start at "
+          "random");
 }
 
 }  // namespace

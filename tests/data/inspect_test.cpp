@@ -81,7 +81,7 @@ TEST(Inspect, TokensThatAreTrainedOn) {
   const std::string text = to_text(report);
   EXPECT_TRUE(contains(text, "  trained on    4 tokens (66.7%), 2 are masked\n"));
   EXPECT_TRUE(contains(text, "  conversations template zephyr, trained on: last\n  cut           5 tokens\n"));
-  EXPECT_TRUE(contains(text, "  left out      6 without an answer, 7 whose answers were cut off, 8 duplicates\n"));
+  EXPECT_TRUE(contains(text, "  left out      6 without an answer to train on, 7 whose answers were cut off, 8 duplicates\n"));
   EXPECT_TRUE(contains(text, "\n    a⟦\n    b⟧\\x1b\n"));
   EXPECT_TRUE(contains(text, "\n    ⟦cd⟧\n"));
   EXPECT_TRUE(contains(to_text(report, Marks::colour), "a\x1b[32m\n    b\x1b[0m\\x1b\n"));

@@ -48,6 +48,16 @@ TEST(Jsonl, SaysWhatIsWrong) {
   EXPECT_TRUE(contains(refusal(R"({"text": {"text": "x"}})"), "is an object"));
 }
 
+// Datasets are also published as one array, in one line or in many.
+TEST(Jsonl, AnArrayIsAdvisedOf) {
+  for (const char* line : {R"([{"text": "x"}])", "[", " [\r", R"([{"text": "x"},)"}) {
+    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { jsonl_text(line, "text", "f.jsonl", 1); }),
+                         "; if the file is one JSON array, `jq -c '.[]'` writes its members one a line"))
+        << line;
+    EXPECT_FALSE(contains(refusal(line), "jq")) << line;
+  }
+}
+
 TEST(Jsonl, Blank) {
   EXPECT_TRUE(is_blank(""));
   EXPECT_TRUE(is_blank(" \t\r"));

@@ -102,6 +102,7 @@ TEST_F(LoaderTest, ErrorsComeAtTheirPlaceAndSeekGoesPastThem) {
                  for (int i = 0; i < 16 * 200 + 1; ++i) text.push_back(i == 16 * 77 + 5 ? '9' : '8');
                  return text;
                }()});
+  std::filesystem::remove(folder_ / "a.json");  // which says that there is a '9'
   dataset_ = make('9');
   std::int64_t wrong = 0;
   std::vector<std::int32_t> row(16), targets(16), starts;

@@ -152,8 +152,15 @@ TEST_F(BadInput, TextsToPrepare) {
   for (const char* end : {".idx", ".bin", ".json"}) EXPECT_FALSE(fs::exists(run_ / (std::string("new") + end)));
 }
 
-// A token that the model does not have appears in the middle of a run. The progress so far is saved.
 TEST_F(BadInput, TokensBeyondTheVocabulary) {
+  EXPECT_TRUE(refused(run_.train("--model.vocab_size=112"), 76, "corpus.json: the corpus has token ",
+                      ", which is outside the model's vocabulary of 112; prepare the corpus"));
+  EXPECT_FALSE(fs::exists(run_ / "out/checkpoints"));
+  // A corpus of an earlier version does not say which token is its largest. Then one appears in the middle of the run. The
+  // progress so far is saved.
+  Json info = json_of(read_file(run_ / "corpus.json"));
+  ASSERT_EQ(info.erase("largest_token"), 1u);
+  write_text(run_ / "corpus.json", info.dump());
   const ProgramResult result = run_.train("--model.vocab_size=112 --checkpoint.interval=1 --evaluation.interval=0");
   EXPECT_EQ(result.code, 76) << result.err;
   std::istringstream lines(result.err);

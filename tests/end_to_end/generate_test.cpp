@@ -229,5 +229,60 @@ TEST(Tokenizers, GoAlongWithTheModel) {
   EXPECT_FALSE(std::filesystem::exists(run / "changed/tokenizer.json"));
 }
 
+// A base model ends texts with <|end|>. Chats teach it to end an answer with <|im_end|>, and the model that the run writes says
+// so to every program, with the template.
+TEST(Chats, TheModelKnowsItsTemplateAndWhereAnAnswerEnds) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2 --model.vocab_size=272 --run.output_dir=first").code, 0);
+  std::filesystem::rename(run / "first/model", run / "base");
+  Json tokenizer = data::byte_level_json();
+  const int end = tokenizer["added_tokens"].back()["id"], turn_end = end + 2;
+  tokenizer["added_tokens"].push_back(data::added_token("<|im_start|>", end + 1));
+  tokenizer["added_tokens"].push_back(data::added_token("<|im_end|>", turn_end));
+  write_text(run / "base/tokenizer.json", tokenizer.dump());
+  write_text(run / "base/tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  write_text(run / "base/generation_config.json", Json{{"eos_token_id", end}, {"top_k", 20}}.dump());
+  Json config = json_of(read_file(run / "base/config.json"));
+  config.erase("tokenizer");
+  config["eos_token_id"] = end;
+  write_text(run / "base/config.json", config.dump());
+  std::string lines;
+  for (const std::string& document : tiny_documents()) {
+    lines +=
+        Json{{"messages", {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", document}}}}}.dump() + "\n";
+  }
+  write_text(run / "chats.jsonl", lines);
+  ASSERT_EQ(run.run("data prepare --input chats.jsonl --tokenizer base --chat chatml --output chats").code, 0);
+  std::string toml = tiny_toml();
+  const std::size_t begin = toml.find("[model]"), sources = toml.find("[[data.source]]");
+  write_text(run / "from.toml", toml.replace(begin, sources - begin, "[model]\ninit_from = \"base\"\n"));
+
+  const std::string train = "train from.toml --training.steps=2 --data.source.0.path=chats ";
+  const std::string says =
+      concat("template chatml ends an answer with token ", turn_end, ", which is not in the model's eos_token_id (", end, ")");
+  const ProgramResult trained = run.run(train);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.err.find(says + "; the model that this run writes has it there, too\n"), std::string::npos) << trained.err;
+  ASSERT_EQ(run.run("convert export --checkpoint out --output exported").code, 0);
+  const ProgramResult lora = run.run(train + "--lora.rank=2 --run.output_dir=adapted");
+  ASSERT_EQ(lora.code, 0) << lora.err;
+  EXPECT_NE(lora.err.find("warning: " + says + "; an adapter cannot say so"), std::string::npos) << lora.err;
+  ASSERT_EQ(run.run("convert export --checkpoint adapted --output merged").code, 0);
+  for (const std::string model : {"out/model", "exported", "merged"}) {
+    EXPECT_EQ(json_of(read_file(run / model / "config.json"))["eos_token_id"], Json({end, turn_end})) << model;
+    const Json generation = json_of(read_file(run / model / "generation_config.json"));
+    EXPECT_EQ(generation, (Json{{"eos_token_id", {end, turn_end}}, {"top_k", 20}})) << model;
+    const ProgramResult answer = run.run("generate --chat --prompt hi --max-tokens 4 --model " + model);
+    EXPECT_EQ(answer.code, 0) << model << answer.err;
+  }
+  // A run that begins from such a model has nothing to add, and a template that is there stays.
+  write_text(run / "out/model/chat_template.jinja", "of the user");
+  const ProgramResult next = run.run(train + "--model.init_from=out/model --run.output_dir=next");
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_EQ(next.err.find("eos_token_id"), std::string::npos) << next.err;
+  EXPECT_EQ(read_file(run / "next/model/chat_template.jinja"), "of the user");
+  EXPECT_EQ(read_file(run / "next/model/generation_config.json"), read_file(run / "out/model/generation_config.json"));
+}
+
 }  // namespace
 }  // namespace octet::testing

@@ -365,6 +365,20 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   ASSERT_EQ(second.code, 0) << second.err;
   const double after = metrics_of(run_ / "out").at(15)["eval_loss"];
   EXPECT_NEAR(loss_before(second), after, 2e-6);
+  // A directory that holds both is read as a model alone.
+  fs::copy(run_ / "base/model", run_ / "both", fs::copy_options::recursive);
+  fs::copy(run_ / "out/adapter/adapter_config.json", run_ / "both/adapter_config.json");
+  const ProgramResult both = train("--model.init_from=both --run.output_dir=both-run --training.steps=1");
+  EXPECT_EQ(both.code, 0) << both.err;
+  EXPECT_TRUE(says(both.err, "warning: both: holds a whole model and an adapter_config.json: model.init_from reads the model"));
+  EXPECT_EQ(second.err.find("holds a whole model"), std::string::npos) << second.err;
+  // The adapter may be to blame for a loss that is not finite.
+  fs::copy(run_ / "out/adapter", run_ / "broken", fs::copy_options::recursive);
+  std::string weights = read_file(run_ / "broken/adapter_model.safetensors");
+  std::fill(weights.end() - 64, weights.end(), '\xFF');
+  write_text(run_ / "broken/adapter_model.safetensors", weights);
+  const ProgramResult broken = train("--run.output_dir=broken-run --training.steps=1 --lora.init_from=broken");
+  EXPECT_TRUE(says(broken.err, "base/model with the adapter broken: the held-out loss of its weights is not finite"));
   // Its checkpoints no longer need the adapter that it began with.
   fs::rename(run_ / "out/adapter", run_ / "away");
   const ProgramResult longer = train(options + " --training.steps=2");

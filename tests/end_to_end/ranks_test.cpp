@@ -29,6 +29,9 @@ TEST(Ranks, ACheckpointOfAMeshResumesOnAnother) {
 
 TEST(Ranks, WhatAllWouldSayTheFirstSays) {
   const TinyRun run;
+  Json info = json_of(read_file(run / "corpus.json"));
+  info.erase("largest_token");  // as in corpora of earlier versions, of which a smaller vocabulary is warned
+  write_text(run / "corpus.json", info.dump());
   const ProgramResult result =
       run.run(together(4, "--training.steps=2 --model.vocab_size=240 --optimizer.lr=1e30 --checkpoint.interval=0"));
   ASSERT_EQ(result.code, 0) << result.err;

@@ -7,6 +7,7 @@
 #include "octet/data/corpus_writer.h"
 #include "octet/data/dataset.h"
 #include "octet/data/tokenizer/byte.h"
+#include "octet/train/sources.h"
 #include "support/bounds.h"
 #include "support/folder.h"
 #include "support/near.h"
@@ -110,6 +111,30 @@ TEST(Packing, AStepIsThatOfOneConversationASequence) {
   packed_is_one_a_sequence(tiny_config(), 48, 1);
   packed_is_one_a_sequence(tiny_config(), 96, 3);
   packed_is_one_a_sequence(tiny_qwen3_config(), 48, 2);
+}
+
+// A stream is cut into whole sequences. What is left at its end may be most of a small corpus.
+TEST(Packing, TheEndOfAStreamThatIsNeverReadIsSaid) {
+  const TemporaryFolder folder;
+  const std::string chats = (folder / "chats").string();
+  write_conversations(folder / "chats", 40);
+  const std::int64_t tokens = data::Corpus(folder / "chats").tokens();
+  const auto lines = [&](std::int64_t seq_len, data::Packing packing = data::Packing::stream, data::Use use = data::Use::train) {
+    return train::unread_text(data::Dataset({.sources = {{.path = chats, .weight = 1, .use = use}},
+                                             .seq_len = seq_len,
+                                             .split = {1, 0},
+                                             .vocab_size = kPackedVocab,
+                                             .packing = packing}));
+  };
+  const std::int64_t half = tokens / 2 + 1;
+  const std::string line = concat(chats, ": the last ", tokens - half - 1, " of ", tokens, " tokens fill no sequence of ", half,
+                                  " and are never read. Give --data.packing=documents to train on all documents");
+  EXPECT_EQ(lines(half), std::vector<std::string>{line});
+  EXPECT_TRUE(lines(half, data::Packing::documents).empty());
+  EXPECT_TRUE(lines(half, data::Packing::stream, data::Use::validation).empty());
+  EXPECT_TRUE(lines(tokens - 1).empty());
+  EXPECT_TRUE(lines(tokens - 1 - tokens / 50).empty()) << "2% are not worth a line";
+  EXPECT_EQ(lines(tokens - 2 - tokens / 50).size(), 1u);
 }
 
 TEST(Packing, SoItIsWithLearnedPositions) {

@@ -72,7 +72,7 @@ std::string to_text(const ChatInfo& chat) {
   };
   line(chat.cut_tokens, concat(chat.cut_tokens == 1 ? " token" : " tokens", " beyond --max-tokens ",
                                chat.cut_tokens == 1 ? "is" : "are", " cut off"));
-  left_out(chat.no_answer, "no message of the assistant");
+  left_out(chat.no_answer, "no answer that is trained on");
   left_out(chat.answer_cut, "--max-tokens cuts off all answers");
   left_out(chat.duplicates, "an earlier one is the same");
   return text;
@@ -90,6 +90,7 @@ std::string to_json(const CorpusInfo& info) {
   json["documents"] = info.documents;
   json["sequences"] = info.sequences;
   json["tokens"] = info.tokens;
+  if (info.largest_token) json["largest_token"] = *info.largest_token;
   json["dtype"] = token_type_name(info.type);
   json["bin_xxh3"] = info.bin_xxh3;
   json["idx_xxh3"] = info.idx_xxh3;
@@ -144,6 +145,7 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
   info.documents = number_of("documents");
   info.sequences = number_of("sequences");
   info.tokens = number_of("tokens");
+  if (json.contains("largest_token")) info.largest_token = number_of("largest_token");
   const std::string dtype = text_of("dtype");
   bool known = false;
   for (const TokenType type : {TokenType::u8, TokenType::i8, TokenType::i16, TokenType::i32, TokenType::i64, TokenType::u16}) {
@@ -168,6 +170,12 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
                          .duplicates = number_in(chat, "duplicates")};
   }
   return info;
+}
+
+std::string vocabulary_advice(std::int64_t wanted) {
+  return concat(
+      "; prepare the corpus with the model's tokenizer and without tokens that the model lacks, or give --model.vocab_size=",
+      wanted, " if the model's weights start at random");
 }
 
 void demand_corpus(const std::filesystem::path& prefix) {
@@ -198,7 +206,11 @@ Corpus::Corpus(const std::filesystem::path& prefix, Mask mask, double retry_s)
 std::optional<Corpus::LossMask> Corpus::open_loss_mask(Mask mask) const {
   if (mask == Mask::ignored) return std::nullopt;
   const bool said = info_ && info_->loss;
-  if (!said && !path_exists(paths_.loss_idx)) return std::nullopt;
+  if (!said && !path_exists(paths_.loss_idx)) {
+    demand(!path_exists(paths_.loss_bin), ExitCode::data, paths_.loss_bin.string(), ": a loss mask without its index, ",
+           paths_.loss_idx.string(), "; bring both files here, or remove this one to train on all tokens");
+    return std::nullopt;
+  }
   LossMask loss{MappedFile(paths_.loss_idx), FileReader(paths_.loss_bin)};
   const CorpusIndex index(loss.idx.bytes(), loss.bin.size(), paths_.loss_idx.string(), paths_.loss_bin.string());
   bool same = index.tokens() == tokens() && index.documents() == documents();
@@ -258,9 +270,7 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
   const std::int64_t wanted = info_ ? info_->vocab_size : std::min<std::int64_t>(value, INT32_MAX) + 1;
   fail(ExitCode::data, paths_.bin.string(), ": token ", value, " at position ", position, " (document ", document_at(position),
        ") is outside the vocabulary of ", vocab_size,
-       value < 0 || value >= wanted || wanted > INT32_MAX
-           ? "; prepare the corpus again"
-           : concat("; give --model.vocab_size=", wanted, ", or prepare the corpus with the model's tokenizer"));
+       value < 0 || value >= wanted || wanted > INT32_MAX ? "; prepare the corpus again" : vocabulary_advice(wanted));
 }
 
 bool Corpus::verify_once() const {

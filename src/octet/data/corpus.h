@@ -32,7 +32,7 @@ struct LossMaskInfo {
 struct ChatInfo {
   std::string form, train_on;   // names of the template, and of what is trained on
   std::int64_t cut_tokens = 0;  // tokens beyond --max-tokens
-  std::int64_t no_answer = 0;   // conversations that were left out because the assistant says nothing
+  std::int64_t no_answer = 0;   // conversations that were left out because no answer is trained on
   std::int64_t answer_cut = 0;  // conversations that were left out because --max-tokens cuts off every answer
   std::int64_t duplicates = 0;  // conversations that were left out because an earlier one is the same
 };
@@ -49,6 +49,7 @@ struct CorpusInfo {
   std::int64_t documents = 0;
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
+  std::optional<std::int64_t> largest_token = {};  // unknown in corpora of earlier versions
   TokenType type = TokenType::u16;
   std::string bin_xxh3;  // XXH3-64 of PREFIX.bin, 16 hexadecimal digits
   std::string idx_xxh3;  // XXH3-64 of PREFIX.idx, 16 hexadecimal digits
@@ -62,6 +63,9 @@ inline constexpr std::string_view kCorpusInfoBegin = "{\n  \"format\": \"octet c
 std::string to_json(const CorpusInfo& info);
 // Parses the text of a PREFIX.json. Throws Error{data} "NAME: reason".
 CorpusInfo parse_corpus_info(std::string_view json, const std::string& name);
+
+// Says what to do about a corpus with tokens that a model does not have. A vocabulary of `wanted` tokens would have them.
+std::string vocabulary_advice(std::int64_t wanted);
 
 // The files of a corpus. `prefix` may also be the name of PREFIX.bin, PREFIX.idx or PREFIX.json.
 struct CorpusPaths {

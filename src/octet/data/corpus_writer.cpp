@@ -136,6 +136,7 @@ void CorpusWriter::append(std::span<const std::int32_t> ids, std::span<const std
   if (!masks()) return;
   loss_->write(std::as_bytes(trained));
   loss_sum_.update(std::as_bytes(trained));
+  if (options_.duplicates != Duplicates::ignore) document_sum_.update(std::as_bytes(trained));
   trained_tokens_ += std::count(trained.begin(), trained.end(), std::uint8_t{1});
 }
 
@@ -301,6 +302,7 @@ CorpusInfo CorpusWriter::finish(const std::string& command, const std::optional<
   require(document_tokens_ == 0, "corpus writer: the last document was not ended");
   info_.command = command;
   info_.chat = chat;
+  info_.largest_token = largest_token_;
   if (info_.tokenizer.empty()) info_.vocab_size = largest_token_ + 1;
   write_index();
   bin_->finish();

@@ -19,7 +19,7 @@
 
 namespace octet::data {
 
-// What to do with a document that has the same tokens as an earlier document.
+// What to do with a document that has the same tokens, and the same loss mask, as an earlier document.
 enum class Duplicates { ignore, count, drop };
 
 // The progress of a writer up to the last whole document. Another writer needs it to continue the part files.
@@ -62,8 +62,8 @@ class CorpusWriter {
   // document.
   void append(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained = {});
   // Ends the current document and writes the tokenizer's end-of-document token, if it has one. Returns `empty` if no token was
-  // appended; no document is written then. Returns `duplicate` if an earlier document has the same tokens: Duplicates::drop removes
-  // the document from the files, Duplicates::count keeps it.
+  // appended; no document is written then. Returns `duplicate` if an earlier document has the same tokens and the same mask:
+  // Duplicates::drop removes the document from the files, Duplicates::count keeps it.
   Ended end_document();
   // Gives the files their final names. Moves a corpus of another command aside. Replaces one of the same command, or any corpus
   // if `command` is "". `command` (CorpusInfo::command) and `chat` go into PREFIX.json.

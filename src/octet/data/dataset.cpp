@@ -52,9 +52,14 @@ Dataset::Dataset(DatasetOptions options) : options_(std::move(options)) {
       log_info(concat(corpus->paths().prefix.string(), ": too few documents to hold some out; windows of ", options_.seq_len,
                       " tokens are held out instead"));
     }
-    if (corpus->info() && corpus->info()->vocab_size > options_.vocab_size) {
-      log_shared_warning(concat(corpus->paths().json.string(), ": its vocabulary has ", corpus->info()->vocab_size,
-                                " tokens, the model's ", options_.vocab_size, "; a token beyond it will stop the run"));
+    const auto& info = corpus->info();
+    if (info && info->largest_token) {
+      demand(*info->largest_token < options_.vocab_size, ExitCode::data, corpus->paths().json.string(), ": the corpus has token ",
+             *info->largest_token, ", which is outside the model's vocabulary of ", options_.vocab_size,
+             vocabulary_advice(info->vocab_size));
+    } else if (info && info->vocab_size > options_.vocab_size) {
+      log_shared_warning(concat(corpus->paths().json.string(), ": its vocabulary has ", info->vocab_size, " tokens, the model's ",
+                                options_.vocab_size, "; a token beyond it will stop the run"));
     }
     for (const PreparedSource& earlier : sources_) check_tokenizers(*earlier.corpus, *corpus);
     if (trains_on(number)) train.push_back(number);

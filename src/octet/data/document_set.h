@@ -1,6 +1,6 @@
-// The set of documents seen so far. It stores the XXH3-128 of each document's tokens. Among a billion different documents, the
-// probability that any two share a checksum is 1.5e-21. The table takes 21 to 43 bytes for each document; while it grows, the old
-// table exists together with the new one.
+// The set of documents seen so far. It stores the XXH3-128 of each document's tokens and loss mask. Among a billion different
+// documents, the probability that any two share a checksum is 1.5e-21. The table takes 21 to 43 bytes for each document; while it
+// grows, the old table exists together with the new one.
 #pragma once
 
 #include <cstdint>

@@ -195,7 +195,7 @@ std::string to_text(const CorpusReport& report, Marks marks) {
     const ChatInfo& chat = *report.info->chat;
     line("conversations", fmt::format("template {}, trained on: {}", printable(chat.form), printable(chat.train_on)));
     line("cut", format_count(chat.cut_tokens, "token"));
-    line("left out", fmt::format("{} without an answer, {} whose answers were cut off, {} duplicates",
+    line("left out", fmt::format("{} without an answer to train on, {} whose answers were cut off, {} duplicates",
                                  format_count(chat.no_answer), format_count(chat.answer_cut), format_count(chat.duplicates)));
   }
   if (report.packing) {

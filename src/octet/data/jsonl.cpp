@@ -75,11 +75,17 @@ std::string jsonl_text(std::string_view line, const std::string& field, const st
   const auto check = [&](bool holds, const auto&... parts) {
     demand(holds, ExitCode::data, file, ":", line_number, ": ", parts...);
   };
-  if (fault) check(false, "column ", fault->byte, ": ", fault->reason);
-  check(reader.top_is_object, "not a JSON object");
+  if (fault) check(false, "column ", fault->byte, ": ", fault->reason, array_advice(line, line_number));
+  check(reader.top_is_object, "not a JSON object", array_advice(line, line_number));
   check(reader.wrong_kind == nullptr, "field \"", field, "\" is ", reader.wrong_kind ? reader.wrong_kind : "", ", not a string");
   check(reader.found, "no field \"", field, "\"");
   return std::move(reader.result);
+}
+
+std::string array_advice(std::string_view line, std::int64_t line_number) {
+  const std::size_t first = line.find_first_not_of(" \t\r\n");
+  if (line_number != 1 || first == std::string_view::npos || line[first] != '[') return "";
+  return "; if the file is one JSON array, `jq -c '.[]'` writes its members one a line";
 }
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }

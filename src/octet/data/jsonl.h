@@ -11,6 +11,9 @@ namespace octet::data {
 // with the nesting of the JSON. Throws Error{data} "FILE:LINE: reason"; `line_number` counts from 1.
 std::string jsonl_text(std::string_view line, const std::string& field, const std::string& file, std::int64_t line_number);
 
+// Returns "", or advice to append to an error in this line if the file may be one JSON array.
+std::string array_advice(std::string_view line, std::int64_t line_number);
+
 // Whether the line holds nothing but white space. The reader skips such lines.
 bool is_blank(std::string_view line);
 

@@ -171,7 +171,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     if (format == InputFormat::parquet) demand_parquet(file->name());
     demand(!options.chat || !file->named || format == InputFormat::jsonl || format == InputFormat::parquet, ExitCode::config,
            file->name(),
-           ": not a file of conversations; --chat reads JSONL and Parquet (--format jsonl if the name does not say so)");
+           ": not a file of conversations; --chat reads JSONL and Parquet (--format jsonl if the name does not say so; "
+           "`jq -c '.[]'` makes JSONL of a JSON array)");
   }
 
   if (const auto& links = counted.linked_folders(); !links.empty()) {
@@ -298,7 +299,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   keep_parts([&] { pipeline.run(); });
 
   demand(writer.documents() > 0 || !options.chat, ExitCode::data, names_of(options.inputs),
-         ": no conversation to train on here: ", journal.no_answer, " without an answer of the assistant, ", journal.answer_cut,
+         ": no conversation to train on here: ", journal.no_answer, " without an answer to train on, ", journal.answer_cut,
          " whose answers --max-tokens cuts off");
   demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs),
          ": no documents here: ", format_count(journal.files, "text file"), ", ",

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Increase this when the same inputs would give a different corpus.
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 // Calls visit(name, member) for every number of the journal, so that writing and reading share one list.
 template <class Journal, class Visit>

@@ -59,6 +59,12 @@ void check_init_from(const Config& config) { has_base_weights(config); }
 void begin_base(Engine& engine, const Config& config) {
   if (has_base_weights(config)) {
     load_model(engine, config.model.init_from);
+    if (is_adapter(config.model.init_from))
+      log_shared_warning(concat(
+          config.model.init_from,
+          ": holds a whole model and an adapter_config.json: model.init_from reads the model without the adapter. To begin "
+          "with both, give what `octet convert export --checkpoint ",
+          shell_word(config.model.init_from), " --output MODEL` writes"));
     if (config.lora) engine.initialise_adapters(config.run.seed);
   } else {
     if (!config.model.init_from.empty()) log_info(concat(config.model.init_from, " has no weights: they start at random"));

@@ -160,10 +160,11 @@ class MergedSource : public Source {
     Json json = read_ordered_json(file);
     const models::DecoderConfig base = models::parse_config(nlohmann::json(json), file.string());
     if (!changes_of_base(base, merged_.config()).empty()) return trained;
-    // The base's own file has more keys than Octet knows. The ids that it lacks are those of the tokenizer.
-    if (base.eos.empty() && !merged_.config().eos.empty()) {
-      for (const char* key : {"bos_token_id", "eos_token_id"}) json[key] = trained[key];
-    }
+    // The base's own file has more keys than Octet knows. The ids that it lacks are those of the tokenizer, and of chats.
+    const auto lacks = [&](std::int64_t id) { return std::find(base.eos.begin(), base.eos.end(), id) == base.eos.end(); };
+    const std::vector<std::int64_t>& eos = merged_.config().eos;
+    if (base.eos.empty() && !eos.empty()) json["bos_token_id"] = trained["bos_token_id"];
+    if (std::any_of(eos.begin(), eos.end(), lacks)) json["eos_token_id"] = trained["eos_token_id"];
     json.erase("quantization_config");
     return json;
   }

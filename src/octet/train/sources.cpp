@@ -79,6 +79,22 @@ std::vector<std::string> packing_lines(const data::Dataset& dataset) {
   return lines;
 }
 
+std::vector<std::string> unread_text(const data::Dataset& dataset) {
+  constexpr std::int64_t kFew = 50;  // a rest of up to 1 / kFew of the tokens is not worth a warning
+  std::vector<std::string> lines;
+  for (std::int64_t s = 0; s < dataset.sources(); ++s) {
+    const data::Windows& text = dataset.training_text(s);
+    if (text.packs() || !dataset.trains_on(s)) continue;
+    const std::int64_t tokens = text.stream().tokens(), unread = tokens - text.count() * dataset.seq_len() - 1;
+    if (unread * kFew <= tokens) continue;
+    lines.push_back(concat(dataset.corpus(s).paths().prefix.string(), ": the last ", telemetry::format_count(unread), " of ",
+                           telemetry::format_count(tokens, "token"), " fill no sequence of ",
+                           telemetry::format_count(dataset.seq_len()),
+                           " and are never read. Give --data.packing=documents to train on all documents"));
+  }
+  return lines;
+}
+
 std::string TrainingSource::text() const {
   const std::string known = corpus.contains("tokens") ? " (" + text_of(corpus) + ")" : "";
   return concat(corpus.at("path").get<std::string>(), known, ", weight ", weight, ", ", share * 100, "% of it");

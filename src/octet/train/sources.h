@@ -19,6 +19,9 @@ void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded,
 
 // With data.packing = "documents": a line for each source that is trained on, which says how full its sequences are.
 std::vector<std::string> packing_lines(const data::Dataset& dataset);
+// With data.packing = "stream": a line for each source that is trained on and whose end, more than 2% of its tokens, fills no
+// sequence.
+std::vector<std::string> unread_text(const data::Dataset& dataset);
 
 // Describes each source of `data`, a [data] section, that is trained on: its number, corpus, weight and share of the text.
 // `sources` is a list of sources_json(), or null. Two runs train on the same samples in the same order if the number of sources,

@@ -1,16 +1,20 @@
 #include "octet/train/tokenizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "octet/base/directory.h"
+#include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/reader.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/data/chat/template.h"
 #include "octet/data/corpus.h"
 #include "octet/data/tokenizer/files.h"
 #include "octet/data/tokenizer/tokenizer.h"
@@ -76,6 +80,33 @@ const data::Corpus* corpus_of_known_tokenizer(const data::Dataset& dataset) {
 }
 
 constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr const char* kChatTemplate = "chat_template.jinja";
+
+// The names of the chat templates of the corpora that are trained on, each once.
+std::vector<std::string> templates_of(const data::Dataset& dataset) {
+  std::vector<std::string> names;
+  for (std::int64_t s = 0; s < dataset.sources(); ++s) {
+    const auto& info = dataset.corpus(s).info();
+    if (!dataset.trains_on(s) || !info || !info->chat) continue;
+    if (std::find(names.begin(), names.end(), info->chat->form) == names.end()) names.push_back(info->chat->form);
+  }
+  return names;
+}
+
+// Adds ids to eos_token_id of a generation_config.json. Programs that read this file do not look into config.json.
+void add_ends_of_text(const fs::path& file, const std::vector<std::int64_t>& ids) {
+  Json json = read_ordered_json(file);
+  demand(json.is_object(), ExitCode::data, file.string(), ": not a JSON object");
+  Json ends = json.value("eos_token_id", Json());
+  if (!ends.is_array()) ends = ends.is_null() ? Json::array() : Json::array({ends});
+  const std::size_t before = ends.size();
+  for (const std::int64_t id : ids) {
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
+  }
+  if (ends.size() == before) return;
+  json["eos_token_id"] = ends;
+  write_file_atomically(file, json.dump(2) + "\n");
+}
 
 fs::path checkpoints_of(const Config& config) { return fs::path(config.run.output_dir) / "checkpoints"; }
 fs::path kept_tokenizer(const Config& config) { return (checkpoints_of(config) / kKeptTokenizer).lexically_normal(); }
@@ -180,7 +211,7 @@ void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab) {
                      ". Give --model.vocab_size=", info.vocab_size, ", or prepare the corpus with the model's tokenizer"));
 }
 
-void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
+void keep_tokenizer(const Config& config, const models::DecoderConfig& model, const data::Dataset& dataset) {
   const fs::path kept = kept_tokenizer(config), part = kept.string() + ".part";
   const auto file = data::tokenizer_file(tokenizer_of_run(config, model));
   const fs::path generation = generation_config_of_run(config);
@@ -190,6 +221,11 @@ void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
   make_folders(part);
   if (file) data::copy_tokenizer_files(*file, part);
   copy_generation_config(generation, part);
+  if (const std::vector<std::string> templates = templates_of(dataset); !templates.empty()) {
+    const std::string_view jinja = data::jinja_of(templates.front());
+    if (file && !data::has_chat_template(part) && !jinja.empty()) write_file_atomically(part / kChatTemplate, jinja);
+    if (is_file(part / kGenerationConfig)) add_ends_of_text(part / kGenerationConfig, model.eos);
+  }
   remove_tree(kept);
   if (std::rename(part.c_str(), kept.c_str()) != 0) fail_errno(ExitCode::internal, kept, "cannot rename");
 }
@@ -233,6 +269,33 @@ models::DecoderConfig with_token_ids(models::DecoderConfig model, const std::str
     if (known->end_of_document()) model.eos = {*known->end_of_document()};
   } catch (const Error& error) {
     log_warning(concat(error.what(), "; model directories will not say which tokens begin and end a text"));
+  }
+  return model;
+}
+
+models::DecoderConfig with_answer_ends(models::DecoderConfig model, const Config& config, const data::Dataset& dataset,
+                                       const std::string& tokenizer) {
+  const std::vector<std::string> templates = templates_of(dataset);
+  if (templates.empty() || !data::tokenizer_file(tokenizer)) return model;
+  try {
+    const auto known = data::make_tokenizer(tokenizer);
+    for (const std::string& name : templates) {
+      const data::ChatFormat format = data::chat_format(name, data::TrainOn::assistant, *known);
+      const std::int64_t end = data::end_of_answer(format, *known).front();
+      if (end >= model.vocab || std::find(model.eos.begin(), model.eos.end(), end) != model.eos.end()) continue;
+      const std::string found =
+          fmt::format("template {} ends an answer with token {}, which is not in the model's eos_token_id ({})", name, end,
+                      model.eos.empty() ? "null" : fmt::format("{}", fmt::join(model.eos, ", ")));
+      if (config.lora) {
+        log_warning(concat(
+            found, "; an adapter cannot say so: merge it with `octet convert export`, or tell the server to stop at ", end));
+      } else {
+        log_info(concat(found, "; the model that this run writes has it there, too"));
+      }
+      model.eos.push_back(end);
+    }
+  } catch (const Error& error) {
+    log_warning(concat(error.what(), "; the model's eos_token_id may lack the token that ends an answer"));
   }
   return model;
 }

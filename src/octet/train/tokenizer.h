@@ -29,7 +29,9 @@ void warn_of_untrained_ids(const data::Dataset& dataset, std::int64_t vocab);
 // Copies the files of the run's tokenizer, and the generation_config.json of its model directory, to checkpoints/tokenizer/ in
 // run.output_dir: the originals may be deleted or changed before a checkpoint is read. Call it when the run folder holds no
 // checkpoints of other runs any more.
-void keep_tokenizer(const Config& config, const models::DecoderConfig& model);
+// If the run trains on chats, also keeps what other programs need to talk with the model: the corpus's chat template, unless the
+// tokenizer comes with one, and the ids of `model` that end a text in generation_config.json, if there is such a file.
+void keep_tokenizer(const Config& config, const models::DecoderConfig& model, const data::Dataset& dataset);
 // Copies what keep_tokenizer() has kept to the model directory that the run writes. Warns if a tokenizer's files are missing.
 void export_tokenizer(const Config& config, const models::DecoderConfig& model, const std::filesystem::path& directory);
 
@@ -49,5 +51,9 @@ void copy_generation_config(const std::filesystem::path& file, const std::filesy
 // If the model's configuration does not name the tokens that begin and end a text, adds those of the tokenizer. Changes nothing if the
 // tokenizer has no file or its vocabulary is larger than the model's.
 models::DecoderConfig with_token_ids(models::DecoderConfig model, const std::string& tokenizer);
+// If the run trains on chats, adds the tokens with which their templates end an answer to those that end a text, and says so.
+// Changes nothing if the tokenizer has no file: the end of an answer is then several tokens.
+models::DecoderConfig with_answer_ends(models::DecoderConfig model, const Config& config, const data::Dataset& dataset,
+                                       const std::string& tokenizer);
 
 }  // namespace octet::train

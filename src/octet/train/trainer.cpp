@@ -98,7 +98,7 @@ Trainer::Trainer(const TrainerOptions& options)
     check_tokenizer(*dataset_, tokenizer);
     held_out_->check_tokenizers(tokenizer);
     warn_of_untrained_ids(*dataset_, engine_options_.model.vocab);
-    engine_options_.model = with_token_ids(engine_options_.model, tokenizer);
+    engine_options_.model = with_answer_ends(with_token_ids(engine_options_.model, tokenizer), config_, *dataset_, tokenizer);
     if (!job_has_trained_) {  // else an earlier attempt has compared them
       dataset_->verify_once();
       held_out_->verify_once();
@@ -112,6 +112,7 @@ Trainer::Trainer(const TrainerOptions& options)
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
   start_engine();
+  for (const std::string& line : unread_text(*dataset_)) log_shared_warning(line);
   data::LoaderOptions loads{.coordinate = world_.mesh().data_coordinate(world_.rank()),
                             .coordinates = world_.mesh().data_coordinates(),
                             .micro_batch_size = config_.training.micro_batch_size};
@@ -240,7 +241,7 @@ bool Trainer::resume() {
   if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
     set_abandoned_steps_aside(lost_step_);
   set_local_copies_aside();
-  if (world_.is_first()) keep_tokenizer(config_, engine_options_.model);
+  if (world_.is_first()) keep_tokenizer(config_, engine_options_.model, *dataset_);
   if (!reader) return false;
   bool keeps_as_before = restore_best(reader->meta());
   loader_->seek(continuation_.cursor);

@@ -42,7 +42,9 @@ bool Trainer::has_room_for_bf16() {
 void Trainer::evaluate_initial() {
   initial_loss_ = evaluate(*engine_, held_out_->deciding(), held_out_->sequences());
   if (!std::isfinite(initial_loss_)) {
-    log_shared_warning(concat(config_.model.init_from, ": the held-out loss of its weights is not finite before step 1"));
+    const std::string adapter = config_.lora ? config_.lora->init_from : "";
+    log_shared_warning(concat(config_.model.init_from, adapter.empty() ? "" : " with the adapter " + adapter,
+                              ": the held-out loss of its weights is not finite before step 1"));
     return;
   }
   const bool has_bf16 = engine_options_.recipe.is_fp8() && !std::isnan(initial_loss_bf16_);

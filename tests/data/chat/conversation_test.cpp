@@ -49,11 +49,13 @@ TEST(Conversation, ASystemMessageBesideItComesFirst) {
 TEST(Conversation, WeightsSayWhatIsTrainedOn) {
   const Conversation talk = read_conversation(
       R"([{"role": "user", "content": "q", "weight": null}, {"role": "assistant", "content": "a", "weight": 0},
-          {"role": "assistant", "content": "b", "weight": 1.0}, {"role": "assistant", "content": "c"}])",
+          {"role": "assistant", "content": "b", "weight": 1.0}, {"role": "assistant", "content": "c"},
+          {"role": "assistant", "content": "d", "train": false}, {"role": "assistant", "content": "e", "loss": false, "weight": 1},
+          {"role": "assistant", "content": "f", "train": true, "loss": null, "mask": false, "masked": null}])",
       "", "talks.jsonl", 7);
   std::vector<bool> trained;
   for (const ChatMessage& message : talk) trained.push_back(message.trained);
-  EXPECT_EQ(trained, (std::vector<bool>{true, false, true, true}));
+  EXPECT_EQ(trained, (std::vector<bool>{true, false, true, true, false, false, true}));
 }
 
 // Tables that were joined write so what a row does not have.
@@ -86,6 +88,16 @@ TEST(Conversation, SaysWhatIsWrongAndWhere) {
                        "talks.jsonl:7: \"thinking\" would be lost"));
   EXPECT_TRUE(contains(refusal(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]})"),
                        "talks.jsonl:7: \"weight\" is 0.5, and Octet knows the weights 0 and 1"));
+  for (const std::string name : {"reasoning", "thought"}) {
+    EXPECT_TRUE(contains(refusal((R"([{"role": "assistant", "content": "a", ")" + name + R"(": "b"}])").c_str()),
+                         "talks.jsonl:7: \"" + name + "\" would be lost; write it into \"content\""));
+  }
+  EXPECT_TRUE(contains(refusal(R"([{"role": "assistant", "content": "a", "train": "no"}])"),
+                       "talks.jsonl:7: \"train\" is \"no\", and Octet knows the weights 0 and 1, false and true"));
+  EXPECT_TRUE(contains(refusal(R"([{"role": "assistant", "content": "a", "mask": true}])"),
+                       "talks.jsonl:7: \"mask\" would be lost; give messages that are not trained on \"weight\": 0"));
+  EXPECT_TRUE(contains(refusal(R"({"instruction": "a", "output": "b", "system_prompt": "c"})"),
+                       "talks.jsonl:7: \"system_prompt\" would be lost; write it into a system message"));
   for (const std::string name : {"tools", "functions"}) {
     EXPECT_TRUE(
         contains(refusal(("{\"" + name + R"(": [{"name": "f"}], "messages": [{"role": "user", "content": "a"}]})").c_str()),
@@ -101,6 +113,10 @@ TEST(Conversation, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(refusal(R"({"messages": []})", "talk"), "talks.jsonl:7: no field \"talk\"");
   EXPECT_EQ(refusal("7"), "talks.jsonl:7: neither a JSON object nor a list of messages");
   EXPECT_TRUE(contains(refusal("{\"messages\": ["), "talks.jsonl:7: line 1, column "));
+  EXPECT_EQ(refusal(R"([{"instruction": "a", "output": "b"}, {"instruction": "c", "output": "d"}])"),
+            "talks.jsonl:7: a JSON array of conversations; `jq -c '.[]'` writes them one a line");
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [] { read_conversation("[", "", "talks.json", 1); }),
+                       "; if the file is one JSON array, `jq -c '.[]'` writes its members one a line"));
 }
 
 }  // namespace

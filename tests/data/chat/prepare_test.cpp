@@ -79,9 +79,30 @@ TEST(PrepareChat, CountsWhatIsCutAndLeftOut) {
   EXPECT_EQ(chat.no_answer, 1);
   EXPECT_EQ(chat.answer_cut, 1);
   EXPECT_EQ(chat.duplicates, 1);
-  EXPECT_TRUE(contains(to_text(summary), "1 conversation is left out: no message of the assistant\n"));
+  EXPECT_TRUE(contains(to_text(summary), "1 conversation is left out: no answer that is trained on\n"));
   options.duplicates = Duplicates::count;
   EXPECT_EQ(prepare(options, ByteTokenizer()).corpus.chat->cut_tokens, 22);
+}
+
+// Other answers of the same conversation may be trained on.
+TEST(PrepareChat, AnotherMaskMakesAnotherConversation) {
+  const TemporaryFolder folder;
+  const auto weighed = [](int first, int second) {
+    return Json{{"messages",
+                 {{{"role", "user"}, {"content", "a"}},
+                  {{"role", "assistant"}, {"content", "b"}, {"weight", first}},
+                  {{"role", "assistant"}, {"content", "c"}, {"weight", second}}}}}
+               .dump() +
+           "\n";
+  };
+  PrepareOptions options = chat_options(folder, weighed(1, 0) + weighed(0, 1) + weighed(1, 0));
+  options.duplicates = Duplicates::drop;
+  EXPECT_EQ(prepare(options, ByteTokenizer()).duplicates, 1);
+  const Corpus corpus(folder / "c");
+  ASSERT_EQ(corpus.documents(), 2);
+  EXPECT_EQ(text_of(corpus, 0), text_of(corpus, 1));
+  EXPECT_EQ(trained_text(corpus, 0), "b</s>");
+  EXPECT_EQ(trained_text(corpus, 1), "c</s>");
 }
 
 TEST(PrepareChat, NothingToTrainOnIsAnError) {
@@ -89,7 +110,7 @@ TEST(PrepareChat, NothingToTrainOnIsAnError) {
   EXPECT_TRUE(
       contains(error_of(ExitCode::data,
                         [&] { prepare(chat_options(folder, "[{\"role\": \"user\", \"content\": \"a\"}]"), ByteTokenizer()); }),
-               "no conversation to train on here: 1 without an answer"));
+               "no conversation to train on here: 1 without an answer to train on, "));
 }
 
 TEST(PrepareChat, SaysFileAndLine) {
@@ -175,6 +196,12 @@ TEST(PrepareChat, AMaskMustFitItsCorpus) {
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "other"); }), "other.loss.idx: not the loss mask of"));
   std::filesystem::remove(folder / "c.loss.idx");
   error_of(ExitCode::data, [&] { Corpus(folder / "c"); });
+  // Nor may half of a mask be taken for none where no PREFIX.json tells of it.
+  std::filesystem::remove(folder / "c.json");
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c"); }), "c.loss.bin: a loss mask without its index, "));
+  EXPECT_FALSE(Corpus(folder / "c", Corpus::Mask::ignored).has_loss_mask());
+  std::filesystem::remove(folder / "c.loss.bin");
+  EXPECT_FALSE(Corpus(folder / "c").has_loss_mask());
 }
 
 }  // namespace

@@ -155,6 +155,21 @@ TEST(ChatTemplate, UnknownNamesAndTemplates) {
   EXPECT_TRUE(contains(error, "give --chat with one of: llama3"));
 }
 
+// What Octet writes beside a model that is trained on chats.
+TEST(ChatTemplate, AutoKnowsWhatOctetWrites) {
+  for (const ChatTemplate& known : chat_templates()) {
+    const std::string_view jinja = jinja_of(known.name);
+    EXPECT_FALSE(jinja.empty()) << known.name;
+    const ChatModel model({"<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+                          {{"bos_token", "<|begin|>"}, {"eos_token", "<|end|>"}});
+    EXPECT_FALSE(has_chat_template(model.folder / "model"));
+    model.folder.write("model/chat_template.jinja", std::string(jinja));
+    EXPECT_TRUE(has_chat_template(model.folder / "model"));
+    EXPECT_EQ(chat_format("auto", TrainOn::assistant, *model.tokenizer()).form->name, known.name);
+  }
+  EXPECT_EQ(jinja_of("chatlm"), "");
+}
+
 // A template that would not write a part of a message refuses the message.
 TEST(ChatTemplate, Qwen3RefusesThoughtsThatWouldBeLost) {
   const ByteTokenizer bytes;

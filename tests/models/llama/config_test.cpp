@@ -119,6 +119,15 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
             "rope_parameters: type \"dynamic\" is not supported (default, linear, llama3, yarn)");
   EXPECT_EQ(refusal(llama_with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
   EXPECT_EQ(refusal(llama_with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
+  // transformers writes so if layers of different types have different laws.
+  EXPECT_EQ(refusal(llama_with("rope_parameters", {{"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}}}})),
+            "rope_parameters: full_attention = {\"factor\":4.0,\"rope_type\":\"linear\"}: a law for each type of layer is not "
+            "supported, only one for all layers");
+  for (const json& partial : {llama_with("partial_rotary_factor", 0.5),
+                              llama_with("rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}})}) {
+    EXPECT_EQ(refusal(partial), "partial_rotary_factor = 0.5 is not supported: octet rotates whole heads (1)");
+  }
+  EXPECT_EQ(refusal(llama_with("partial_rotary_factor", 1)), "");
   EXPECT_EQ(refusal(llama_with("rope_scaling", {{"rope_type", 3}})), "rope_scaling: rope_type = 3: must be a string");
   for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
            {"factor", 0.5}, {"low_freq_factor", 0}, {"high_freq_factor", 1.0}, {"original_max_position_embeddings", -1}}) {

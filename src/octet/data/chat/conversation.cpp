@@ -7,6 +7,7 @@
 
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "octet/data/jsonl.h"
 
 namespace octet::data {
 namespace {
@@ -33,9 +34,13 @@ class Reader {
   Reader(const std::string& file, std::int64_t line) : place_(concat(file, ":", line, ": ")) {}
 
   Conversation read(const Tree& json, const std::string& field) const {
-    if (json.is_array()) return messages(json);
+    if (json.is_array()) {
+      const bool several = !json.empty() && json.front().is_object() && begins_conversation(json.front(), field);
+      check(!several, "a JSON array of conversations; `jq -c '.[]'` writes them one a line");
+      return messages(json);
+    }
     check(json.is_object(), "neither a JSON object nor a list of messages");
-    refuse(json, {"tools", "functions"});
+    refuse(json, {"tools", "functions", "system_prompt"});
     return with_system(json, conversation(json, field));
   }
 
@@ -47,6 +52,10 @@ class Reader {
 
   static bool has(const Tree& object, std::string_view name) { return object.contains(name) && !object[name].is_null(); }
   static bool has_text(const Tree& object, std::string_view name) { return has(object, name) && object[name] != ""; }
+
+  static bool begins_conversation(const Tree& object, const std::string& field) {
+    return has(object, "messages") || has(object, "conversations") || has(object, "instruction") || has(object, field);
+  }
 
   // Refuses members that are not empty.
   void refuse(const Tree& object, std::initializer_list<std::string_view> names) const {
@@ -113,16 +122,29 @@ class Reader {
     Conversation conversation;
     for (const Tree& message : list) {
       check(message.is_object(), "a message is ", shown(message), ", not an object");
-      refuse(message, {"tool_calls", "function_call", "reasoning_content", "thinking"});
-      const bool weighs = has(message, "weight");
-      check(!weighs || message["weight"] == 0 || message["weight"] == 1, "\"weight\" is ", weighs ? shown(message["weight"]) : "",
-            ", and Octet knows the weights 0 and 1");
+      refuse(message, {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "thought"});
       const bool share_gpt = has(message, "from");
       conversation.push_back({.role = role(text(message, share_gpt ? "from" : "role")),
                               .content = text(message, share_gpt ? "value" : "content"),
-                              .trained = !weighs || message["weight"] == 1});
+                              .trained = is_trained(message)});
     }
     return conversation;
+  }
+
+  bool is_trained(const Tree& message) const {
+    for (const char* name : {"mask", "masked"}) {
+      check(!has(message, name) || message[name] == false, "\"", name, "\" would be lost; give messages that are not trained on ",
+            "\"weight\": 0");
+    }
+    bool result = true;
+    for (const char* name : {"weight", "train", "loss"}) {
+      if (!has(message, name)) continue;
+      const Tree& value = message[name];
+      const bool yes = value == 1 || value == true, no = value == 0 || value == false;
+      check(yes || no, "\"", name, "\" is ", shown(value), ", and Octet knows the weights 0 and 1, false and true");
+      result = result && yes;
+    }
+    return result;
   }
 
   std::string role(const std::string& name) const {
@@ -139,7 +161,14 @@ class Reader {
 }  // namespace
 
 Conversation read_conversation(std::string_view json, const std::string& field, const std::string& file, std::int64_t line) {
-  return Reader(file, line).read(parse_json(json, concat(file, ":", line)), field);
+  const auto parsed = [&] {
+    try {
+      return parse_json(json, concat(file, ":", line));
+    } catch (const Error& error) {
+      fail(error.code(), error.what(), array_advice(json, line));
+    }
+  };
+  return Reader(file, line).read(parsed(), field);
 }
 
 }  // namespace octet::data

@@ -23,10 +23,11 @@ using Conversation = std::vector<ChatMessage>;
 // Messages of the first two may also have the names of the other. `field` names the member with the list; "": one of those above.
 // Roles: system; user or human; assistant or gpt; tool or observation. A member that is null counts as missing.
 //
-// A message may have `weight`, 0 or 1; a message with 0 is not trained on. Beside the conversation, `system` is the first
-// message, and Alpaca's `history` is a list of earlier questions and answers. A message with `tool_calls`, `function_call`,
-// `reasoning_content` or `thinking`, and a conversation with `tools` or `functions`, is refused unless these are empty, because
-// their text would be lost. Other members are ignored.
+// A message may have `weight`, `train` or `loss`, which are 0 or 1, false or true; a message with 0 or false is not trained on.
+// Beside the conversation, `system` is the first message, and Alpaca's `history` is a list of earlier questions and answers. A
+// message with `tool_calls`, `function_call`, `reasoning_content`, `reasoning`, `thinking` or `thought`, and a conversation with
+// `tools`, `functions` or `system_prompt`, is refused unless these are empty, because their text would be lost. `mask` and
+// `masked` are refused unless they are false, because programs disagree on their meaning. Other members are ignored.
 //
 // Throws Error{data} "FILE:LINE: reason" for these, for other JSON, unknown roles and empty conversations.
 Conversation read_conversation(std::string_view json, const std::string& field, const std::string& file, std::int64_t line);

@@ -226,7 +226,7 @@ struct Found {
   std::string text;
 };
 // Returns the Jinja template in a tokenizer's folder. The places are tried in transformers' order.
-std::optional<Found> jinja_of(const fs::path& folder) {
+std::optional<Found> jinja_beside(const fs::path& folder) {
   if (const fs::path file = folder / "chat_template.jinja"; is_file(file)) return Found{file, read_file(file)};
   const fs::path file = folder / "tokenizer_config.json";
   nlohmann::json text = member(file, "chat_template");
@@ -239,10 +239,13 @@ std::optional<Found> jinja_of(const fs::path& folder) {
   return text.is_string() ? std::optional(Found{file, text.get<std::string>()}) : std::nullopt;
 }
 
-const Published& published_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
+Published published_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
   const std::string advice = "give --chat with one of: llama3, llama3.1, chatml, qwen3, mistral, zephyr";
-  const auto found = jinja_of(folder);
+  const auto found = jinja_beside(folder);
   demand(found.has_value(), ExitCode::config, "--chat auto: no chat template beside tokenizer ", tokenizer.name(), "; ", advice);
+  for (const ChatTemplate& known : chat_templates()) {
+    if (found->text == jinja_of(known.name)) return {.xxh3 = {}, .name = known.name};
+  }
   RunningChecksum sum;
   sum.update(found->text);
   for (const Published& published : kPublished) {
@@ -305,6 +308,8 @@ std::span<const ChatTemplate> chat_templates() {
   return kTemplates;
 }
 
+bool has_chat_template(const fs::path& folder) { return jinja_beside(folder).has_value(); }
+
 std::string_view train_on_name(TrainOn train_on) {
   return train_on == TrainOn::all ? "all" : train_on == TrainOn::last ? "last" : "assistant";
 }
@@ -312,15 +317,15 @@ std::string_view train_on_name(TrainOn train_on) {
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer) {
   const auto file = tokenizer_file(tokenizer.name());
   const fs::path folder = file ? file->parent_path() : fs::path(tokenizer.name());
-  const Published* published = name == "auto" ? &published_of_model(folder, tokenizer) : nullptr;
-  const ChatTemplate* form = find_template(published ? published->name : name);
+  const Published published = name == "auto" ? published_of_model(folder, tokenizer) : Published{.xxh3 = {}, .name = name};
+  const ChatTemplate* form = find_template(published.name);
   demand(form != nullptr, ExitCode::config, "--chat ", name, ": no such template", did_you_mean(name, template_names()),
          "; known: auto, llama3, llama3.1, chatml, qwen3, mistral, zephyr");
-  ChatFormat format{.form = form, .tokens = form->tokens, .train_on = train_on};
-  if (published) {
-    format.system = published->system;
-    format.refuses_tools = published->wraps_tools;
-  }
+  ChatFormat format{.form = form,
+                    .tokens = form->tokens,
+                    .train_on = train_on,
+                    .system = std::string(published.system),
+                    .refuses_tools = published.wraps_tools};
   if (!file) return format;  // bytes: the names of tokens are text
   format.tokens = {token_name(folder, "bos_token", form->tokens.bos), token_name(folder, "eos_token", form->tokens.eos)};
   std::vector<std::string_view> needed = form->markers;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,6 +48,10 @@ struct ChatTemplate {
 };
 
 std::span<const ChatTemplate> chat_templates();
+// The template as Jinja, for other programs. It has no place for tools. `--chat auto` knows it. "" if no template has this name.
+std::string_view jinja_of(std::string_view name);
+// Whether a chat template, known or not, lies beside a tokenizer.
+bool has_chat_template(const std::filesystem::path& folder);
 
 // How `data prepare` writes conversations.
 enum class TrainOn { all, assistant, last };

@@ -273,8 +273,9 @@ class ListColumn final : public JsonRows {
 
  private:
   // Members of a message that are not ignored if they are no strings.
-  static constexpr std::array<std::string_view, 5> kMembersOfAnyType = {"weight", "tool_calls", "function_call",
-                                                                        "reasoning_content", "thinking"};
+  static constexpr std::array<std::string_view, 11> kMembersOfAnyType = {
+      "weight",    "train",    "loss",   "mask", "masked", "tool_calls", "function_call", "reasoning_content",
+      "reasoning", "thinking", "thought"};
   // Texts of a message. One that is a list of parts is not taken for one that is missing.
   static constexpr std::array<std::string_view, 2> kTexts = {"content", "value"};
 
@@ -316,7 +317,7 @@ class SiblingColumns final : public JsonRows {
  public:
   SiblingColumns(const std::string& path, const std::string& column) : JsonRows(path) {
     const parquet::SchemaDescriptor& schema = *metadata_->schema();
-    for (const std::string_view name : {"system", "tools", "functions"}) {
+    for (const std::string_view name : {"system", "system_prompt", "tools", "functions"}) {
       const std::string sibling(name);
       if (sibling != column && schema.group_node()->FieldIndex(sibling) >= 0)
         members_.emplace_back(schema, find_node(schema, sibling), 0);

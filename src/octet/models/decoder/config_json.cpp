@@ -85,6 +85,10 @@ std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent,
   const std::string where = parent.source() + ": " + key;
   demand(scaling.is_object(), ExitCode::data, where, " = ", shown(scaling), ": must be an object");
   const JsonReader read(scaling, where);
+  for (const auto& [name, value] : scaling.items()) {
+    demand(!value.is_object(), ExitCode::data, where, ": ", name, " = ", shown(value),
+           ": a law for each type of layer is not supported, only one for all layers");
+  }
   const std::string type = read.string("rope_type", read.string("type", "default"));
   if (type == "default") return std::nullopt;
   if (type == "llama3") return parse_llama3(read);
@@ -237,6 +241,9 @@ DecoderConfig parse_decoder(const JsonReader& read, const JsonDefaults& defaults
   c.tokenizer = read.string("tokenizer", "");
   c.rope_theta = read.number("rope_theta", defaults.rope_theta);
   parse_rope(read, c);
+  const double rotated = rope_number(read, "partial_rotary_factor", read.number("partial_rotary_factor", 1.0));
+  demand(rotated == 1.0, ExitCode::data, source, ": partial_rotary_factor = ", rotated,
+         " is not supported: octet rotates whole heads (1)");
   const std::string activation = read.string("hidden_act", "silu");
   demand(activation == "silu", ExitCode::data, source, ": hidden_act = \"", activation, "\" is not supported (silu)");
   refuse_dropout(read, {"attention_dropout"});
