@@ -2,6 +2,8 @@
 // system, also where locks of the system (flock) do not cross machines.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -65,7 +67,8 @@ class RunLock {
   // not hold training up.
   void check() const;
   // To be called before a checkpoint is published. Raises the counter. Throws as check() does, and Error{internal} if the counter
-  // could not be raised for renewed_s.
+  // could not be raised for renewed_s, or if another file system is now where the folder was: what this run writes would not be
+  // found when the first one is mounted again.
   void renew();
 
  private:
@@ -74,6 +77,8 @@ class RunLock {
   bool replace(const std::string& seen, bool settles);
   void watch(const std::string& seen) const;
   void write(int fd);
+  // Whether the path leads to another file system than when the lock was taken.
+  bool is_moved() const;
   void beat();
   void keep_beating();
   std::string text() const;
@@ -84,6 +89,8 @@ class RunLock {
   std::string begin_;  // of the file's text, the same for as long as the lock is held
   bool made_folder_ = false;
   int fd_ = -1;
+  std::optional<dev_t> device_;  // of the folder, when the lock was taken
+  bool moved_ = false;           // at the last beat
   std::int64_t counter_ = 0;
 
   mutable std::mutex mutex_;
