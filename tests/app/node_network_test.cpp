@@ -163,12 +163,14 @@ TEST(NodeMessages, AreWhatTheyWere) {
                     .recorded = 6,
                     .job = "j",
                     .loaded = true,
+                    .trained = true,
                     .ranks = {.first = 4, .count = 2, .all = 8, .host = "h", .port = 9},
                     .command = {"train", "a b"}};
   const Order back = order_of(text_of(order));
   EXPECT_EQ(back.attempt, 7);
   EXPECT_EQ(back.recorded, 6);
   EXPECT_TRUE(back.loaded);
+  EXPECT_TRUE(back.trained);
   EXPECT_EQ(back.ranks.first, 4);
   EXPECT_EQ(back.command, order.command);
   const NodeEnd end = end_of(

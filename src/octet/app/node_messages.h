@@ -50,6 +50,7 @@ struct Order {
   std::string job;
   bool loaded = false;  // an attempt of the job has got as far as loading, so no older run in the folder forbade it
   bool saved = false;   // an attempt of the job has saved a checkpoint
+  bool trained = false;  // an attempt of the job has finished a step, so the folder has a run.json
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
   checkpoint::ReplicaPlaces replicas;

@@ -328,9 +328,10 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
 }
 
 void Supervisor::give_orders(const telemetry::Attempt& attempt) {
-  std::vector<std::string> command = has_saved_                               ? resuming(options_.command)
-                                     : has_loaded_ && options_.begins_as_told ? beginning_again(options_.command)
-                                                                              : options_.command;
+  const bool begins_again = !has_saved_ && has_loaded_ && options_.begins_as_told;
+  std::vector<std::string> command = has_saved_     ? resuming(options_.command)
+                                     : begins_again ? beginning_again(options_.command)
+                                                    : options_.command;
   has_begun_ = true;
   if (smaller_) {
     command.push_back(concat("--parallel.replicate=", smaller_->replicate));
@@ -353,6 +354,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .job = job_,
         .loaded = has_loaded_,
         .saved = has_saved_,
+        .trained = has_trained_ && !begins_again,  // which moves run.json
         .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
         .replicas = replica_places(node),
@@ -491,6 +493,7 @@ std::string Supervisor::news() const {
                        .job = job_,
                        .loaded = has_loaded_,
                        .saved = has_saved_,
+                       .trained = has_trained_,
                        .ranks = {.count = 0, .all = 0},
                        .chosen = chosen_});
 }
@@ -501,9 +504,11 @@ void Supervisor::tell_progress(int ranks) {
     return page->entered_ns[static_cast<std::size_t>(telemetry::Phase::loading)] > 0;
   });
   const bool loaded = has_loaded_ || loads, saved = has_saved_ || pages.front()->saved_step > 0;
-  if (loaded == has_loaded_ && saved == has_saved_) return;
+  const bool trained = has_trained_ || pages.front()->first_step_ns > 0;
+  if (loaded == has_loaded_ && saved == has_saved_ && trained == has_trained_) return;
   has_loaded_ = loaded;
   has_saved_ = saved;
+  has_trained_ = trained;
   for (int node = 0; network_ && node < nodes(); ++node) network_->send(node, topic::kWelcome, news());
 }
 

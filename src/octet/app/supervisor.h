@@ -174,8 +174,8 @@ class Supervisor {
   int finish(int code);
   bool pause(double seconds);
   void say_recovered();
-  // Tells the other nodes once that the attempt has loaded, and once that a checkpoint is there, so that the next coordinator
-  // knows how to begin again.
+  // Tells the other nodes once that the attempt has loaded, has finished a step, and has saved a checkpoint, so that the next
+  // coordinator knows how to begin again.
   void tell_progress(int ranks);
   // The state of the job, without ranks.
   std::string news() const;

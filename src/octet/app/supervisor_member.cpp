@@ -284,6 +284,7 @@ void Supervisor::hear(const Order& news) {
   has_begun_ = has_begun_ || news.attempt > 0;
   has_loaded_ = has_loaded_ || news.loaded;
   has_saved_ = has_saved_ || news.saved;
+  has_trained_ = has_trained_ || news.trained;
   chosen_ = news.chosen;
 }
 
