@@ -165,7 +165,8 @@ TEST(NodeMessages, AreWhatTheyWere) {
                     .loaded = true,
                     .trained = true,
                     .ranks = {.first = 4, .count = 2, .all = 8, .host = "h", .port = 9},
-                    .command = {"train", "a b"}};
+                    .command = {"train", "a b"},
+                    .config = "[run]\nname = \"é\"\n"};
   const Order back = order_of(text_of(order));
   EXPECT_EQ(back.attempt, 7);
   EXPECT_EQ(back.recorded, 6);
@@ -173,6 +174,7 @@ TEST(NodeMessages, AreWhatTheyWere) {
   EXPECT_TRUE(back.trained);
   EXPECT_EQ(back.ranks.first, 4);
   EXPECT_EQ(back.command, order.command);
+  EXPECT_EQ(back.config, order.config);
   const NodeEnd end = end_of(
       text_of(NodeEnd{.attempt = 3, .code = 137, .what = "rank 1 \"died\"\n", .cause = Cause::memory, .unreachable = {4, 7},
                       .all = true, .port = 5}));

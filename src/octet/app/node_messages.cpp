@@ -76,7 +76,8 @@ std::string text_of(const Order& order) {
                {"replicas_from", order.replicas.from},
                {"ranks_per_host", order.replicas.ranks_per_host},
                {"chosen", order.chosen},
-               {"command", order.command}});
+               {"command", order.command},
+               {"config", order.config}});
 }
 
 Order order_of(const std::string& text) {
@@ -97,7 +98,8 @@ Order order_of(const std::string& text) {
                              .from = json.at("replicas_from").get<std::vector<std::string>>(),
                              .ranks_per_host = json.at("ranks_per_host").get<int>()},
                 .chosen = json.at("chosen").get<std::vector<int>>(),
-                .command = json.at("command").get<std::vector<std::string>>()};
+                .command = json.at("command").get<std::vector<std::string>>(),
+                .config = json.at("config").get<std::string>()};
     const RanksHere& ranks = order.ranks;
     demand(ranks.first >= 0 && ranks.count >= 0 && ranks.count <= kMostRanks && ranks.all >= ranks.first + ranks.count,
            ExitCode::peer, "ordered ", ranks.count, " ranks from ", ranks.first, " on, of ", ranks.all);

@@ -56,6 +56,7 @@ struct Order {
   checkpoint::ReplicaPlaces replicas;
   std::vector<int> chosen;  // the nodes that run ranks, in the order of their ranks
   std::vector<std::string> command;
+  std::string config;  // the text of RUN.toml with which the job began; "": the ranks read the file
 };
 
 struct NodeEnd {

@@ -104,6 +104,7 @@ std::unique_ptr<NodeNetwork> network_of(const SupervisorOptions& options, const 
 
 NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token, checkpoint::ReplicaServer* replicas) {
   return {.run_folder = options.run_folder,
+          .config_file = options.config_file,
           .node = options.hosts.mine,
           .most_ranks = options.ranks * static_cast<int>(options.hosts.hosts.size()),
           .grace_s = options.grace_s,
@@ -359,7 +360,8 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
         .replicas = replica_places(node),
         .chosen = chosen_,
-        .command = command};
+        .command = command,
+        .config = options_.config};
     member(node).runs = count > 0;
     member(node).has_begun = false;
     if (node == me())
@@ -495,7 +497,8 @@ std::string Supervisor::news() const {
                        .saved = has_saved_,
                        .trained = has_trained_,
                        .ranks = {.count = 0, .all = 0},
-                       .chosen = chosen_});
+                       .chosen = chosen_,
+                       .config = options_.config});
 }
 
 void Supervisor::tell_progress(int ranks) {

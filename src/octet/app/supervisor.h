@@ -46,6 +46,8 @@ inline constexpr double kLateS = 10;
 struct SupervisorOptions {
   int ranks = 1;                     // on each host
   std::vector<std::string> command;  // "train RUN.toml ..."
+  std::filesystem::path config_file;  // RUN.toml, and its text as the job began with it
+  std::string config;
   bool begins_as_told = false;       // the command has another checkpoint.resume than "auto"
   std::filesystem::path run_folder;
   double grace_s = 2;  // what the other ranks have to end by themselves after one failed

@@ -7,6 +7,7 @@
 
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
+#include "octet/app/job_memory.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/plan.h"
 #include "octet/app/progress.h"
@@ -80,7 +81,9 @@ void print_memory(const train::Config& config, const train::MemoryPlan& plan) {
 
 int run_train(const TrainArgs& args) {
   print_stack_on_signal();
-  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  const std::optional<std::string> kept = text_of_job(kConfigOfJob);
+  train::Config config =
+      train::parse_config(kept ? *kept : train::read_config_text(args.run.path), args.run.path.string(), args.run.overrides);
   if (!args.resume.empty()) config.checkpoint.resume = args.resume;
   if (args.print_config) {
     fmt::print("{}", train::print_config(config));

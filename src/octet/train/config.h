@@ -512,8 +512,9 @@ void visit_fields(C& c, auto&& visit) {
 // `overrides` are "section.key=value", applied in order after the file. Keys, types, ranges and choices are checked; what only
 // makes sense together is left to check_config().
 Config load_config(const std::filesystem::path& path, std::span<const std::string> overrides = {});
-// The same of text; `source` is what messages call it.
-Config parse_config(std::string_view text, const std::string& source);
+// The same in two steps: the text of the file, and what it says. `source` is what messages call the text.
+std::string read_config_text(const std::filesystem::path& path);
+Config parse_config(std::string_view text, const std::string& source, std::span<const std::string> overrides = {});
 
 // "section.key=value": the value is TOML, or a bare string; a list may also be written a,b,c; an element of a list of tables is
 // named by its number ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.
