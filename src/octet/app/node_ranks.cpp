@@ -146,6 +146,7 @@ void NodeRanks::start_ranks() {
     group.environment[i].push_back(snapshots_->variable(static_cast<int>(i)));
     if (options_.replicas) group.environment[i].push_back(replicas.variable());
     if (config_) group.environment[i].push_back(config_->variable());
+    group.environment[i].push_back(copies_.variable());
   }
   group.grace_s = options_.grace_s;
   group.output = [this](int rank, StandardStream stream, std::string_view whole) {

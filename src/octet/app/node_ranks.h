@@ -92,6 +92,7 @@ class NodeRanks {
   std::shared_ptr<checkpoint::SnapshotMemory> snapshots_;
   Order order_;
   std::optional<JobMemory> config_;
+  JobMemory copies_{kCopiesOfJob};
   std::string told_config_;  // the text of the last edit that was told
   std::optional<ProcessGroup> group_;
   std::optional<GateProcess> gate_;

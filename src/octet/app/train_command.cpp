@@ -99,9 +99,10 @@ int run_train(const TrainArgs& args) {
   if (where.rank > 0) set_log(Log::own_warnings);
   train::check_config(config, where.size);
   const train::Fetch what = args.dry_run ? train::Fetch::architecture : train::Fetch::everything;
-  train::fetch_resumed(config, what, show_copy);
+  or_use_copies_of_job(config, [&] { train::fetch_resumed(config, what, show_copy); });
   config.checkpoint.resume = train::checkpoint_to_resume(config.checkpoint);
-  train::fetch_inputs(config, what, show_copy);
+  or_use_copies_of_job(config, [&] { train::fetch_inputs(config, what, show_copy); });
+  if (where.local_rank == 0) remember_copies_for_job(config);
   const parallel::Mesh mesh = train::mesh_of(config, where.size);
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);
