@@ -83,13 +83,13 @@ void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, 
   }
   status.step = status.checkpoint_step;
   if (!path_exists(folder / "metrics.jsonl")) return;
-  const auto metrics = telemetry::read_jsonl<telemetry::StepMetrics>(folder / "metrics.jsonl").records;
-  if (metrics.empty()) return;
-  status.step = std::max(status.step, metrics.back().step);
-  status.loss = metrics.back().loss;
-  status.skipped_steps = metrics.back().skipped_steps;
-  status.tokens_per_s = metrics.back().tokens_per_s;
-  status.eta_s = metrics.back().eta_s;
+  const auto metrics = telemetry::last_record<telemetry::StepMetrics>(folder / "metrics.jsonl");
+  if (!metrics) return;
+  status.step = std::max(status.step, metrics->step);
+  status.loss = metrics->loss;
+  status.skipped_steps = metrics->skipped_steps;
+  status.tokens_per_s = metrics->tokens_per_s;
+  status.eta_s = metrics->eta_s;
 }
 
 // Leaves out starts that were refused before they changed the run, unless they are all that is known of it. A restart that is

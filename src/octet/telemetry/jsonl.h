@@ -36,6 +36,10 @@ JsonlContents<Record> parse_jsonl(std::string_view text);
 template <class Record>
 JsonlContents<Record> read_jsonl(const std::filesystem::path& path);
 
+// Returns the last record, or nothing if there is none. Reads no more of the file than its end. Throws as read_jsonl().
+template <class Record>
+std::optional<Record> last_record(const std::filesystem::path& path);
+
 // Returns how many bytes from the beginning of a file hold the lines up to step last_step. Reads the file from its end, because
 // steps grow from line to line. Other lines behind the last one of those steps do not count.
 template <class Record>
