@@ -194,6 +194,7 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   pages.page(1).enter(telemetry::Phase::training);
   pages.page(1).finish_step(5);
   pages.page(1).saved_step = 4;
+  pages.page(1).steps = 17;
   pages.page(1).origin = telemetry::Origin::memory;
   pages.page(1).snapshot_step = 3;
   pages.page(1).snapshot_ns = telemetry::monotonic_ns();
@@ -218,6 +219,7 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   EXPECT_EQ(page.phase, telemetry::Phase::training);
   EXPECT_EQ(page.step, 5);
   EXPECT_EQ(page.saved_step, 4);
+  EXPECT_EQ(page.steps, 17);
   EXPECT_EQ(page.origin, telemetry::Origin::memory);
   EXPECT_EQ(page.snapshot_step, 3);
   EXPECT_NEAR(static_cast<double>(page.snapshot_ns), static_cast<double>(pages.page(1).snapshot_ns), 1e9);

@@ -507,9 +507,12 @@ TEST_F(SuperviseFaults, UsesNoSnapshotOfStepsThatARollbackLeaves) {
   EXPECT_NE(log.find(line), log.rfind(line)) << log;
 }
 
+// The run goes back to the checkpoint from which it began, and then to an older one.
+TEST_F(Supervise, ARollbackBelowTheFirstStepIsRecorded) {
   const std::string options = "--training.steps=50 --checkpoint.memory_every=0 ";
   ASSERT_EQ(run_.train(options + "--metrics.tensorboard=false --anomaly.spike=off --checkpoint.interval=12 --until 36").code, 0);
   const ProgramResult result = run_.run(
+      command(options + "--checkpoint.interval=0 --optimizer.lr=50 --anomaly.spike=1.0001 --anomaly.max_rollbacks=2", 1));
   EXPECT_EQ(result.code, 77) << result.err;
   EXPECT_TRUE(says(result.err, "; back to step 24, ")) << result.err;
   const Json attempt = parse_ordered_json(read_file(run_ / "out/attempts/00000001.json"), "attempt");

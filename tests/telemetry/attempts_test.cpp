@@ -33,6 +33,7 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
   first.code = 137;
   first.what = "rank 1 was killed by signal 9 (SIGKILL) \xff";
   first.last_step = 57;
+  first.steps = 23;
   first.checkpoint_step = 56;
   first.next = "restarts in 5 s";
   first.seconds = {{"joining", 0.25}, {"total", 300.5}};
@@ -54,6 +55,7 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.code, 137);
   EXPECT_EQ(read.what, "rank 1 was killed by signal 9 (SIGKILL) \xef\xbf\xbd");
   EXPECT_EQ(read.last_step, 57);
+  EXPECT_EQ(read.steps, 23);
   EXPECT_EQ(read.checkpoint_step, 56);
   EXPECT_EQ(read.next, first.next);
   EXPECT_EQ(read.seconds, first.seconds);
@@ -165,6 +167,17 @@ TEST(TimeOfAttempts, WithoutAStepAllIsStart) {
   EXPECT_DOUBLE_EQ(time.start, 18);
   EXPECT_DOUBLE_EQ(time.stop, 2);
   EXPECT_DOUBLE_EQ(time.kept + time.again, 0);
+}
+
+// The attempt went back to step 40 after 30 of its 50 steps, and ended at step 60.
+TEST(TimeOfAttempts, CountsStepsThatARollbackLeaves) {
+  Attempt attempt = failed_attempt();
+  attempt.steps = 50;
+  const TimeOfAttempts time = time_of(attempt, 60);
+  EXPECT_DOUBLE_EQ(time.kept, 40);
+  EXPECT_DOUBLE_EQ(time.again, 60);
+  attempt.last_step = 40;  // it was killed before the first step after the rollback
+  EXPECT_DOUBLE_EQ(time_of(attempt, 40).again, 100);
 }
 
 // The second attempt begins 185 s after the first began, 70 s after its end, at step 55, and keeps all of its steps.

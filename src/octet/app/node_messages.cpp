@@ -182,6 +182,7 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
                     {"step_s", page.step_s.load()},
                     {"tokens", page.tokens.load()},
                     {"saved", age_s(page.saved_ns, now)},
+                    {"steps", page.steps.load()},
                     {"groups", std::move(groups)}});
   }
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
@@ -218,6 +219,7 @@ bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPa
       page.step_s = from.at("step_s").get<double>();
       page.tokens = from.at("tokens").get<std::int64_t>();
       page.saved_ns = time_ns(from.at("saved").get<double>(), now);
+      page.steps = from.at("steps").get<std::int64_t>();
       const Value& groups = from.at("groups");
       for (std::size_t i = 0; i < page.groups.size(); ++i) {
         telemetry::GroupPage& group = page.groups[i];

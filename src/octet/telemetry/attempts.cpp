@@ -43,6 +43,7 @@ Json to_json(const Attempt& a) {
                {"code", a.ended.empty() ? Json(nullptr) : Json(a.code)},
                {"what", a.what},
                {"last_step", a.last_step},
+               {"steps", a.steps},
                {"checkpoint_step", a.checkpoint_step},
                {"next", a.next},
                {"seconds", Json::object()},
@@ -75,6 +76,7 @@ Attempt attempt_of(const nlohmann::json& json) {
   if (!json.at("code").is_null()) a.code = json.at("code").get<int>();
   a.what = json.at("what").get<std::string>();
   a.last_step = json.at("last_step").get<std::int64_t>();
+  a.steps = json.value("steps", std::int64_t{0});
   a.checkpoint_step = json.at("checkpoint_step").get<std::int64_t>();
   a.next = json.at("next").get<std::string>();
   a.seconds = json.at("seconds").get<std::map<std::string, double>>();
@@ -220,14 +222,14 @@ TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
   const auto seconds = [&](const char* name) { return seconds_of(attempt, name).value_or(0); };
   const double total = seconds("total");
   TimeOfAttempts time{.stop = std::min(total, seconds("stop"))};
-  const std::int64_t steps = attempt.last_step - attempt.from_step;
+  const std::int64_t last = attempt.last_step - attempt.from_step, steps = std::max(attempt.steps, last);
   if (!attempt.seconds.contains("first_step") || steps <= 0) {
     time.start = total - time.stop;
     return time;
   }
   time.start = std::min(total - time.stop, seconds("training"));
   const double training = total - time.stop - time.start;
-  const std::int64_t kept_steps = std::clamp<std::int64_t>(kept - attempt.from_step, 0, steps);
+  const std::int64_t kept_steps = std::clamp<std::int64_t>(kept - attempt.from_step, 0, std::max<std::int64_t>(last, 0));
   time.kept = training * static_cast<double>(kept_steps) / static_cast<double>(steps);
   time.again = training * static_cast<double>(steps - kept_steps) / static_cast<double>(steps);  // a difference could be -1e-17
   return time;
