@@ -180,6 +180,19 @@ TEST(TimeOfAttempts, CountsStepsThatARollbackLeaves) {
   EXPECT_DOUBLE_EQ(time_of(attempt, 40).again, 100);
 }
 
+// Somebody sets the clock two hours ahead, and back again. The supervisor has measured the time between the attempts.
+TEST(TimeOfAttempts, DependsOnNoClockWithinASupervisor) {
+  Attempt second = failed_attempt(), third = failed_attempt();
+  second.started = "2026-11-25T12:02:00Z";
+  second.seconds["waited"] = 5;
+  third.started = "2026-11-25T10:04:15Z";
+  third.seconds["waited"] = 20;
+  const std::vector<Attempt> attempts{failed_attempt(), second, third};
+  EXPECT_DOUBLE_EQ(time_of(attempts).between, 25);
+  EXPECT_DOUBLE_EQ(time_of(attempts).all, 3 * 115 + 25);
+  EXPECT_DOUBLE_EQ(lost_before(attempts, 1).value_or(0), 100 + 5 + 5 + 15) << "all steps are done again";
+}
+
 // The second attempt begins 185 s after the first began, 70 s after its end, at step 55, and keeps all of its steps.
 TEST(TimeOfAttempts, AddsUpToTheTimeOfTheRun) {
   Attempt second{.started = "2026-11-25T10:03:05Z",

@@ -183,6 +183,7 @@ std::optional<int> Supervisor::coordinate() {
   const bool first = std::exchange(fresh_, false);
   if (job_.empty()) job_ = comm::Token::random().hex().substr(0, 16);
   took_part_ = true;
+  ended_ns_ = 0;
   bool has_file = coordinator_ && end_orphan();  // of the newest attempt
   look_back();
   for (Member& member : members_) member.here = member.runs = member.asked = false;
@@ -402,6 +403,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   found_unfit_.clear();
   fault_.reset();
   begin_ns_ = telemetry::monotonic_ns();
+  if (ended_ns_ > 0) attempt.seconds["waited"] = std::max(0.0, -since_begin(ended_ns_));
   give_orders(attempt);
   attempt_ = attempt.number;
   StallWatch watch(options_.stall_s);
@@ -433,6 +435,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   attempt.what = verdict_.what();
   attempt.ended = utc_now();
   record_times(attempt, ranks_.pages().page(0));
+  ended_ns_ = telemetry::monotonic_ns();
   if (fault_) failed_at_ = fault_;
   member(me()).join.port = own_port();
 }

@@ -250,6 +250,7 @@ class Supervisor {
   std::string without_straggler_;               // why the next attempt has other hosts; "": for another reason
   bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt
+  std::int64_t ended_ns_ = 0;                   // of the attempt before, if this node has coordinated since; 0: it has not
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun

@@ -38,7 +38,8 @@ struct Attempt {
   std::int64_t checkpoint_step = 0;
   std::string next;  // "restarts in 5 s", "stops: ...", kAskedToEnd; "" after success
   // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended. `stop`
-  // is the time from the first failure until all ranks had ended, and `total` the length of the attempt.
+  // is the time from the first failure until all ranks had ended, and `total` the length of the attempt. `waited` is the time
+  // since the end of the attempt before, if the same supervisor ordered both.
   std::map<std::string, double> seconds;
 };
 
