@@ -163,14 +163,18 @@ TEST(NodeMessages, AreWhatTheyWere) {
                     .recorded = 6,
                     .job = "j",
                     .loaded = true,
+                    .trained = true,
                     .ranks = {.first = 4, .count = 2, .all = 8, .host = "h", .port = 9},
-                    .command = {"train", "a b"}};
+                    .command = {"train", "a b"},
+                    .config = "[run]\nname = \"é\"\n"};
   const Order back = order_of(text_of(order));
   EXPECT_EQ(back.attempt, 7);
   EXPECT_EQ(back.recorded, 6);
   EXPECT_TRUE(back.loaded);
+  EXPECT_TRUE(back.trained);
   EXPECT_EQ(back.ranks.first, 4);
   EXPECT_EQ(back.command, order.command);
+  EXPECT_EQ(back.config, order.config);
   const NodeEnd end = end_of(
       text_of(NodeEnd{.attempt = 3, .code = 137, .what = "rank 1 \"died\"\n", .cause = Cause::memory, .unreachable = {4, 7},
                       .all = true, .port = 5}));
@@ -190,6 +194,7 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   pages.page(1).enter(telemetry::Phase::training);
   pages.page(1).finish_step(5);
   pages.page(1).saved_step = 4;
+  pages.page(1).steps = 17;
   pages.page(1).origin = telemetry::Origin::memory;
   pages.page(1).snapshot_step = 3;
   pages.page(1).snapshot_ns = telemetry::monotonic_ns();
@@ -214,6 +219,7 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   EXPECT_EQ(page.phase, telemetry::Phase::training);
   EXPECT_EQ(page.step, 5);
   EXPECT_EQ(page.saved_step, 4);
+  EXPECT_EQ(page.steps, 17);
   EXPECT_EQ(page.origin, telemetry::Origin::memory);
   EXPECT_EQ(page.snapshot_step, 3);
   EXPECT_NEAR(static_cast<double>(page.snapshot_ns), static_cast<double>(pages.page(1).snapshot_ns), 1e9);

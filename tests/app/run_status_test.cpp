@@ -60,6 +60,28 @@ TEST_F(RunStatusCode, DependsOnNoClockWithinAJob) {
   EXPECT_EQ(code(), 77) << "its supervisor was killed before it recorded this end";
 }
 
+// A process has trained on after the supervised job and was killed, while the clock was two hours back. The job's last attempt
+// had the lock, so this one is younger.
+TEST_F(RunStatusCode, DependsOnNoClockForALockThatWasLeft) {
+  telemetry::Attempt last{
+      .number = 1, .job = "job", .started = "2026-01-01T03:00:00Z", .ended = "2026-01-01T03:01:00Z", .code = 75};
+  const auto write = [&] {
+    std::filesystem::create_directories(folder_ / "attempts");
+    telemetry::Attempts(folder_.path()).write(last);
+  };
+  const ProcessIdentity me = ProcessIdentity::mine();
+  write_file_atomically(
+      folder_ / "run.lock",
+      concat(R"({"host":")", me.host, R"(","machine":")", me.machine, R"(","boot":")", me.boot, R"(","pid_namespace":")",
+             me.pid_namespace, R"(","pid":)", me.pid, R"(,"start_ticks":)", me.start_ticks + 1,
+             R"(,"run":"a","since":"2026-01-01T01:02:00Z","job":"","attempt":0,"counter":9})"));
+  write();
+  EXPECT_EQ(state(), RunState::ended) << "the attempt may have ended before it looked at the lock of a run before it";
+  last.seconds["loading"] = 0.5;
+  write();
+  EXPECT_EQ(state(), RunState::vanished);
+}
+
 TEST_F(RunStatusCode, LeavesOutAStartThatWasRefused) {
   attempt(1, "2026-01-01T00:01:00Z", 2, "a");
   EXPECT_EQ(code(), 2) << "nothing else is known";

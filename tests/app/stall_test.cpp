@@ -115,7 +115,7 @@ class StallWatchTest : public StallOf {
     RankPage& page = pages_.page(0);
     page.enter(Phase::training);
     page.finish_step(1);
-    page.step = 1 + steps;
+    page.step = page.steps = 1 + steps;
     page.changed_ns = page.first_step_ns + static_cast<std::int64_t>(steps * step_s * 1e9);
   }
   static Clock::time_point at(double s) {
@@ -141,6 +141,15 @@ TEST_F(StallWatchTest, AllowsTenSteps) {
   EXPECT_FALSE(watch.look(pages_.first(4), at(0)));
   EXPECT_FALSE(watch.look(pages_.first(4), at(299)));
   EXPECT_TRUE(watch.look(pages_.first(4), at(301)));
+}
+
+// Rank 0 began at step 100 and has gone back to an older checkpoint.
+TEST_F(StallWatchTest, ARollbackBelowTheFirstStepAllowsNoMore) {
+  pages_.page(0).start_step = 100;
+  train(4, 0.5);
+  StallWatch watch(60);
+  EXPECT_FALSE(watch.look(pages_.first(4), at(0)));
+  EXPECT_TRUE(watch.look(pages_.first(4), at(61)));
 }
 
 TEST_F(StallWatchTest, AllowsMoreBeforeTheSecondStepAndWhileItSaves) {

@@ -247,6 +247,30 @@ TEST_F(SupervisorTest, AFollowerKnowsWhetherItIsHealthy) {
   EXPECT_EQ(process.wait().code, 75);
 }
 
+// All ranks of a job read the same configuration, whatever the file on their host says.
+TEST_F(SupervisorTest, TheConfigurationComesWithTheOrder) {
+  NodeNetwork first(options(0));
+  Process process = start(1, "", " --comm.join_timeout_s=60");
+  ASSERT_EQ(next(first).kind, NodeEvent::Kind::joined);
+  first.send(1, topic::kWelcome, text_of(welcome(1)));
+  ASSERT_EQ(next(first).what, topic::kJoin);
+  Order order = welcome(2, {1});
+  order.ranks = {.count = 1, .all = 1, .host = hosts_[1], .port = 1};
+  order.command = {"train", "run.toml", "--run.output_dir=" + folder_};
+  order.config = "[training]\nstep = 4\n";
+  first.send(1, topic::kOrder, text_of(order));
+  NodeEnd end;
+  while (!end.all) {
+    const NodeEvent event = next(first);
+    if (event.what == topic::kEnded) end = end_of(event.text);
+  }
+  EXPECT_EQ(end.code, 2);
+  EXPECT_TRUE(says(end.what, "run.toml:2: training.step: unknown key")) << end.what;
+  first.send(1, topic::kFinish, text_of(RunOver{.code = 2}));
+  const ProgramResult result = process.wait();
+  EXPECT_TRUE(says(result.err, "run.toml has changed since this run was started")) << result.err;
+}
+
 // Node 0 has ordered three restarts and is lost, so node 1 may order no further one.
 TEST_F(SupervisorTest, CountsTheRestartsOfOtherCoordinators) {
   Process process = start(1, "--min-hosts 1", " --checkpoint.interval=0 --checkpoint.memory_every=0 --training.steps=3000");

@@ -1,5 +1,6 @@
 #include "octet/checkpoint/run_lock.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +223,34 @@ TEST_F(RunLockTest, WhoCannotRenewPublishesNothing) {
   std::this_thread::sleep_for(std::chrono::duration<double>(2 * kQuick.renewed_s));
   EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { lock.renew(); }), "run.lock: could not be renewed for 0 s"));
   fs::remove(path_);
+}
+
+// The file system of the folder is unmounted, and what is beneath the mount point takes its place.
+TEST_F(RunLockTest, NothingIsPublishedOnAnotherFileSystem) {
+  const fs::path beneath = concat("/dev/shm/octet-run-lock-test-", ::getpid());
+  fs::create_directory(beneath);
+  struct stat here {
+  }, there{};
+  ASSERT_EQ(::stat(folder_.path().c_str(), &here) + ::stat(beneath.c_str(), &there), 0);
+  if (here.st_dev == there.st_dev) {
+    fs::remove(beneath);
+    GTEST_SKIP() << "/dev/shm is on the file system of temporary folders";
+  }
+  const fs::path link = folder_ / "mounted";
+  fs::create_directory(folder_ / "disk");
+  fs::create_directory_symlink(folder_ / "disk", link);
+  RunLock lock(link, {.beat_s = 1000});
+  const auto mount = [&](const fs::path& target) {
+    fs::create_directory_symlink(target, folder_ / "next");
+    fs::rename(folder_ / "next", link);
+  };
+  mount(beneath);
+  EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { lock.renew(); }),
+                       link.string() + ": is on another file system than when this run began"));
+  EXPECT_FALSE(fs::exists(beneath / "run.lock"));
+  mount(folder_ / "disk");
+  EXPECT_NO_THROW(lock.renew());
+  fs::remove_all(beneath);
 }
 
 TEST_F(RunLockTest, OfManyProcessesOneGetsAFolder) {

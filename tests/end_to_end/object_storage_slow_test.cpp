@@ -303,17 +303,36 @@ TEST_F(ObjectStorage, ASupervisedRunComesBackToAnOldFolder) {
   }
 }
 
-// The service is away when a rank of a supervised run starts again. That is no reason to give the run up.
-TEST_F(ObjectStorage, ACorpusWithoutAnAnswerGetsTimeToComeBack) {
+// A supervised run with a corpus that lies in a bucket.
+const std::string kOfABucket =
+    "launch -n 1 --supervise -- train run.toml --data.source.0.path=s3://bucket/texts/corpus --checkpoint.retry_s=1 "
+    "--training.steps=100000 --lr_scheduler.decay=constant";
+
+// The service is away, or refuses, when a rank of a supervised run starts again. The copy of the attempt before serves it.
+TEST_F(ObjectStorage, ARestartUsesTheCopyOfACorpus) {
   const S3Server server;
   for (const char* extension : {".bin", ".idx", ".json"})
     upload(run_ / (std::string("corpus") + extension), std::string("s3://bucket/texts/corpus") + extension);
-  Process process(concat("launch -n 1 --supervise -- train run.toml --data.source.0.path=s3://bucket/texts/corpus ",
-                         "--checkpoint.retry_s=1 --training.steps=100000 --lr_scheduler.decay=constant"),
-                  run_.path());
+  Process process(kOfABucket, run_.path());
   ASSERT_TRUE(process.read_to_step(3));
   server.control("fail?count=1000000&kind=503");
   signal_process(run_.pid_of_rank(0), SIGKILL);
+  PendingResult end(process);
+  const fs::path said = run_ / "out/logs/node-000.log";
+  const auto trains = [&] { return path_exists(said) && says(read_file(said), "attempt 2 trains from step "); };
+  for (int tries = 0; tries < 3000 && !trains(); ++tries) ::usleep(10'000);
+  EXPECT_TRUE(trains());
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(says(result.err, "; goes on with the copies that this job has used before")) << result.err;
+}
+
+// The service is away when the run is started. That is no reason to give the run up.
+TEST_F(ObjectStorage, ACorpusWithoutAnAnswerGetsTimeToComeBack) {
+  const S3Server server;
+  server.control("fail?count=1000000&kind=503");
+  Process process(kOfABucket, run_.path());
   PendingResult end(process);
   const fs::path said = run_ / "out/logs/node-000.log";
   const auto waits = [&] { return path_exists(said) && says(read_file(said), "; restarts in 60 s"); };

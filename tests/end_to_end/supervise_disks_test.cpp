@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "end_to_end/supervise_fixture.h"
+#include "octet/checkpoint/steps.h"
 #include "support/faults.h"
 
 namespace octet::testing {
@@ -201,6 +202,30 @@ TEST_F(Supervise, StorageThatCannotBeReadGetsTimeToComeBack) {
 
   const ProgramResult config = run_.run("train run.toml", "exec " + with_faults("read *run.toml 1+ EIO"));
   EXPECT_EQ(config.code, 76) << "the storage, and no mistake in the file: " << config.err;
+}
+
+// The file system of the run is unmounted, and a rank is killed. A restart must not train in the folder beneath the mount point.
+TEST_F(Supervise, AFolderThatIsNotMountedIsNotBegunAnew) {
+  const std::string options = command("--checkpoint.interval=4 --training.steps=5000", 1, "--restarts=1");
+  Process process(options, run_.path());
+  ASSERT_TRUE(process.read_to_step(6));
+  for (int tries = 0; tries < 10'000 && !std::filesystem::exists(run_ / "out/checkpoints/step-00000004"); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  signal_process(run_.pid_of_rank(0), SIGSTOP);  // so that it saves nothing where the folder was
+  std::filesystem::rename(run_ / "out", run_ / "disk");
+  kill_rank(0);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 76) << result.err;
+  EXPECT_TRUE(says(result.err, "out/run.json: is gone, although this run has trained. Is a file system not mounted?"))
+      << result.err;
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out/metrics.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(run_ / "out/run.json"));
+  std::filesystem::remove_all(run_ / "out");
+  std::filesystem::rename(run_ / "disk", run_ / "out");
+  const std::int64_t saved = checkpoint::find_checkpoints(run_ / "out/checkpoints").front().step;
+  const ProgramResult later = run_.run(concat(options, " --until=", saved + 1));
+  EXPECT_EQ(later.code, 0) << later.err;
+  EXPECT_TRUE(says(later.err, concat("resuming after step ", saved))) << later.err;
 }
 
 // The index of a corpus is mapped. A page that cannot be read gives no error number, only a signal.

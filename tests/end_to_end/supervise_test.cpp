@@ -7,8 +7,9 @@
 #include <string>
 #include <thread>
 
-#include "octet/base/rng.h"
 #include "end_to_end/supervise_fixture.h"
+#include "octet/base/rng.h"
+#include "octet/checkpoint/steps.h"
 #include "support/faults.h"
 
 namespace octet::testing {
@@ -108,25 +109,32 @@ TEST_F(Supervise, BeginsAnewBeforeTheFirstCheckpoint) {
   EXPECT_FALSE(std::filesystem::exists(run_ / "out/history"));
 }
 
-// Somebody edits the mesh of a run. Ranks of the next attempt hold other slices than the snapshots in memory, so they read the
-// checkpoint on the disk.
-TEST_F(Supervise, AnEditedMeshGoesOnFromTheDisk) {
-  Process process(command("--checkpoint.interval=8 --checkpoint.memory_every=1 --training.steps=60 --training.global_batch_size=16 "),
-                  run_.path());
+// Somebody edits the file of a run, maybe for the next one. Restarts go on with the old text, and the next start reads the new
+// one. With another mesh it goes on from the checkpoint.
+TEST_F(Supervise, AnEditedFileCountsFromTheNextStartOn) {
+  const std::string options =
+      command("--checkpoint.interval=8 --checkpoint.memory_every=1 --training.steps=5000 --training.global_batch_size=16");
+  Process process(options, run_.path());
   ASSERT_TRUE(process.read_to_step(13));
-  for (int tries = 0; tries < 10'000 && !std::filesystem::exists(run_ / "out/checkpoints/step-00000008"); ++tries)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   write_text(run_ / "run.toml", read_file(run_ / "run.toml") + "\n[parallel]\nreplicate = 2\n");
   kill_rank(1);
-  const ProgramResult result = process.wait();
-  ASSERT_EQ(result.code, 0) << result.err;
-  const Json attempts = status()["attempts"];
-  ASSERT_EQ(attempts.size(), 2u);
-  EXPECT_GT(attempts[1]["from_step"], 0);
-  EXPECT_EQ(attempts[1]["from_step"].get<int>() % 8, 0);
-  const std::string log = read_file(run_ / "out/logs/rank-00000.log");
-  EXPECT_TRUE(says(log, "changed since then: parallel.replicate: 1 -> 2")) << log;
-  EXPECT_FALSE(says(log, "from memory"));
+  PendingResult end(process);
+  EXPECT_TRUE(node_says("attempt 2 trains from step "));
+  kill_rank(0);
+  EXPECT_TRUE(node_says("attempt 3 trains from step "));
+  process.send(SIGTERM);
+  const ProgramResult result = end.get();
+  ASSERT_EQ(result.code, 75) << result.err;
+  const std::string changed = "run.toml has changed since this run was started";
+  ASSERT_TRUE(says(result.err, changed));
+  EXPECT_EQ(result.err.find(changed), result.err.rfind(changed)) << "each edit is told once: " << result.err;
+  EXPECT_FALSE(says(read_file(run_ / "out/logs/rank-00000.log"), "changed since then"));
+  EXPECT_EQ(status()["attempts"][1]["from"], "memory");
+
+  const std::int64_t saved = checkpoint::find_checkpoints(run_ / "out/checkpoints").front().step;
+  const ProgramResult next = run_.run(concat(options, " --until=", saved + 1));
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_TRUE(says(next.err, "changed since then: parallel.replicate: 1 -> 2")) << next.err;
 }
 
 // A rank is killed while its checkpoint of step 10 has no name yet. The run must not go on from a later snapshot, or that
@@ -497,6 +505,20 @@ TEST_F(SuperviseFaults, UsesNoSnapshotOfStepsThatARollbackLeaves) {
   const std::string log = read_file(run_ / "out/logs/rank-00000.log"), line = "resuming after step 36 from out/checkpoints/";
   EXPECT_FALSE(says(log, "from memory")) << log;
   EXPECT_NE(log.find(line), log.rfind(line)) << log;
+}
+
+// The run goes back to the checkpoint from which it began, and then to an older one.
+TEST_F(Supervise, ARollbackBelowTheFirstStepIsRecorded) {
+  const std::string options = "--training.steps=50 --checkpoint.memory_every=0 ";
+  ASSERT_EQ(run_.train(options + "--metrics.tensorboard=false --anomaly.spike=off --checkpoint.interval=12 --until 36").code, 0);
+  const ProgramResult result = run_.run(
+      command(options + "--checkpoint.interval=0 --optimizer.lr=50 --anomaly.spike=1.0001 --anomaly.max_rollbacks=2", 1));
+  EXPECT_EQ(result.code, 77) << result.err;
+  EXPECT_TRUE(says(result.err, "; back to step 24, ")) << result.err;
+  const Json attempt = parse_ordered_json(read_file(run_ / "out/attempts/00000001.json"), "attempt");
+  EXPECT_EQ(attempt["from_step"], 24) << attempt;
+  EXPECT_GT(attempt["steps"].get<int>(), attempt["last_step"].get<int>() - 24) << attempt;
+  EXPECT_GT(attempt["steps"].get<int>(), 0) << attempt;
 }
 
 // The first attempt would have been refused, because an older run is in the folder, but its rank died before it could say so.

@@ -33,6 +33,7 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
   first.code = 137;
   first.what = "rank 1 was killed by signal 9 (SIGKILL) \xff";
   first.last_step = 57;
+  first.steps = 23;
   first.checkpoint_step = 56;
   first.next = "restarts in 5 s";
   first.seconds = {{"joining", 0.25}, {"total", 300.5}};
@@ -54,6 +55,7 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.code, 137);
   EXPECT_EQ(read.what, "rank 1 was killed by signal 9 (SIGKILL) \xef\xbf\xbd");
   EXPECT_EQ(read.last_step, 57);
+  EXPECT_EQ(read.steps, 23);
   EXPECT_EQ(read.checkpoint_step, 56);
   EXPECT_EQ(read.next, first.next);
   EXPECT_EQ(read.seconds, first.seconds);
@@ -165,6 +167,30 @@ TEST(TimeOfAttempts, WithoutAStepAllIsStart) {
   EXPECT_DOUBLE_EQ(time.start, 18);
   EXPECT_DOUBLE_EQ(time.stop, 2);
   EXPECT_DOUBLE_EQ(time.kept + time.again, 0);
+}
+
+// The attempt went back to step 40 after 30 of its 50 steps, and ended at step 60.
+TEST(TimeOfAttempts, CountsStepsThatARollbackLeaves) {
+  Attempt attempt = failed_attempt();
+  attempt.steps = 50;
+  const TimeOfAttempts time = time_of(attempt, 60);
+  EXPECT_DOUBLE_EQ(time.kept, 40);
+  EXPECT_DOUBLE_EQ(time.again, 60);
+  attempt.last_step = 40;  // it was killed before the first step after the rollback
+  EXPECT_DOUBLE_EQ(time_of(attempt, 40).again, 100);
+}
+
+// Somebody sets the clock two hours ahead, and back again. The supervisor has measured the time between the attempts.
+TEST(TimeOfAttempts, DependsOnNoClockWithinASupervisor) {
+  Attempt second = failed_attempt(), third = failed_attempt();
+  second.started = "2026-11-25T12:02:00Z";
+  second.seconds["waited"] = 5;
+  third.started = "2026-11-25T10:04:15Z";
+  third.seconds["waited"] = 20;
+  const std::vector<Attempt> attempts{failed_attempt(), second, third};
+  EXPECT_DOUBLE_EQ(time_of(attempts).between, 25);
+  EXPECT_DOUBLE_EQ(time_of(attempts).all, 3 * 115 + 25);
+  EXPECT_DOUBLE_EQ(lost_before(attempts, 1).value_or(0), 100 + 5 + 5 + 15) << "all steps are done again";
 }
 
 // The second attempt begins 185 s after the first began, 70 s after its end, at step 55, and keeps all of its steps.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -253,7 +254,12 @@ TEST(Jsonl, ReadingFromTheEndAgreesWithReadingAll) {
       ASSERT_TRUE(read_file(path) == expected + to_json_line(line_at(last_step + 1)) + "\n") << last_step << " " << end;
     }
   }
+  for (const std::string& end : {"", "\n\n", "rubbish\n", "{\"step\":3,\"lo", "{\"step\":3}"}) {
+    const auto path = folder.write("metrics.jsonl", lines + end);
+    EXPECT_EQ(last_record<StepMetrics>(path)->step, read_jsonl<StepMetrics>(path).records.back().step) << end;
+  }
   const auto path = folder.write("zeros.jsonl", std::string(1 << 20, '\0'));
+  EXPECT_FALSE(last_record<StepMetrics>(path));
   EXPECT_EQ(size_up_to<StepMetrics>(FileReader(path), 5), 0u);
 }
 
@@ -272,6 +278,32 @@ TEST(Jsonl, AFileThatIsRemovedIsCreatedAgain) {
   std::filesystem::rename(folder / "copy", path);
   writer.write(line_at(6));
   EXPECT_EQ(steps_in(path), (Steps{4, 5, 6}));
+}
+
+// logrotate renames a file, and makes a new one of the old name or leaves that to the writer.
+TEST(Jsonl, AFileThatIsRenamedIsFollowedByAnother) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl", old = folder / "metrics.jsonl.1";
+  JsonlWriter<StepMetrics> writer(path, std::nullopt);
+  writer.write(line_at(1));
+  for (const bool creates : {true, false}) {
+    std::filesystem::rename(path, old);
+    if (creates) folder.write("metrics.jsonl", "");
+    ::testing::internal::CaptureStderr();
+    for (int step = 2; step <= 3; ++step) writer.write(line_at(step));
+    const std::string warning = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(warning.find("metrics.jsonl: was renamed; records are now added to a file of the old name"), warning.npos)
+        << warning;
+    EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
+    EXPECT_EQ(steps_in(path), (Steps{2, 3}));
+  }
+  EXPECT_EQ(steps_in(old), (Steps{2, 3}));
+
+  // If the folder is gone, as when its file system is not mounted any more, the open file is the right one.
+  std::filesystem::rename(folder.path(), folder.path().string() + "-away");
+  writer.write(line_at(4));
+  std::filesystem::rename(folder.path().string() + "-away", folder.path());
+  EXPECT_EQ(steps_in(path), (Steps{2, 3, 4}));
 }
 
 TEST(Jsonl, ReaderCountsBrokenLines) {

@@ -195,6 +195,47 @@ TEST(Recorder, LinesWaitUntilTheDiskHasRoom) {
   ::signal(SIGXFSZ, before);
 }
 
+// A disk that has room again for some of the lines that wait takes those. So a try that fails costs no more than the text of a
+// few, however many wait.
+TEST(Recorder, LinesThatWaitAreWrittenInPieces) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  const std::filesystem::path file = folder / "run/metrics.jsonl";
+  Recorder recorder({.directory = folder / "run", .tensorboard = false});
+  const auto write = [&](std::int64_t step) {
+    StepMetrics metrics;
+    metrics.step = step;
+    recorder.write(metrics);
+  };
+  rlimit unlimited{};
+  ::getrlimit(RLIMIT_FSIZE, &unlimited);
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);
+  const auto limit = [&](rlim_t bytes) {
+    const rlimit limited{.rlim_cur = bytes, .rlim_max = unlimited.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limited);
+  };
+  write(1);
+  const auto line = std::filesystem::file_size(file);
+  limit(line);
+  ::testing::internal::CaptureStderr();
+  for (std::int64_t step = 2; step <= 1000; ++step) write(step);
+  EXPECT_EQ(recorder.lost(), 999);
+  limit(500 * line);
+  EXPECT_THROW(recorder.sync(), Error);
+  ::testing::internal::GetCapturedStderr();
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  ::signal(SIGXFSZ, before);
+  const auto written = std::ssize(read_jsonl<StepMetrics>(file).records);
+  EXPECT_GT(written, 300);
+  EXPECT_LT(written, 501);
+  EXPECT_EQ(recorder.lost(), 1000 - written);
+  recorder.sync();
+  EXPECT_EQ(recorder.lost(), 0);
+  const std::vector<StepMetrics> lines = read_jsonl<StepMetrics>(file).records;
+  ASSERT_EQ(lines.size(), 1000u);
+  for (std::size_t i = 0; i < lines.size(); ++i) ASSERT_EQ(lines[i].step, static_cast<std::int64_t>(i) + 1);
+}
+
 TEST(Recorder, TensorBoardEventsWaitToo) {
   const TemporaryFolder folder;
   const auto write = [](Recorder& recorder, std::int64_t step) {

@@ -1,9 +1,13 @@
 #include "octet/app/fetched.h"
 
+#include <map>
 #include <memory>
 #include <utility>
 
+#include "octet/app/job_memory.h"
 #include "octet/app/work_progress.h"
+#include "octet/base/json.h"
+#include "octet/base/log.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::app {
@@ -28,6 +32,21 @@ std::filesystem::path fetched_folder(const std::filesystem::path& path, train::F
 
 std::filesystem::path fetched_checkpoint(const std::filesystem::path& path) {
   return train::fetch_checkpoint(path, train::Fetch::everything, show_copy);
+}
+
+void or_use_copies_of_job(train::Config& config, const std::function<void()>& fetch) {
+  try {
+    return fetch();
+  } catch (const storage::StoreError& error) {
+    const nlohmann::json copies = json_of(text_of_job(kCopiesOfJob).value_or(""));
+    if (!copies.is_object() || !train::use_copies(config, copies.get<std::map<std::string, std::string>>())) throw;
+    log_shared_warning(concat(error.what(), "; goes on with the copies that this job has used before"));
+  }
+  fetch();
+}
+
+void remember_copies_for_job(const train::Config& config) {
+  if (!config.copies.empty()) set_text_of_job(kCopiesOfJob, nlohmann::json(config.copies).dump());
 }
 
 }  // namespace octet::app

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "octet/app/commands.h"
@@ -19,5 +20,12 @@ train::Config load_run(const RunFile& run, train::Fetch what = train::Fetch::eve
 std::filesystem::path fetched_folder(const std::filesystem::path& path, train::Fetch what = train::Fetch::everything);
 // Does the same if the path may also be a checkpoint, or the checkpoint.remote of a run.
 std::filesystem::path fetched_checkpoint(const std::filesystem::path& path);
+
+// Calls fetch(), which puts copies into the keys of `config`. If the store refuses, because credentials have expired, or gives no
+// answer, an attempt of a supervised job goes on with the copies of the attempt before. Throws what fetch() throws if it knows of
+// none.
+void or_use_copies_of_job(train::Config& config, const std::function<void()>& fetch);
+// Remembers the copies in `config` for the attempts that follow on this host.
+void remember_copies_for_job(const train::Config& config);
 
 }  // namespace octet::app

@@ -71,10 +71,13 @@ DataMesh mesh_of(const train::Config& config, int ranks) {
 }
 
 SupervisorOptions supervisor_options(const LaunchArgs& args) {
-  train::Config config = train::load_config(args.train.run.path, args.train.run.overrides);
+  const std::string text = train::read_config_text(args.train.run.path);
+  train::Config config = train::parse_config(text, args.train.run.path.string(), args.train.run.overrides);
   if (!args.train.resume.empty()) config.checkpoint.resume = args.train.resume;
   SupervisorOptions options{.ranks = args.ranks,
                             .command = args.command,
+                            .config_file = args.train.run.path,
+                            .config = text,
                             .begins_as_told = config.checkpoint.resume != "auto",
                             .run_folder = config.run.output_dir,
                             .grace_s = args.grace_s.value_or(kLastWordsS),

@@ -65,6 +65,7 @@ std::string text_of(const Order& order) {
                {"job", order.job},
                {"loaded", order.loaded},
                {"saved", order.saved},
+               {"trained", order.trained},
                {"gate", order.gate},
                {"first", ranks.first},
                {"count", ranks.count},
@@ -75,7 +76,8 @@ std::string text_of(const Order& order) {
                {"replicas_from", order.replicas.from},
                {"ranks_per_host", order.replicas.ranks_per_host},
                {"chosen", order.chosen},
-               {"command", order.command}});
+               {"command", order.command},
+               {"config", order.config}});
 }
 
 Order order_of(const std::string& text) {
@@ -85,6 +87,7 @@ Order order_of(const std::string& text) {
                 .job = json.at("job").get<std::string>(),
                 .loaded = json.at("loaded").get<bool>(),
                 .saved = json.at("saved").get<bool>(),
+                .trained = json.at("trained").get<bool>(),
                 .gate = json.at("gate").get<bool>(),
                 .ranks = {.first = json.at("first").get<int>(),
                           .count = json.at("count").get<int>(),
@@ -95,7 +98,8 @@ Order order_of(const std::string& text) {
                              .from = json.at("replicas_from").get<std::vector<std::string>>(),
                              .ranks_per_host = json.at("ranks_per_host").get<int>()},
                 .chosen = json.at("chosen").get<std::vector<int>>(),
-                .command = json.at("command").get<std::vector<std::string>>()};
+                .command = json.at("command").get<std::vector<std::string>>(),
+                .config = json.at("config").get<std::string>()};
     const RanksHere& ranks = order.ranks;
     demand(ranks.first >= 0 && ranks.count >= 0 && ranks.count <= kMostRanks && ranks.all >= ranks.first + ranks.count,
            ExitCode::peer, "ordered ", ranks.count, " ranks from ", ranks.first, " on, of ", ranks.all);
@@ -178,6 +182,7 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
                     {"step_s", page.step_s.load()},
                     {"tokens", page.tokens.load()},
                     {"saved", age_s(page.saved_ns, now)},
+                    {"steps", page.steps.load()},
                     {"groups", std::move(groups)}});
   }
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
@@ -214,6 +219,7 @@ bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPa
       page.step_s = from.at("step_s").get<double>();
       page.tokens = from.at("tokens").get<std::int64_t>();
       page.saved_ns = time_ns(from.at("saved").get<double>(), now);
+      page.steps = from.at("steps").get<std::int64_t>();
       const Value& groups = from.at("groups");
       for (std::size_t i = 0; i < page.groups.size(); ++i) {
         telemetry::GroupPage& group = page.groups[i];

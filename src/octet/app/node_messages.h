@@ -50,11 +50,13 @@ struct Order {
   std::string job;
   bool loaded = false;  // an attempt of the job has reached `loading`, so no older run in the folder forbade it
   bool saved = false;   // an attempt of the job has saved a checkpoint
+  bool trained = false;  // an attempt of the job has finished a step, so the folder has a run.json
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
   checkpoint::ReplicaPlaces replicas;
   std::vector<int> chosen;  // the nodes that run ranks, in the order of their ranks
   std::vector<std::string> command;
+  std::string config;  // the text of RUN.toml with which the job began; "": the ranks read the file
 };
 
 struct NodeEnd {

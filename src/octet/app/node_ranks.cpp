@@ -9,6 +9,7 @@
 
 #include "octet/app/thread_stacks.h"
 #include "octet/base/control_group.h"
+#include "octet/base/file.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/signals.h"
@@ -103,9 +104,38 @@ void NodeRanks::end_gate() {
                .asked = code == static_cast<int>(ExitCode::preempted)});
 }
 
+void NodeRanks::tell_of_edit() {
+  const std::filesystem::path& file = options_.config_file;
+  std::error_code gone;
+  if (!std::filesystem::is_regular_file(file, gone)) return;
+  std::string now;
+  try {
+    now = read_file(file);
+  } catch (const Error&) {
+    return;  // the ranks do not need it
+  }
+  if (now == order_.config || now == told_config_) return;
+  told_config_ = now;
+  say(concat(file.string(), " has changed since this run was started. Its restarts go on with what the file said then; the next ",
+             "`octet launch` reads it anew"));
+}
+
 void NodeRanks::start_ranks() {
   ranks_wait_ = false;
   const Order& order = order_;
+  // Without run.json rank 0 would take the run for a new one, and its checkpoints would go beneath the mount point.
+  const std::filesystem::path about = options_.run_folder / "run.json";
+  std::error_code error;  // rank 0 tries again after it
+  if (order.trained && order.ranks.first == 0 && !std::filesystem::exists(about, error) && !error) {
+    const std::string what = concat(about.string(), ": is gone, although this run has trained. Is a file system not mounted?");
+    say(what);
+    return end_early({.code = static_cast<int>(ExitCode::data), .what = what, .cause = Cause::storage});
+  }
+  config_.reset();
+  if (!order.config.empty()) {
+    config_.emplace(kConfigOfJob, order.config);
+    tell_of_edit();
+  }
   logs_.begin_attempt(order.attempt, order.ranks.first, order.ranks.count);
   ProcessGroupOptions group = local_ranks(order.ranks, order.command, options_.token);
   checkpoint::ReplicaPlaces replicas = order.replicas;
@@ -115,6 +145,8 @@ void NodeRanks::start_ranks() {
     group.environment[i].push_back(telemetry::attempt_variable({.job = order.job, .number = order.attempt}));
     group.environment[i].push_back(snapshots_->variable(static_cast<int>(i)));
     if (options_.replicas) group.environment[i].push_back(replicas.variable());
+    if (config_) group.environment[i].push_back(config_->variable());
+    group.environment[i].push_back(copies_.variable());
   }
   group.grace_s = options_.grace_s;
   group.output = [this](int rank, StandardStream stream, std::string_view whole) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "octet/app/gate_process.h"
+#include "octet/app/job_memory.h"
 #include "octet/app/node_messages.h"
 #include "octet/app/process_group.h"
 #include "octet/app/rank_logs.h"
@@ -21,6 +22,7 @@ namespace octet::app {
 
 struct NodeRanksOptions {
   std::filesystem::path run_folder;
+  std::filesystem::path config_file;  // RUN.toml, whose text comes with each order
   int node = 0;
   int most_ranks = 1;  // of all hosts
   double grace_s = 2;  // how long the other ranks have to end by themselves after one failed
@@ -71,6 +73,8 @@ class NodeRanks {
   std::optional<GateKind> gate_of(const Order& order) const;
   void prepare_and_start();
   void start_ranks();
+  // Says once that the file was edited, because whoever edited it may expect the next attempt to read it.
+  void tell_of_edit();
   // Ends the attempt on this host before ranks run.
   void end_early(NodeEnd end);
   // Calls end_early() if `start` fails, because the next attempt may have enough memory, processes and descriptors again.
@@ -88,6 +92,9 @@ class NodeRanks {
   telemetry::RankPages pages_;
   std::shared_ptr<checkpoint::SnapshotMemory> snapshots_;
   Order order_;
+  std::optional<JobMemory> config_;
+  JobMemory copies_{kCopiesOfJob};
+  std::string told_config_;  // the text of the last edit that was told
   std::optional<ProcessGroup> group_;
   std::optional<GateProcess> gate_;
   std::optional<NodeEnd> early_end_;  // to be reported

@@ -62,13 +62,15 @@ std::shared_ptr<const HttpContent> content(std::string type, std::string body) {
       HttpContent{.type = std::move(type), .body = std::move(body), .etag = std::move(etag)});
 }
 
-// The page. It is drawn again when a file has changed, but at most once a second.
+// The page. It is drawn again when a file has changed, but at most once a second, and for at most a tenth of the time, because the
+// files of a long run take seconds to read.
 class Page {
  public:
   explicit Page(const ReportArgs& args) : args_(args) {}
 
   std::shared_ptr<const HttpContent> now() {
-    if (page_ && Clock::now() < next_) return page_;
+    const Clock::time_point start = Clock::now();
+    if (page_ && start < next_) return page_;
     try {
       const std::vector<fs::path> folders = folders_of_runs(args_.directories);
       std::vector<Stamp> stamps = stamps_of(folders);
@@ -78,7 +80,8 @@ class Page {
       page_ = content(kHtml, report::waiting_page(title_of(args_, {}), error.what()));
       stamps_.clear();
     }
-    next_ = Clock::now() + std::chrono::seconds(1);
+    const Clock::time_point end = Clock::now();
+    next_ = end + std::max<Clock::duration>(std::chrono::seconds(1), 9 * (end - start));
     return page_;
   }
 

@@ -83,13 +83,13 @@ void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, 
   }
   status.step = status.checkpoint_step;
   if (!path_exists(folder / "metrics.jsonl")) return;
-  const auto metrics = telemetry::read_jsonl<telemetry::StepMetrics>(folder / "metrics.jsonl").records;
-  if (metrics.empty()) return;
-  status.step = std::max(status.step, metrics.back().step);
-  status.loss = metrics.back().loss;
-  status.skipped_steps = metrics.back().skipped_steps;
-  status.tokens_per_s = metrics.back().tokens_per_s;
-  status.eta_s = metrics.back().eta_s;
+  const auto metrics = telemetry::last_record<telemetry::StepMetrics>(folder / "metrics.jsonl");
+  if (!metrics) return;
+  status.step = std::max(status.step, metrics->step);
+  status.loss = metrics->loss;
+  status.skipped_steps = metrics->skipped_steps;
+  status.tokens_per_s = metrics->tokens_per_s;
+  status.eta_s = metrics->eta_s;
 }
 
 // Leaves out starts that were refused before they changed the run, unless nothing else is known about the run. A restart that
@@ -144,9 +144,11 @@ RunState state_of(const RunStatus& status, const telemetry::Attempt* last, const
   if (holder == Fate::unknown || (supervisor == Fate::unknown && unfinished)) return RunState::elsewhere;
   // A run that failed later may have exported a model before.
   if (status.code.value_or(0) == 0 && status.steps > 0 && has_exported(status, folder)) return RunState::done;
-  // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended.
+  // A rank that was killed leaves its lock. If it is younger than the last attempt's end, nobody has told how that run ended. An
+  // attempt that came to load held the lock itself, so that of another process is younger, whatever a clock says.
   if (!last) return lock ? RunState::vanished : RunState::ended;
-  if (unfinished || (lock && !is_left_over(*lock, *last) && lock->since > last->ended)) return RunState::vanished;
+  const bool younger = lock && !is_left_over(*lock, *last) && (last->seconds.contains("loading") || lock->since > last->ended);
+  if (unfinished || younger) return RunState::vanished;
   return last->code == 0 ? RunState::done : RunState::ended;
 }
 

@@ -86,7 +86,7 @@ std::vector<int> ranks_behind(const Pages& pages) {
 }
 
 double limit_s(double stall_s, const RankPage& first) {
-  const std::int64_t steps = first.step - first.start_step - 1;  // after the first
+  const std::int64_t steps = first.steps - 1;  // after the first
   const Phase phase = first.phase;
   if (first.first_step_ns == 0 || steps < 1 || (phase != Phase::training && phase != Phase::evaluating))
     return kLongPhase * stall_s;

@@ -104,6 +104,7 @@ std::unique_ptr<NodeNetwork> network_of(const SupervisorOptions& options, const 
 
 NodeRanksOptions ranks_options(const SupervisorOptions& options, const LocalToken& token, checkpoint::ReplicaServer* replicas) {
   return {.run_folder = options.run_folder,
+          .config_file = options.config_file,
           .node = options.hosts.mine,
           .most_ranks = options.ranks * static_cast<int>(options.hosts.hosts.size()),
           .grace_s = options.grace_s,
@@ -182,6 +183,7 @@ std::optional<int> Supervisor::coordinate() {
   const bool first = std::exchange(fresh_, false);
   if (job_.empty()) job_ = comm::Token::random().hex().substr(0, 16);
   took_part_ = true;
+  ended_ns_ = 0;
   bool has_file = coordinator_ && end_orphan();  // of the newest attempt
   look_back();
   for (Member& member : members_) member.here = member.runs = member.asked = false;
@@ -328,9 +330,10 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
 }
 
 void Supervisor::give_orders(const telemetry::Attempt& attempt) {
-  std::vector<std::string> command = has_saved_                               ? resuming(options_.command)
-                                     : has_loaded_ && options_.begins_as_told ? beginning_again(options_.command)
-                                                                              : options_.command;
+  const bool begins_again = !has_saved_ && has_loaded_ && options_.begins_as_told;
+  std::vector<std::string> command = has_saved_     ? resuming(options_.command)
+                                     : begins_again ? beginning_again(options_.command)
+                                                    : options_.command;
   has_begun_ = true;
   if (smaller_) {
     command.push_back(concat("--parallel.replicate=", smaller_->replicate));
@@ -353,11 +356,13 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .job = job_,
         .loaded = has_loaded_,
         .saved = has_saved_,
+        .trained = has_trained_ && !begins_again,  // which moves run.json
         .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
         .replicas = replica_places(node),
         .chosen = chosen_,
-        .command = command};
+        .command = command,
+        .config = options_.config};
     member(node).runs = count > 0;
     member(node).has_begun = false;
     if (node == me())
@@ -398,6 +403,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   found_unfit_.clear();
   fault_.reset();
   begin_ns_ = telemetry::monotonic_ns();
+  if (ended_ns_ > 0) attempt.seconds["waited"] = std::max(0.0, -since_begin(ended_ns_));
   give_orders(attempt);
   attempt_ = attempt.number;
   StallWatch watch(options_.stall_s);
@@ -429,6 +435,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   attempt.what = verdict_.what();
   attempt.ended = utc_now();
   record_times(attempt, ranks_.pages().page(0));
+  ended_ns_ = telemetry::monotonic_ns();
   if (fault_) failed_at_ = fault_;
   member(me()).join.port = own_port();
 }
@@ -491,8 +498,10 @@ std::string Supervisor::news() const {
                        .job = job_,
                        .loaded = has_loaded_,
                        .saved = has_saved_,
+                       .trained = has_trained_,
                        .ranks = {.count = 0, .all = 0},
-                       .chosen = chosen_});
+                       .chosen = chosen_,
+                       .config = options_.config});
 }
 
 void Supervisor::tell_progress(int ranks) {
@@ -501,9 +510,11 @@ void Supervisor::tell_progress(int ranks) {
     return page->entered_ns[static_cast<std::size_t>(telemetry::Phase::loading)] > 0;
   });
   const bool loaded = has_loaded_ || loads, saved = has_saved_ || pages.front()->saved_step > 0;
-  if (loaded == has_loaded_ && saved == has_saved_) return;
+  const bool trained = has_trained_ || pages.front()->first_step_ns > 0;
+  if (loaded == has_loaded_ && saved == has_saved_ && trained == has_trained_) return;
   has_loaded_ = loaded;
   has_saved_ = saved;
+  has_trained_ = trained;
   for (int node = 0; network_ && node < nodes(); ++node) network_->send(node, topic::kWelcome, news());
 }
 

@@ -47,6 +47,8 @@ inline constexpr double kLateS = 10;
 struct SupervisorOptions {
   int ranks = 1;                     // on each host
   std::vector<std::string> command;  // "train RUN.toml ..."
+  std::filesystem::path config_file;  // RUN.toml, and its text as the job began with it
+  std::string config;
   bool begins_as_told = false;       // the command has another checkpoint.resume than "auto"
   std::filesystem::path run_folder;
   double grace_s = 2;  // what the other ranks have to end by themselves after one failed
@@ -176,8 +178,8 @@ class Supervisor {
   int finish(int code);
   bool pause(double seconds);
   void say_recovered();
-  // Tells the other nodes once that the attempt has loaded, and once that a checkpoint exists, so that the next coordinator
-  // knows how to begin again.
+  // Tells the other nodes once that the attempt has loaded, once that it has finished a step, and once that a checkpoint exists,
+  // so that the next coordinator knows how to begin again.
   void tell_progress(int ranks);
   // The state of the job, without ranks.
   std::string news() const;
@@ -250,6 +252,7 @@ class Supervisor {
   std::string without_straggler_;               // why the next attempt has other hosts; "": for another reason
   bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt
+  std::int64_t ended_ns_ = 0;                   // of the attempt before, if this node has coordinated since; 0: it has not
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun

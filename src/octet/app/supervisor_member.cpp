@@ -286,6 +286,8 @@ void Supervisor::hear(const Order& news) {
   has_begun_ = has_begun_ || news.attempt > 0;
   has_loaded_ = has_loaded_ || news.loaded;
   has_saved_ = has_saved_ || news.saved;
+  has_trained_ = has_trained_ || news.trained;
+  if (!news.config.empty()) options_.config = news.config;  // all ranks of a job read the same, whatever this host's file says
   chosen_ = news.chosen;
 }
 

@@ -111,6 +111,7 @@ void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::Rank
   if (fault_) attempt.seconds["stop"] = rounded(seconds_since(*fault_));
   attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
   attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
+  attempt.steps = page.steps;
   // Rank 0 may have ended before it looked for a checkpoint.
   attempt.checkpoint_step = page.saved_step > 0 || ended_.empty() ? page.saved_step.load() : ended_.back().checkpoint_step;
   has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");

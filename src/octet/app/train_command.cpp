@@ -7,6 +7,7 @@
 
 #include "octet/app/commands.h"
 #include "octet/app/fetched.h"
+#include "octet/app/job_memory.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/plan.h"
 #include "octet/app/progress.h"
@@ -80,7 +81,9 @@ void print_memory(const train::Config& config, const train::MemoryPlan& plan) {
 
 int run_train(const TrainArgs& args) {
   print_stack_on_signal();
-  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  const std::optional<std::string> kept = text_of_job(kConfigOfJob);
+  train::Config config =
+      train::parse_config(kept ? *kept : train::read_config_text(args.run.path), args.run.path.string(), args.run.overrides);
   if (!args.resume.empty()) config.checkpoint.resume = args.resume;
   if (args.print_config) {
     fmt::print("{}", train::print_config(config));
@@ -96,9 +99,10 @@ int run_train(const TrainArgs& args) {
   if (where.rank > 0) set_log(Log::own_warnings);
   train::check_config(config, where.size);
   const train::Fetch what = args.dry_run ? train::Fetch::architecture : train::Fetch::everything;
-  train::fetch_resumed(config, what, show_copy);
+  or_use_copies_of_job(config, [&] { train::fetch_resumed(config, what, show_copy); });
   config.checkpoint.resume = train::checkpoint_to_resume(config.checkpoint);
-  train::fetch_inputs(config, what, show_copy);
+  or_use_copies_of_job(config, [&] { train::fetch_inputs(config, what, show_copy); });
+  if (where.local_rank == 0) remember_copies_for_job(config);
   const parallel::Mesh mesh = train::mesh_of(config, where.size);
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);

@@ -93,6 +93,12 @@ class FolderGuard {
   int fd_;
 };
 
+// The file system on which the folder lies. Nothing if nobody knows, as while storage is away.
+std::optional<dev_t> device_of(const fs::path& folder) {
+  struct stat status {};
+  return ::stat(folder.c_str(), &status) == 0 ? std::optional(status.st_dev) : std::nullopt;
+}
+
 // Removes what replace() leaves when it is killed. A file that does not name its process, or a process of another machine, stays:
 // somebody may be about to rename it.
 void remove_interrupted_takeovers(const fs::path& lock) {
@@ -170,6 +176,7 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times, LockAttempt attempt
     made_folder_ = !retry(times_.retry_s, [&] { return path_exists(folder_); });
     retry(times_.retry_s, [&] { make_folders(folder_); });
     acquire();
+    device_ = device_of(folder_);
   });
   remove_interrupted_takeovers(path_);
   tell_handlers(folder_, begin_, made_folder_);
@@ -310,9 +317,16 @@ void RunLock::acquire() {
   }
 }
 
+bool RunLock::is_moved() const {
+  const std::optional<dev_t> now = device_of(folder_);
+  return now && device_ && *now != *device_;
+}
+
 void RunLock::beat() {
   const std::lock_guard lock(mutex_);
   if (lost_) return;
+  moved_ = is_moved();
+  if (moved_) return;  // a lock beneath a mount point would be in the way later
   try {
     const FileReader file(path_);
     std::string now(std::min(file.size(), kLongestText), '\0');
@@ -359,6 +373,8 @@ void RunLock::renew() {
   beat();
   check();
   const std::lock_guard lock(mutex_);
+  demand(!moved_, ExitCode::internal, folder_.string(),
+         ": is on another file system than when this run began. Is one not mounted any more? Mount it again");
   const double since_s = seconds_since(renewed_);
   demand(since_s < times_.renewed_s, ExitCode::internal, path_.string(), ": could not be renewed for ", static_cast<int>(since_s),
          " s, so another run may have taken the folder over: ", trouble_);

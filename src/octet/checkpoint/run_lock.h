@@ -2,6 +2,8 @@
 // share a file system, even if the system's locks (flock) do not cross machines.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -64,8 +66,9 @@ class RunLock {
   // Throws Error{config} if the thread has noticed that another process has taken the folder over. Reads no file, so that a
   // slow disk does not delay training.
   void check() const;
-  // Call it before a checkpoint is published. Raises the counter. Throws like check(), and Error{internal} if the counter could
-  // not be raised for renewed_s.
+  // Call it before a checkpoint is published. Raises the counter. Throws like check(). Throws Error{internal} if the counter could
+  // not be raised for renewed_s, and if the folder now lies on another file system: what this run writes there would not be found
+  // when the first one is mounted again.
   void renew();
 
  private:
@@ -74,6 +77,8 @@ class RunLock {
   bool replace(const std::string& seen, bool settles);
   void watch(const std::string& seen) const;
   void write(int fd);
+  // Whether the path leads to another file system than when the lock was taken.
+  bool is_moved() const;
   void beat();
   void keep_beating();
   std::string text() const;
@@ -84,6 +89,8 @@ class RunLock {
   std::string begin_;  // of the file's text, the same for as long as the lock is held
   bool made_folder_ = false;
   int fd_ = -1;
+  std::optional<dev_t> device_;  // of the folder, when the lock was taken
+  bool moved_ = false;           // at the last beat
   std::int64_t counter_ = 0;
 
   mutable std::mutex mutex_;

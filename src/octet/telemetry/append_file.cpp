@@ -13,6 +13,20 @@
 
 namespace octet::telemetry {
 
+namespace {
+
+// Whether the path does not lead to the open file any more, as after logrotate has renamed it. It still does if the folder is on
+// another file system than the file: then that of the file is not mounted any more, and records are better kept where they were.
+bool is_elsewhere(const std::filesystem::path& path, const struct stat& open) {
+  struct stat named {};
+  struct stat folder {};
+  if (::stat(path.c_str(), &named) == 0) return named.st_dev == open.st_dev && named.st_ino != open.st_ino;
+  const std::filesystem::path above = path.has_parent_path() ? path.parent_path() : ".";
+  return errno == ENOENT && ::stat(above.c_str(), &folder) == 0 && folder.st_dev == open.st_dev;
+}
+
+}  // namespace
+
 AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
   // Without O_NONBLOCK, opening a pipe would wait for a reader. Without a reader it fails with ENXIO.
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
@@ -42,10 +56,12 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
 void AppendFile::append(std::string_view bytes) {
   struct stat before {};
   if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
-  if (S_ISREG(before.st_mode) && before.st_nlink == 0) {
+  if (S_ISREG(before.st_mode) && (before.st_nlink == 0 || is_elsewhere(path_, before))) {
+    const bool renamed = before.st_nlink > 0;
     *this = AppendFile(path_);
     if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
-    log_warning(concat(path_.string(), before.st_size == 0
+    log_warning(concat(path_.string(), renamed ? ": was renamed; records are now added to a file of the old name"
+                                       : before.st_size == 0
                                            ? ": was removed; it is created again, without the records that it held"
                                            : ": was replaced by another file, to which records are now added"));
   }

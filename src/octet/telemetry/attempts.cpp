@@ -43,6 +43,7 @@ Json to_json(const Attempt& a) {
                {"code", a.ended.empty() ? Json(nullptr) : Json(a.code)},
                {"what", a.what},
                {"last_step", a.last_step},
+               {"steps", a.steps},
                {"checkpoint_step", a.checkpoint_step},
                {"next", a.next},
                {"seconds", Json::object()},
@@ -75,6 +76,7 @@ Attempt attempt_of(const nlohmann::json& json) {
   if (!json.at("code").is_null()) a.code = json.at("code").get<int>();
   a.what = json.at("what").get<std::string>();
   a.last_step = json.at("last_step").get<std::int64_t>();
+  a.steps = json.value("steps", std::int64_t{0});
   a.checkpoint_step = json.at("checkpoint_step").get<std::int64_t>();
   a.next = json.at("next").get<std::string>();
   a.seconds = json.at("seconds").get<std::map<std::string, double>>();
@@ -102,6 +104,15 @@ std::optional<Attempt> attempt_in(const fs::path& path) {
 std::optional<double> seconds_of(const Attempt& attempt, const char* name) {
   const auto found = attempt.seconds.find(name);
   return found == attempt.seconds.end() ? std::nullopt : std::optional(found->second);
+}
+
+// The time between the end of one attempt and the start of the next, as the supervisor of both has measured it, or else by the
+// times of their starts, which are known to the second, and on a clock that somebody may set.
+std::optional<double> seconds_between(const Attempt& before, const Attempt& next) {
+  if (const std::optional<double> waited = seconds_of(next, "waited")) return waited;
+  const std::optional<double> begin = seconds_of_utc(before.started), then = seconds_of_utc(next.started);
+  const std::optional<double> total = seconds_of(before, "total");
+  return begin && then && total ? std::optional(*then - *begin - *total) : std::nullopt;
 }
 
 }  // namespace
@@ -220,14 +231,14 @@ TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
   const auto seconds = [&](const char* name) { return seconds_of(attempt, name).value_or(0); };
   const double total = seconds("total");
   TimeOfAttempts time{.stop = std::min(total, seconds("stop"))};
-  const std::int64_t steps = attempt.last_step - attempt.from_step;
+  const std::int64_t last = attempt.last_step - attempt.from_step, steps = std::max(attempt.steps, last);
   if (!attempt.seconds.contains("first_step") || steps <= 0) {
     time.start = total - time.stop;
     return time;
   }
   time.start = std::min(total - time.stop, seconds("training"));
   const double training = total - time.stop - time.start;
-  const std::int64_t kept_steps = std::clamp<std::int64_t>(kept - attempt.from_step, 0, steps);
+  const std::int64_t kept_steps = std::clamp<std::int64_t>(kept - attempt.from_step, 0, std::max<std::int64_t>(last, 0));
   time.kept = training * static_cast<double>(kept_steps) / static_cast<double>(steps);
   time.again = training * static_cast<double>(steps - kept_steps) / static_cast<double>(steps);  // a difference could be -1e-17
   return time;
@@ -235,38 +246,32 @@ TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
 
 TimeOfAttempts time_of(const std::vector<Attempt>& attempts) {
   TimeOfAttempts sum;
-  std::optional<double> first, last;
+  std::optional<std::size_t> before;  // the attempt that counts before attempt i
   for (std::size_t i = 0; i < attempts.size(); ++i) {
-    const std::optional<double> begin = seconds_of_utc(attempts[i].started);
-    const auto total = attempts[i].seconds.find("total");
-    if (attempts[i].ended.empty() || !begin || total == attempts[i].seconds.end()) continue;
+    if (attempts[i].ended.empty() || !seconds_of_utc(attempts[i].started) || !seconds_of(attempts[i], "total")) continue;
     const TimeOfAttempts part = time_of(attempts[i], kept_step(attempts, i));
     sum.kept += part.kept;
     sum.again += part.again;
     sum.start += part.start;
     sum.stop += part.stop;
-    if (!first) first = begin;
-    last = *begin + total->second;
+    if (before) sum.between += seconds_between(attempts[*before], attempts[i]).value_or(0);
+    before = i;
   }
-  if (!first) return {};
-  const double ran = sum.kept + sum.again + sum.start + sum.stop;
-  sum.all = std::max(ran, *last - *first);  // starts are known to the second
-  sum.between = sum.all - ran;
+  sum.between = std::max(0.0, sum.between);
+  sum.all = sum.kept + sum.again + sum.start + sum.stop + sum.between;
   return sum;
 }
 
 std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::size_t i) {
   if (i == 0) return std::nullopt;
   const Attempt& before = attempts[i - 1];
-  const std::optional<double> begin = seconds_of_utc(before.started), next = seconds_of_utc(attempts[i].started);
-  const std::optional<double> total = seconds_of(before, "total"), first_step = seconds_of(attempts[i], "first_step");
-  if (!begin || !next || !total || !first_step) return std::nullopt;
+  const std::optional<double> between = seconds_between(before, attempts[i]), first_step = seconds_of(attempts[i], "first_step");
+  if (!between || !first_step) return std::nullopt;
   double lost = time_of(before, before.last_step).stop;
   const std::span<const Attempt> until(attempts.data(), i + 1), earlier = until.first(i);
   for (std::size_t k = 0; k < i; ++k)
     lost += time_of(attempts[k], kept_step(earlier, k)).kept - time_of(attempts[k], kept_step(until, k)).kept;
-  const double between = std::max(0.0, *next - *begin - *total);  // starts are known to the second
-  return lost + between + *first_step;
+  return lost + std::max(0.0, *between) + *first_step;
 }
 
 }  // namespace octet::telemetry

@@ -26,18 +26,20 @@ struct Attempt {
   ProcessIdentity supervisor;  // and the descriptor of its telemetry::RankPages
   int pages = -1;
   // Known after the attempt's first step:
-  std::int64_t from_step = 0;  // the step from which rank 0 went on
+  std::int64_t from_step = 0;  // the step from which rank 0 went on, or the lowest one, if a rollback went below it
   std::string from;            // "memory", "local disk" or "storage", where it found the state of that step; "": it began with none
   // Known at the attempt's end:
   std::string ended;  // UTC; "": it has not ended, or no supervisor was left to record the end
   int code = 0;
   std::string what;            // which rank failed, and how
   std::int64_t last_step = 0;  // finished
+  std::int64_t steps = 0;      // finished, those after a rollback counted again; 0 in files of earlier versions
   // The step of the newest checkpoint; 0 if there is no checkpoint, or if nobody knows of one.
   std::int64_t checkpoint_step = 0;
   std::string next;  // "restarts in 5 s", "stops: ...", kAskedToEnd; "" after success
   // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended. `stop`
-  // is the time from the first failure until all ranks had ended, and `total` the length of the attempt.
+  // is the time from the first failure until all ranks had ended, and `total` the length of the attempt. `waited` is the time
+  // since the end of the attempt before, if the same supervisor ordered both.
   std::map<std::string, double> seconds;
 };
 

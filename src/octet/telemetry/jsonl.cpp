@@ -192,10 +192,10 @@ void cut(const std::filesystem::path& path, std::size_t size) {
   if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot cut: ", error.message()), error.value());
 }
 
-// Reads the lines of a file from its end back to the last record with step <= last_step. Returns the size of the file up to and
-// including that record. Calls foreign(line) for each complete line after it that is not a record.
-template <class Record, class Foreign>
-std::size_t size_up_to(const FileReader& file, std::int64_t last_step, Foreign&& foreign) {
+// Calls visit(line, complete, size) for the lines of a file from the last one on, until it returns false. `complete` is false for
+// a last line without a newline, and `size` is how many bytes there are with that line.
+template <class Visitor>
+void each_line_from_end(const FileReader& file, Visitor&& visit) {
   constexpr std::size_t kBlock = std::size_t{1} << 16;
   std::string text;  // from `at` to the end of the line that is read next
   for (std::size_t at = file.size(); at > 0;) {
@@ -209,14 +209,27 @@ std::size_t size_up_to(const FileReader& file, std::int64_t last_step, Foreign&&
       const std::size_t before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
       if (before == std::string::npos && at > 0) break;  // the line begins in an earlier block
       const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-      const std::string_view line = std::string_view(text).substr(begin, end - begin);
-      const auto record = from_json_line<Record>(line);
-      if (record && record->step <= last_step) return at + text.size();
-      if (!record && complete && !line.empty()) foreign(line);
+      if (!visit(std::string_view(text).substr(begin, end - begin), complete, at + text.size())) return;
       text.resize(begin);
     }
   }
-  return 0;
+}
+
+// Reads the lines of a file from its end back to the last record with step <= last_step. Returns the size of the file up to and
+// including that record. Calls foreign(line) for each complete line after it that is not a record.
+template <class Record, class Foreign>
+std::size_t size_up_to(const FileReader& file, std::int64_t last_step, Foreign&& foreign) {
+  std::size_t kept = 0;
+  each_line_from_end(file, [&](std::string_view line, bool complete, std::size_t size) {
+    const auto record = from_json_line<Record>(line);
+    if (record && record->step <= last_step) {
+      kept = size;
+      return false;
+    }
+    if (!record && complete && !line.empty()) foreign(line);
+    return true;
+  });
+  return kept;
 }
 
 // Removes the records of steps > last_step and an incomplete last line, and opens the file. Lines that are not records stay,
@@ -276,6 +289,16 @@ JsonlContents<Record> read_jsonl(const std::filesystem::path& path) {
 }
 
 template <class Record>
+std::optional<Record> last_record(const std::filesystem::path& path) {
+  std::optional<Record> last;
+  each_line_from_end(FileReader(path), [&](std::string_view line, bool, std::size_t) {
+    last = from_json_line<Record>(line);
+    return !last;
+  });
+  return last;
+}
+
+template <class Record>
 std::size_t size_up_to(const FileReader& file, std::int64_t last_step) {
   return size_up_to<Record>(file, last_step, [](std::string_view) {});
 }
@@ -316,6 +339,7 @@ template JsonlContents<HealthSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<AttentionSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<ExpertSample> read_jsonl(const std::filesystem::path&);
 template JsonlContents<StragglerRecord> read_jsonl(const std::filesystem::path&);
+template std::optional<StepMetrics> last_record(const std::filesystem::path&);
 template std::size_t size_up_to<StepMetrics>(const FileReader&, std::int64_t);
 template std::size_t size_up_to<HealthSample>(const FileReader&, std::int64_t);
 template std::size_t size_up_to<AttentionSample>(const FileReader&, std::int64_t);

@@ -36,6 +36,10 @@ JsonlContents<Record> parse_jsonl(std::string_view text);
 template <class Record>
 JsonlContents<Record> read_jsonl(const std::filesystem::path& path);
 
+// Returns the last record, or nothing if there is none. Reads only the end of the file. Throws like read_jsonl().
+template <class Record>
+std::optional<Record> last_record(const std::filesystem::path& path);
+
 // Returns the length in bytes of the part of a file that ends with the last line of a step up to last_step. Reads the file from
 // its end, because steps grow from line to line. Lines without a step after that line do not count.
 template <class Record>

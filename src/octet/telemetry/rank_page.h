@@ -65,7 +65,7 @@ struct GroupPage {
 struct RankPage {
   std::atomic<Phase> phase = Phase::starting;
   std::atomic<std::int64_t> step = 0;                           // finished
-  std::atomic<std::int64_t> start_step = 0;                     // from which it goes on; known once it trains
+  std::atomic<std::int64_t> start_step = 0;  // from which it goes on, or has gone back to; known once it trains
   std::atomic<std::int64_t> saved_step = 0;                     // of the newest checkpoint in the run's folder; 0: none
   std::atomic<std::int64_t> changed_ns = 0;                     // when phase or step changed
   std::atomic<std::int64_t> first_step_ns = 0;                  // when the first step of this process was finished
@@ -89,6 +89,7 @@ struct RankPage {
   std::atomic<std::int64_t> slow_intervals = 0;     // since then, in which it was slow
   std::atomic<double> slower = 0;                   // by this share of the median's speed
   std::atomic<std::int64_t> unreachable = 0;        // 1 + the first rank that this one cannot connect to; 0: none
+  std::atomic<std::int64_t> steps = 0;              // that this process has finished, those after a rollback counted again
 
   // Empties the page for a process that starts anew. Others may read it at the same time.
   void reset();

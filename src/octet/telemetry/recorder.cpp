@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <deque>
@@ -55,7 +56,7 @@ struct Recorder::Sinks {
   struct Lines {
     Lines(const std::filesystem::path& path, std::optional<std::int64_t> last_step) : file(path, last_step) {}
     JsonlWriter<Record> file;
-    std::vector<Record> late;
+    std::deque<Record> late;
   };
   explicit Sinks(const Options& from)
       : options(from),
@@ -87,15 +88,18 @@ struct Recorder::Sinks {
   void add_locked(std::span<const Record> records, Lines<Record>& lines) {
     lines.late.insert(lines.late.end(), records.begin(), records.end());
     lost += static_cast<std::int64_t>(records.size());
-    if (std::ssize(lines.late) > kMostLate) lines.late.erase(lines.late.begin(), lines.late.end() - kMostLate);
+    while (std::ssize(lines.late) > kMostLate) lines.late.pop_front();
     attempt([&] { write_late(lines); });
   }
   template <class Record>
   void write_late(Lines<Record>& lines) {
-    if (lines.late.empty()) return;
-    lines.file.write(lines.late.data(), lines.late.size());
-    lost -= static_cast<std::int64_t>(lines.late.size());
-    lines.late.clear();
+    while (!lines.late.empty()) {
+      const auto end = lines.late.begin() + std::min(std::ssize(lines.late), kAtOnce);
+      const std::vector<Record> piece(lines.late.begin(), end);
+      lines.file.write(piece.data(), piece.size());
+      lost -= std::ssize(piece);
+      lines.late.erase(lines.late.begin(), end);
+    }
   }
   void write_late_events() {
     for (; !late_events.empty(); late_events.pop_front(), --lost) tensorboard->write(late_events.front());
@@ -110,6 +114,7 @@ struct Recorder::Sinks {
   }
 
   static constexpr std::ptrdiff_t kMostLate = 100'000;  // most late records that are kept per file
+  static constexpr std::ptrdiff_t kAtOnce = 64;         // records that each try on a full disk writes, however many wait
   static constexpr std::chrono::minutes kBetweenWarnings{1};
   Options options;
   std::mutex mutex;  // guards the late records: the thread that writes checkpoints writes them, too

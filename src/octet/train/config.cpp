@@ -107,17 +107,17 @@ std::string recipe_choices() {
   return choices;
 }
 
-Config parse_config(std::string_view text, const std::string& source) {
+Config parse_config(std::string_view text, const std::string& source, std::span<const std::string> overrides) {
   Config config;
   config.file = source;
   read_into(config, parse_toml(text, source), {.name = source, .advise = advise_key});
+  for (const std::string& assignment : overrides) apply_override(config, assignment);
   return config;
 }
 
-Config load_config(const std::filesystem::path& path, std::span<const std::string> overrides) {
-  std::string text;
+std::string read_config_text(const std::filesystem::path& path) {
   try {
-    text = read_file(path);
+    return read_file(path);
   } catch (const SystemError& error) {
     if (error.may_pass()) throw;  // not a mistake in the file, so a supervisor tries again
     const bool ours = std::ranges::any_of(presets(), [&](const Preset& preset) { return preset.name == path.stem().string(); });
@@ -129,9 +129,10 @@ Config load_config(const std::filesystem::path& path, std::span<const std::strin
   } catch (const Error& error) {
     fail(ExitCode::config, error.what());
   }
-  Config config = parse_config(text, path.string());
-  for (const std::string& assignment : overrides) apply_override(config, assignment);
-  return config;
+}
+
+Config load_config(const std::filesystem::path& path, std::span<const std::string> overrides) {
+  return parse_config(read_config_text(path), path.string(), overrides);
 }
 
 void apply_override(Config& config, const std::string& assignment, const std::string& option) {

@@ -522,8 +522,9 @@ void visit_fields(C& c, auto&& visit) {
 // `overrides` are "section.key=value" and are applied in order after the file. Checks keys, types, ranges and choices;
 // check_config() checks combinations of keys.
 Config load_config(const std::filesystem::path& path, std::span<const std::string> overrides = {});
-// Does the same with a text. `source` is its name in messages.
-Config parse_config(std::string_view text, const std::string& source);
+// Do the same in two steps: read the text of the file, and parse it. `source` is the text's name in messages.
+std::string read_config_text(const std::filesystem::path& path);
+Config parse_config(std::string_view text, const std::string& source, std::span<const std::string> overrides = {});
 
 // Sets "section.key=value". The value is TOML, or a bare string; a list may also be written a,b,c. The number of an element of
 // a list of tables names the element ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.

@@ -155,6 +155,15 @@ fs::path fetch_corpus(const fs::path& prefix, const ShowCopy& show, double retry
   return copy_of(store, set, url.text(), show) / stem;
 }
 
+bool use_copies(Config& config, const std::map<std::string, std::string>& copies) {
+  const std::size_t before = config.copies.size();
+  for_each_fetched_path(config, [&](std::string& path) {
+    const auto found = std::find_if(copies.begin(), copies.end(), [&](const auto& copy) { return copy.second == path; });
+    if (found != copies.end()) use_copy(config, path, found->first);
+  });
+  return config.copies.size() > before;
+}
+
 void fetch_base(Config& config, const ShowCopy& show) {
   use_copy(config, config.model.init_from,
            fetch_folder(config.model.init_from, Fetch::everything, show, config.checkpoint.retry_s));

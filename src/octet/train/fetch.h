@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,11 @@ enum class Fetch : std::uint8_t {
 // checkpoint.retry_s. Throws the errors of storage::local_copy(), and Error{data} if there is nothing under a URL.
 void fetch_inputs(Config& config, Fetch what, const ShowCopy& show = {});
 
-// Does the same for model.init_from.
+// Puts copies that were made before, as in Config::copies, into the keys that hold their URLs, without asking the store. Returns
+// whether there was one.
+bool use_copies(Config& config, const std::map<std::string, std::string>& copies);
+
+// Does the same as fetch_inputs() for model.init_from.
 void fetch_base(Config& config, const ShowCopy& show = {});
 
 // Does the same for checkpoint.resume. Call it before fetch_inputs(): a run whose model directory does not exist any more takes

@@ -315,6 +315,8 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   calibrate();
   anomaly_.begin_row();
   went_back_to_ = step_;
+  page_.step = step_;
+  page_.start_step = std::min(page_.start_step.load(), step_);
   set_abandoned_steps_aside(failed);
   info_.checkpoint_step = step_;
   info_.exported_step = 0;

@@ -20,7 +20,8 @@ std::string_view meaning(ExitCode code) {
              "run if checkpoint.resume is auto.";
     case ExitCode::data:
       return "A corpus, a model directory or a checkpoint is missing, damaged or cannot be read, or an I/O error hides the "
-             "token. `octet launch --supervise` starts the ranks again only after an I/O error.";
+             "token. `octet launch --supervise` starts the ranks again only after an I/O error, or "
+             "if the folder of a run that has trained is not mounted any more.";
     case ExitCode::not_finite:
       return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, more than half of the steps were "
              "skipped, or weights or logits of a model are not finite.";
