@@ -10,10 +10,10 @@
 
 namespace octet::app {
 
-// The configuration with which the job began: somebody may have edited its file since, for the next run.
-inline constexpr const char* kConfigOfJob = "OCTET_CONFIG";
+// The configuration with which the job began. Its file may have been edited since, for the next run.
+inline constexpr const char* kConfigOfJob = "OCTET_JOB_CONFIG";
 // The copies of s3:// objects that an attempt has used on this host (fetched.h).
-inline constexpr const char* kCopiesOfJob = "OCTET_COPIES";
+inline constexpr const char* kCopiesOfJob = "OCTET_JOB_COPIES";
 
 class JobMemory {
  public:
@@ -26,7 +26,7 @@ class JobMemory {
   Descriptor file_;
 };
 
-// The text that this process has inherited; nothing without a supervisor. Throws Error{data} if it cannot be read.
+// Returns the text that this process has inherited, or nothing without a supervisor. Throws Error{data} if it cannot be read.
 std::optional<std::string> text_of_job(const char* name);
 // Replaces that text, for the attempts that follow. Does nothing without a supervisor. Throws Error{internal}.
 void set_text_of_job(const char* name, std::string_view text);
