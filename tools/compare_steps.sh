@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/compare_steps.sh COMMIT: shows whether the core still does what it did at COMMIT. Builds octet_step_record from both, in build/steps,
-# and compares what it writes: the ops of 2,100 steps with their waits, memory plans, and the bits that 1,400 runs compute. About ten minutes
+# and compares what it writes: the ops of 2,300 steps with their waits, memory plans, and the bits that 1,500 runs compute. About ten minutes
 # on two cores the first time. Prints the first differences and exits with 1 if there are any. The folders stay for diff.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."

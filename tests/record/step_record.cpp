@@ -66,8 +66,62 @@ std::string without_spaces(std::string text) {
   return text;
 }
 
+// Models and layouts that few recipes distinguish: pipelines, lanes, adapters, offload, attention in FP8, and the other families.
+std::vector<Case> rare_cases() {
+  const auto with = [](EngineOptions options, const auto& change) {
+    change(options);
+    return options;
+  };
+  const auto deep = [](EngineOptions& options) { options.model.layers = 4; };
+  const auto offload = [](EngineOptions& options) { options.storage.offload_slot = 16384; };
+  const auto drop = [](EngineOptions& options) { options.adapters.dropout = {.rate = 0.25, .seed = 3}; };
+  const auto mask = [](EngineOptions& options) { options.document_mask = true; };
+  const auto gpt_neo = [](EngineOptions& options) { options.model = tiny_gpt_neo_config(); };
+  const auto qwen3 = [](EngineOptions& options) { options.model = tiny_qwen3_config(); };
+  const auto resharded = [](const Mesh& mesh, int lanes = 1) {
+    return Layout{.mesh = mesh, .weights = Weights::resharded, .gradients = Gradients::sharded, .lanes = lanes};
+  };
+  const Mesh shards({1, 2, 1, 1}), experts({1, 4, 1, 1}, 4), parts({1, 1, 1, 2}), context({1, 1, 2, 1});
+  const auto staged = [](const Mesh& mesh, int chunks) { return Layout{.mesh = mesh.with({.count = 2, .chunks = chunks})}; };
+  std::vector<Case> result;
+  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise"}) {
+    const EngineOptions dense = tensor_options(recipe), mixture = mixture_options(recipe);
+    const std::vector<Case> of_recipe = {{"stages", with(dense, deep), staged(shards, 1)},
+                                         {"stages-tensor", with(dense, deep), staged(parts, 1)},
+                                         {"chunks", with(dense, deep), staged(context, 2)},
+                                         {"stages-experts", with(mixture, deep), staged(Mesh({1, 2, 1, 1}, 2), 1)},
+                                         {"lanes", with(mixture, deep), resharded(experts, 2)},
+                                         {"adapters", adapted(dense), kAlone},
+                                         {"adapters-shards", with(adapted(dense), drop), resharded(shards)},
+                                         {"adapters-tensor", with(adapted(dense), drop), {.mesh = parts}},
+                                         {"adapters-experts", with(adapted(mixture), drop), resharded(experts)},
+                                         {"offload", with(dense, offload), kAlone},
+                                         {"offload-shards", with(dense, offload), resharded(shards)},
+                                         {"documents", with(dense, mask), kAlone},
+                                         {"documents-context", with(dense, mask), {.mesh = context}},
+                                         {"gpt_neo", with(dense, gpt_neo), kAlone},
+                                         {"gpt_neo-context", with(dense, gpt_neo), {.mesh = context}},
+                                         {"qwen3", with(dense, qwen3), kAlone},
+                                         {"qwen3-tensor", with(dense, qwen3), {.mesh = parts}}};
+    for (const Case& c : of_recipe) result.push_back({concat(recipe, "-", c.name), c.options, c.layout});
+  }
+  for (const std::string recipe : {"fp8_delayed_attention", "fp8_delayed_attention_forward"}) {
+    const EngineOptions options = with(tensor_options(recipe), [](EngineOptions& o) { o.model.head_dim = 128; });
+    for (const Layout& layout : {kAlone, resharded(shards), Layout{.mesh = parts}})
+      result.push_back({concat(recipe, "-", without_spaces(text(layout))), options, layout});
+  }
+  return result;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> result;
+  for (const auto& [how, checkpointing] : kCheckpointing) {
+    for (const Case& c : rare_cases()) {
+      result.push_back({concat("rare-", c.name, "-", how), c.options, c.layout});
+      result.back().options.checkpointing = checkpointing;
+      result.back().options.layout = c.layout;
+    }
+  }
   for (const std::string& recipe : all_recipes()) {
     for (const auto& [family, options] : families(recipe)) {
       for (const auto& [how, checkpointing] : kCheckpointing) {

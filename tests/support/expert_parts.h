@@ -108,7 +108,7 @@ class ExpertParts {
           units_->sum_over_holders(scratch_, task.units);
           return optimizer_->add_squares(*stream_, scratch_, task.units);
         case parallel::Kind::sums: {
-          Stream& params = units_->executor().stream(task.stream);
+          Stream& params = units_->streams()[task.stream];
           optimizer_->add_up_ranks(scratch_, groups_, *units_);
           return scales_.reduce(params, scratch_, groups_.all_and_of_experts());
         }

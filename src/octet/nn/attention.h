@@ -89,7 +89,7 @@ class Attention {
   void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;
 
   // The parts of backward, in this order; those marked * only with a context axis.
-  // * Fetches K and V of the other ranks beside what follows, on scope.side.params. Comes before any rank overwrites its qkv.
+  // * Fetches K and V of the other ranks beside what follows, on StreamId::params. Comes before any rank overwrites its qkv.
   // If the group reaches qkv's memory, qkv has the same place on all ranks.
   void gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // dgrad of the output linear. gy comes from output().g().gradient().
@@ -97,7 +97,7 @@ class Attention {
   // Attention itself: what needs no keys of other ranks, then * the rest.
   void backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   void backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
-  // * Sums the gradients of keys over the ranks beside what follows, on scope.side.context.
+  // * Sums the gradients of keys over the ranks beside what follows, on StreamId::context.
   void sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // wgrad of the output linear. May run anywhere between backward_output and backward_qkv: it hides what ranks exchange.
   void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;

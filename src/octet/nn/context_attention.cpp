@@ -257,7 +257,7 @@ void Attention::forward_attention(const Scope& scope, const Tensor& keys, Attent
 void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   const Tensor kv = columns_.kv_of(saved.qkv);
-  Stream& stream = scope.side.params ? *scope.side.params : scope.stream;
+  Stream& stream = scope.stream_of(parallel::StreamId::params);
   work.keys = layout.allocate_keys(scope.scratch, scope.dtype, 0);
   stream.wait(*scope.stream.record());  // behind whoever used this memory before
   if (scope.context.reaches(kv)) {
@@ -299,7 +299,7 @@ void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved
 
 void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
-  Stream& stream = scope.side.context ? *scope.side.context : scope.stream;
+  Stream& stream = scope.stream_of(parallel::StreamId::context);
   stream.wait(*scope.stream.record());
   {
     const TraceRange range(stream, "sum gradients of keys");

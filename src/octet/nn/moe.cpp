@@ -37,7 +37,7 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& ex
 
 // The scope of the exchanges between the ranks that hold experts.
 Scope exchange_scope(const Scope& scope) {
-  return scope_on(scope, scope.side.expert ? *scope.side.expert : scope.stream, scope.stash, scope.expert);
+  return scope_on(scope, scope.stream_of(parallel::StreamId::experts), scope.stash, scope.expert);
 }
 
 // The scope of the experts' linears in a round.

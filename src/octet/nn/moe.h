@@ -71,7 +71,7 @@ class Moe {
   // Allocates h [tokens, D] for its producer, also in a rebuild.
   Operand input(const Scope& scope, std::int64_t tokens) const;
 
-  // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.side.expert. If
+  // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on StreamId::experts. If
   // rows come in several rounds, both do nothing, and the experts run the rounds in turn.
 
   // Chooses the experts of each token. Adds the router's losses of whole sequences, and the experts' loads, to

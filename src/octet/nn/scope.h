@@ -9,6 +9,7 @@
 #include "octet/nn/watch.h"
 #include "octet/numerics/recipe.h"
 #include "octet/parallel/layout.h"
+#include "octet/parallel/streams.h"
 #include "octet/tensor/quantized.h"
 #include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
@@ -54,7 +55,7 @@ struct Scope {
   // [2 + M E] device, optional: the losses of the routers of M mixtures are added, and how often each expert of each was chosen
   // (kernels/router).
   double* router_total = nullptr;
-  parallel::SideStreams side = {};  // without one, exchanges run on `stream`
+  const parallel::Streams* streams = nullptr;  // of exchanges beside the computation; absent: they run on `stream`
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor counted;              // [B] I32, optional: how many tokens of each sequence count in the loss; absent: all
   Tensor rope_table;           // [positions, R] F32; R dims of a head are rotated
@@ -66,6 +67,8 @@ struct Scope {
   // data of the run modulo 2^32; absent elsewhere. And the number of the step.
   Tensor token_numbers;
   std::uint32_t step = 0;
+
+  Stream& stream_of(parallel::StreamId id) const { return streams ? (*streams)[id] : stream; }
 };
 
 // The scope of a pass that makes again, bit for bit, what was recorded before.

@@ -52,18 +52,16 @@ void multiply_as_they_arrive(const Scope& scope, const Quantizer& quantizer, Ope
   Quantizer::release(scope, x);
 }
 
-Stream& exchange_stream(const Scope& scope) { return scope.side.tensor ? *scope.side.tensor : scope.stream; }
-
 // Lets the stream of exchanges read what all ranks have computed so far.
 Stream& begin_exchange(const Scope& scope) {
-  Stream& stream = exchange_stream(scope);
+  Stream& stream = scope.stream_of(parallel::StreamId::tensor);
   stream.wait(*scope.stream.record());
   scope.tensor.fence(stream);
   return stream;
 }
 
 std::unique_ptr<const Event> end_exchange(const Scope& scope) {
-  Stream& stream = exchange_stream(scope);
+  Stream& stream = scope.stream_of(parallel::StreamId::tensor);
   scope.tensor.fence(stream);
   return stream.record();
 }

@@ -5,7 +5,7 @@
 // is cut by columns gathers G before dgrad, and Y is a partial sum. With one rank nothing here costs anything.
 //
 // If ranks can read each other's scope.scratch directly (comm::Group::reaches), copy engines fetch what ranks exchange on
-// scope.side.tensor, rank by rank, and products hide it. A rank multiplies its own tokens first and those of another rank when
+// StreamId::tensor, rank by rank, and products hide it. A rank multiplies its own tokens first and those of another rank when
 // they have arrived. Where products are sent, those of its own tokens come last. Otherwise collectives exchange it all on
 // scope.stream. Products, and sums over ranks on the CPU, have the same bits either way, except products of a BLAS in FP32, which
 // may depend on the number of rows.

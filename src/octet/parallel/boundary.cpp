@@ -5,8 +5,8 @@
 
 namespace octet::parallel {
 
-Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, Arena& scratch, DType dtype, const Shape& shape)
-    : compute_(executor.stream(StreamId::compute)), dtype_(dtype), shape_(shape) {
+Boundary::Boundary(Device& device, const Groups& groups, Streams& streams, Arena& scratch, DType dtype, const Shape& shape)
+    : compute_(streams[StreamId::compute]), dtype_(dtype), shape_(shape) {
   // In the order of the links (groups.cpp), in which no rank waits for one that waits for it.
   const bool first = groups.stages->rank() == 0;
   for (const bool before : {!first, first}) {
@@ -17,7 +17,7 @@ Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, Are
       const bool receives = before == (message == Message::activations);
       End& end = (receives ? received_ : sent_)[m];
       end = {group, device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
-      executor.add(receives ? receive_stream(message) : send_stream(message), *end.stream);
+      streams.set(receives ? receive_stream(message) : send_stream(message), *end.stream);
       links_.push_back({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)});
     }
   }

@@ -10,18 +10,17 @@
 #include <vector>
 
 #include "octet/device/device.h"
-#include "octet/parallel/executor.h"
-#include "octet/parallel/groups.h"
+#include "octet/parallel/schedule.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::parallel {
 
 class Boundary {
  public:
-  // Takes the memory, shares it with the neighbours, adds the streams to `executor`, and sends a first message over each link:
+  // Takes the memory, shares it with the neighbours, adds its streams to `streams`, and sends a first message over each link:
   // NCCL connects two ranks in their first message, and their hosts wait for each other. All stages call together. `groups` and
-  // `executor` outlive this.
-  Boundary(Device& device, const Groups& groups, Executor& executor, Arena& scratch, DType dtype, const Shape& shape);
+  // `streams` outlive this.
+  Boundary(Device& device, const Groups& groups, Streams& streams, Arena& scratch, DType dtype, const Shape& shape);
   // Ends the sharing. All stages call together, before any of them frees its memory.
   void close();
 

@@ -6,7 +6,7 @@ namespace octet::parallel {
 
 void Executor::run(const std::vector<Task>& tasks, const Run& run) {
   for (const Task& task : tasks) {
-    Stream& stream = this->stream(task.stream);
+    Stream& stream = streams_[task.stream];
     wait_before(task);
     const double begin = times_ ? stream.record()->seconds() : 0;
     run(task);
@@ -16,8 +16,7 @@ void Executor::run(const std::vector<Task>& tasks, const Run& run) {
 }
 
 void Executor::wait_before(const Task& task) {
-  Stream& stream = this->stream(task.stream);
-  Stream& compute = this->stream(StreamId::compute);
+  Stream &stream = streams_[task.stream], &compute = streams_[StreamId::compute];
   if (task.after_compute && &stream != &compute) stream.wait(*compute.record());
   for (const Task::Wait& wait : task.waits) {
     if (wait.number < 0) continue;

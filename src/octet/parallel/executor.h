@@ -2,25 +2,20 @@
 // tasks of other streams wait for. It chooses nothing: the order is the list's.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "octet/device/device.h"
 #include "octet/parallel/schedule.h"
 
 namespace octet::parallel {
 
 class Executor {
  public:
-  explicit Executor(Stream& compute) { add(StreamId::compute, compute); }
-  // Lets tasks run on this stream, which outlives the executor. Several ids may share a stream.
-  void add(StreamId id, Stream& stream) { streams_[static_cast<std::size_t>(id)] = &stream; }
-  Stream& stream(StreamId id) const { return *streams_[static_cast<std::size_t>(id)]; }
-  bool has(StreamId id) const { return streams_[static_cast<std::size_t>(id)] != nullptr; }
+  // `streams` outlives the executor.
+  explicit Executor(const Streams& streams) : streams_(streams) {}
 
   // `run` enqueues the work of a task on the task's stream.
   using Run = std::function<void(const Task&)>;
@@ -32,7 +27,7 @@ class Executor {
  private:
   void wait_before(const Task& task);
 
-  std::array<Stream*, kStreams> streams_ = {};
+  const Streams& streams_;
   std::map<std::pair<Kind, int>, std::unique_ptr<Event>> events_;  // by Task::event()
   std::vector<TimedTask>* times_ = nullptr;
 };

@@ -8,10 +8,6 @@
 #include "octet/parallel/mesh.h"
 #include "octet/tensor/dtype.h"
 
-namespace octet {
-class Stream;
-}
-
 namespace octet::parallel {
 
 using UnitRange = IndexRange<int>;  // units: parameters that are gathered and reduced together (schedule.h)
@@ -35,14 +31,6 @@ enum class Begins : std::uint8_t {
   all,    // the first micro-batch of a step
   slots,  // a later one: only those in slots (Place::slot), whose memory other units have used since
   none,   // a pass that takes turns with another one, which begins them
-};
-
-// The streams on which ranks exchange beside the computation. A null stands for the computation's own stream.
-struct SideStreams {
-  Stream* params = nullptr;   // of parameters and their gradients
-  Stream* context = nullptr;  // of keys and their gradients, which must not wait for those of parameters
-  Stream* tensor = nullptr;   // of tokens of the tensor axis, which are fetched beside products
-  Stream* expert = nullptr;   // of rows of experts, if another micro-batch computes beside them
 };
 
 struct Kept {

@@ -27,23 +27,10 @@
 #include "octet/parallel/groups.h"
 #include "octet/parallel/layout.h"
 #include "octet/parallel/pipeline.h"
+#include "octet/parallel/streams.h"
 
 namespace octet::parallel {
 
-// Each kind of message has a stream in each direction. States are fetched on one stream and copied back on another, because a
-// link between host and device carries both directions at once. Rows of experts have a stream if there are lanes.
-enum class StreamId : std::uint8_t {
-  compute,
-  params,
-  receive_activations,
-  receive_gradients,
-  send_activations,
-  send_gradients,
-  fetch,
-  offload,
-  experts,
-};
-inline constexpr std::size_t kStreams = 9;
 constexpr StreamId receive_stream(Message message) {
   return message == Message::activations ? StreamId::receive_activations : StreamId::receive_gradients;
 }

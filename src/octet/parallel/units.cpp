@@ -45,25 +45,17 @@ void in_batches(Stream& stream, const std::vector<Item>& items, const GroupOf& g
 }  // namespace
 
 Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, StepShape& shape)
-    : compute_(compute),
-      store_(store),
-      groups_(groups),
-      layout_(layout),
-      shape_(shape),
-      params_stream_(&compute),
-      executor_(compute) {
+    : compute_(compute), store_(store), groups_(groups), layout_(layout), shape_(shape), streams_(compute), executor_(streams_) {
   shape.sharded = store.shard_count() > 1;
   shape.resharded = shape.sharded && layout.weights == Weights::resharded;
   shape.reduced = shape.sharded || groups.replicas->size() > 1;
   shape.sharded_gradients = shape.sharded && layout.gradients == Gradients::sharded;
   shape.lanes = layout.lanes;
-  if (shape.reduced) {
-    own_params_stream_ = compute.device().make_stream();
-    params_stream_ = own_params_stream_.get();
-    if (groups.context->size() > 1 && compute.device().concurrent()) own_context_stream_ = compute.device().make_stream();
-  }
-  if (groups.tensor->size() > 1 && compute.device().concurrent()) tensor_stream_ = compute.device().make_stream();
-  if (layout.lanes > 1) expert_stream_ = compute.device().make_stream();
+  if (shape.reduced) streams_.make(StreamId::params);
+  streams_.set(StreamId::context, params_stream());
+  if (groups.context->size() > 1 && compute.device().concurrent()) streams_.make(StreamId::context);
+  if (groups.tensor->size() > 1 && compute.device().concurrent()) streams_.make(StreamId::tensor);
+  if (layout.lanes > 1) streams_.make(StreamId::experts);
   units_.resize(static_cast<std::size_t>(store.unit_count()));
   for (Parameter& p : store.parameters()) {
     if (p.held) unit(p.unit).all.push_back(&p);
@@ -79,16 +71,12 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     shape.two_copies.push_back(
         std::any_of(unit.all.begin(), unit.all.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
   }
-  executor_.add(StreamId::params, *params_stream_);
-  if (expert_stream_) executor_.add(StreamId::experts, *expert_stream_);
   const Storage& storage = store.storage();
   if (storage.training && storage.offload_slot > 0) {
     offload_.emplace(compute.device(), store);
     offload_->describe(shape);
-    fetch_stream_ = compute.device().make_stream();
-    offload_stream_ = compute.device().make_stream();
-    executor_.add(StreamId::fetch, *fetch_stream_);
-    executor_.add(StreamId::offload, *offload_stream_);
+    streams_.make(StreamId::fetch);
+    streams_.make(StreamId::offload);
   }
   shape.updates = update_ranges(shape);
   slots_ = Slots(shape);
@@ -167,27 +155,28 @@ Units::SharedBytes Units::shared_bytes() const {
 }
 
 void Units::exchange(const std::function<void(Stream&)>& exchange) {
-  if (params_stream_ != &compute_) params_stream_->wait(*compute_.record());
-  exchange(*params_stream_);
+  if (&params_stream() != &compute_) params_stream().wait(*compute_.record());
+  exchange(params_stream());
   wait_for_params();
 }
 
 void Units::wait_for_params() {
-  if (params_stream_ != &compute_) compute_.wait_for_ranks(*params_stream_->record());
+  if (&params_stream() != &compute_) compute_.wait_for_ranks(*params_stream().record());
 }
 
 std::vector<Stream*> Units::waiting_streams() const {
   std::vector<Stream*> streams = {&compute_};
   if (compute_.device().concurrent()) return streams;
-  if (own_params_stream_) streams.push_back(own_params_stream_.get());
-  if (expert_stream_) streams.push_back(expert_stream_.get());
+  for (const StreamId id : {StreamId::params, StreamId::experts}) {
+    if (&streams_[id] != &compute_) streams.push_back(&streams_[id]);
+  }
   return streams;
 }
 
 void Units::exchange_of_stages(const std::function<void()>& exchange) {
   if (groups_.stages->size() == 1) return;
   wait_for_params();  // waits for earlier exchanges first, so that the next wait counts only other stages
-  const StageWaits of_compute(compute_), of_params(*params_stream_);
+  const StageWaits of_compute(compute_), of_params(params_stream());
   exchange();
   wait_for_params();
 }
@@ -256,18 +245,18 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
 }
 
 void Units::refresh(Arena& scratch) {
-  Stream& stream = shape_.sharded ? *params_stream_ : compute_;
+  Stream& stream = shape_.sharded ? params_stream() : compute_;
   if (&stream != &compute_) stream.wait(*compute_.record());
   store_.refresh_values(stream);
   for (Unit& unit : units_) unit.has_rowwise = unit.has_columnwise = false;
   ScheduleBuilder list(shape_, slots_, false);
   list.cast(store_.all_units());
   run(scratch, list.finish());
-  if (offload_) fetch_stream_->wait(*compute_.record());  // masters and moments may have been loaded just now
+  if (offload_) streams_[StreamId::fetch].wait(*compute_.record());  // masters and moments may have been loaded just now
 }
 
 void Units::wait_for_states(Stream& stream) {
-  if (offload_) stream.wait(*offload_stream_->record());
+  if (offload_) stream.wait(*streams_[StreamId::offload].record());
 }
 
 void Units::prepare_casts() {
@@ -290,9 +279,9 @@ UpdateWork Units::update_work() const {
 
 // With shards on several ranks, casts run beside the computation, and a rank may fetch the codes when all ranks have theirs.
 void Units::cast(Arena& scratch, UnitRange units) {
-  store_.refresh_codes(shape_.sharded ? *params_stream_ : compute_, scratch, units);
+  store_.refresh_codes(shape_.sharded ? params_stream() : compute_, scratch, units);
   if (!shape_.sharded) return;
-  for (comm::Group* group : groups_.all_shards()) group->fence(*params_stream_);
+  for (comm::Group* group : groups_.all_shards()) group->fence(params_stream());
 }
 
 void Units::run(Arena& scratch, const Task& task) {
@@ -309,7 +298,7 @@ void Units::run(Arena& scratch, const Task& task) {
       return cast(scratch, task.units);
     case Kind::fetch:
     case Kind::offload:
-      return offload_->run(executor_.stream(task.stream), task);
+      return offload_->run(streams_[task.stream], task);
     default:
       require(false, "a task that is not one of units");
   }
@@ -320,19 +309,19 @@ void Units::run(Arena& scratch, const std::vector<Task>& tasks) {
 }
 
 void Units::gather(Arena& scratch, const Task& task) {
-  const TraceRange range(*params_stream_, concat("gather unit ", task.index));
+  const TraceRange range(params_stream(), concat("gather unit ", task.index));
   const auto group_of = [](const Parameter* p) { return p->shards; };
   Unit& of = unit(task.index);
   const bool all = shape_.resharded || (task.rowwise && !of.has_rowwise) || (task.columnwise && !of.has_columnwise);
   of.has_rowwise |= task.rowwise;
   of.has_columnwise |= task.columnwise;
-  in_batches(*params_stream_, all ? of.cut : of.cut_and_trained, group_of, [&](const Parameter* p, comm::Group& group) {
+  in_batches(params_stream(), all ? of.cut : of.cut_and_trained, group_of, [&](const Parameter* p, comm::Group& group) {
     const auto all_gather = [&](const Tensor& shard, const Tensor& whole) {
       const Tensor own = padded(shard, p->stride), all = padded(whole, p->shard_count() * p->stride);
-      if (!group.reaches(own)) return group.all_gather(*params_stream_, scratch, {.x = own, .y = all});
+      if (!group.reaches(own)) return group.all_gather(params_stream(), scratch, {.x = own, .y = all});
       for (const int rank : group.ring()) {
         const Tensor part = all.slice_rows(rank * p->stride, (rank + 1) * p->stride);
-        group.fetch(*params_stream_, {.x = own, .y = part, .from = rank});
+        group.fetch(params_stream(), {.x = own, .y = part, .from = rank});
       }
     };
     const bool square = !p->copy(Copy::row_order).has_whole();
@@ -344,7 +333,7 @@ void Units::gather(Arena& scratch, const Task& task) {
     Quantized q = p->codes;
     if (!q.columnwise || !(p->column_codes ? task.columnwise : task.values)) continue;
     if (p->column_codes) q.rowwise = p->column_codes;
-    kernels::transpose_codes(*params_stream_, q);
+    kernels::transpose_codes(params_stream(), q);
   }
 }
 
@@ -354,7 +343,7 @@ void Units::open(const Task& task) {
 }
 
 void Units::reduce(Arena& scratch, const Task& task) {
-  const TraceRange range(*params_stream_, concat("reduce unit ", task.index));
+  const TraceRange range(params_stream(), concat("reduce unit ", task.index));
   if (shape_.sharded) reduce_over_shards(scratch, unit(task.index), task.first);
   if (task.last) reduce_over_replicas(scratch, unit(task.index));
 }
@@ -372,19 +361,19 @@ void Units::reduce_over_shards(Arena& scratch, const Unit& unit, bool fresh) {
   };
   for (const Crossing& c : unit.to_shards) {
     if (c.x.dtype != c.p->grad.dtype)
-      kernels::cast(*params_stream_, {.x = c.p->grad.flat(), .y = c.x.slice_rows(0, c.p->elements())});
+      kernels::cast(params_stream(), {.x = c.p->grad.flat(), .y = c.x.slice_rows(0, c.p->elements())});
   }
   const auto group_of = [](const Crossing& c) { return c.p->shards; };
-  in_batches(*params_stream_, unit.to_shards, group_of, [&](const Crossing& c, comm::Group& group) {
-    group.reduce_scatter(*params_stream_, scratch, {.x = c.x, .y = part_of(c)});
+  in_batches(params_stream(), unit.to_shards, group_of, [&](const Crossing& c, comm::Group& group) {
+    group.reduce_scatter(params_stream(), scratch, {.x = c.x, .y = part_of(c)});
   });
   for (const Crossing& c : unit.to_shards) {
     const Tensor part = part_of(c).slice_rows(0, c.p->shard_elements);
     if (part.data == c.p->grad_shard.data) continue;
     if (fresh || !sharded) {
-      kernels::cast(*params_stream_, {.x = part, .y = c.p->grad_shard});
+      kernels::cast(params_stream(), {.x = part, .y = c.p->grad_shard});
     } else {
-      kernels::add(*params_stream_, {.x = part, .y = c.p->grad_shard});
+      kernels::add(params_stream(), {.x = part, .y = c.p->grad_shard});
     }
   }
 }
@@ -392,13 +381,13 @@ void Units::reduce_over_shards(Arena& scratch, const Unit& unit, bool fresh) {
 void Units::reduce_over_replicas(Arena& scratch, const Unit& unit) {
   const auto casts = [](const Crossing& c) { return c.x.dtype != c.p->grad_shard.dtype; };
   for (const Crossing& c : unit.to_replicas) {
-    if (casts(c)) kernels::cast(*params_stream_, {.x = c.p->grad_shard.flat(), .y = c.x});
+    if (casts(c)) kernels::cast(params_stream(), {.x = c.p->grad_shard.flat(), .y = c.x});
   }
   const auto group_of = [this](const Crossing&) { return groups_.replicas.get(); };
-  in_batches(*params_stream_, unit.to_replicas, group_of,
-             [&](const Crossing& c, comm::Group& group) { group.all_reduce(*params_stream_, scratch, {.x = c.x}); });
+  in_batches(params_stream(), unit.to_replicas, group_of,
+             [&](const Crossing& c, comm::Group& group) { group.all_reduce(params_stream(), scratch, {.x = c.x}); });
   for (const Crossing& c : unit.to_replicas) {
-    if (casts(c)) kernels::cast(*params_stream_, {.x = c.x, .y = c.p->grad_shard.flat()});
+    if (casts(c)) kernels::cast(params_stream(), {.x = c.x, .y = c.p->grad_shard.flat()});
   }
 }
 

@@ -73,16 +73,10 @@ class Units {
   };
   SharedBytes shared_bytes() const;
 
-  // Returns the stream on which ranks exchange beside the computation: the computation's own if there is one rank.
-  Stream& params_stream() { return *params_stream_; }
-  // Returns all streams for exchanges. Where streams run in the order of the program, keys travel on the params stream and tokens
-  // of the tensor axis on the computation's.
-  SideStreams side_streams() {
-    return {.params = params_stream_,
-            .context = own_context_stream_ ? own_context_stream_.get() : params_stream_,
-            .tensor = tensor_stream_.get(),
-            .expert = expert_stream_.get()};
-  }
+  // Where streams run in the order of the program, keys travel on the params stream and tokens of the tensor axis on the
+  // computation's. One rank has no stream beside the computation's but those of offload.
+  Streams& streams() { return streams_; }
+  Stream& params_stream() const { return streams_[StreamId::params]; }
 
  private:
   // A gradient, and what ranks exchange of it, in layout.reduce.
@@ -117,8 +111,7 @@ class Units {
   const Groups& groups_;
   Layout layout_;
   StepShape& shape_;
-  std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_, tensor_stream_, expert_stream_;
-  Stream* params_stream_;
+  Streams streams_;
   std::vector<Unit> units_;
   std::vector<Buffer> weight_slots_, gradient_slots_;
   Slots slots_;

@@ -92,8 +92,9 @@ std::string name_of(const StepShape& s, const Task& task) {
 }
 
 std::string_view name_of(StreamId stream) {
-  constexpr std::array<std::string_view, parallel::kStreams> kNames = {
-      "compute", "communication", "pipeline", "pipeline", "pipeline", "pipeline", "fetch", "offload", "experts"};
+  constexpr std::array<std::string_view, parallel::kStreams> kNames = {"compute",  "communication", "pipeline", "pipeline",
+                                                                       "pipeline", "pipeline",      "fetch",    "offload",
+                                                                       "experts",  "context",       "tensor"};
   return kNames[static_cast<std::size_t>(stream)];
 }
 

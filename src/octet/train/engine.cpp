@@ -155,7 +155,7 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
         units.sum_over_holders(scratch(), task.units);
         return optimizer_->add_squares(*stream_, scratch(), task.units);
       case parallel::Kind::sums:
-        return add_up_ranks(units.executor().stream(task.stream));
+        return add_up_ranks(units.streams()[task.stream]);
       case parallel::Kind::scales:
         optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
         return model_->scales().update(*stream_, optimizer_->found_inf());

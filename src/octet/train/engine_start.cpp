@@ -130,7 +130,7 @@ void Engine::take_memory(const Capacity& capacity) {
 
 void Engine::start_pipeline(const Capacity& capacity) {
   backward_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.backward);
-  boundary_ = std::make_unique<parallel::Boundary>(*device_, groups_, model_->units().executor(), scratch(),
+  boundary_ = std::make_unique<parallel::Boundary>(*device_, groups_, model_->units().streams(), scratch(),
                                                    compute_dtype(options_.recipe),
                                                    Shape{tokens_of_micro_batch() / groups_.tensor->size(), options_.model.dim});
   models::Decoder::FlightMemory memory{.backward = backward_.get(), .boundary = boundary_.get()};
@@ -159,8 +159,7 @@ void Engine::close() {
   if (boundary_) boundary_->close();
   for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().params_stream());
   groups_.context->unshare(model_->units().params_stream());
-  Stream* const tensor_stream = model_->units().side_streams().tensor;
-  groups_.tensor->unshare(tensor_stream ? *tensor_stream : model_->units().params_stream());
+  groups_.tensor->unshare(model_->units().streams()[parallel::StreamId::tensor]);
 }
 
 // CUDA loads a kernel when it is first called, and waits until its GPU has nothing else to do. A stage of an interleaved pipeline

@@ -6,6 +6,9 @@
 #include "octet/device/timeline.h"
 
 namespace octet::train {
+
+using parallel::StreamId;
+
 namespace {
 
 void add(std::vector<OpTime>& all, const std::vector<OpTime>& part, double times) {
@@ -31,22 +34,19 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   const auto device = make_meta_device(DeviceKind::cuda, seconds, timeline);
   Engine engine(options, *device, groups);
   Stream& compute = engine.stream();
-  const parallel::SideStreams side = engine.model().units().side_streams();
+  const parallel::Streams& of = engine.model().units().streams();
   const auto now = [&] { return compute.record()->seconds(); };
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
 
   std::vector<Stream*> streams, copies;  // each of them once
-  const auto include = [](std::vector<Stream*>& list, Stream* stream) {
-    if (stream && std::find(list.begin(), list.end(), stream) == list.end()) list.push_back(stream);
-  };
-  const auto include_tasks = [&](std::vector<Stream*>& list, parallel::StreamId id) {
-    const parallel::Executor& executor = engine.model().units().executor();
-    if (executor.has(id)) include(list, &executor.stream(id));
-  };
-  for (Stream* stream : {&compute, side.params, side.context, side.tensor, side.expert}) include(streams, stream);
-  for (const auto id : {parallel::StreamId::send_activations, parallel::StreamId::send_gradients}) include_tasks(streams, id);
-  for (const auto id : {parallel::StreamId::fetch, parallel::StreamId::offload}) include_tasks(copies, id);
+  for (const auto id : {StreamId::compute, StreamId::params, StreamId::context, StreamId::tensor, StreamId::experts,
+                        StreamId::send_activations, StreamId::send_gradients}) {
+    if (std::find(streams.begin(), streams.end(), &of[id]) == streams.end()) streams.push_back(&of[id]);
+  }
+  for (const auto id : {StreamId::fetch, StreamId::offload}) {
+    if (&of[id] != &compute) copies.push_back(&of[id]);
+  }
 
   const auto profile = [&](const auto& body) {
     for (const auto* list : {&streams, &copies}) {
@@ -105,7 +105,9 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   });
   for (TimedRange& range : timeline) {
     if (range.end <= begin) continue;  // of the step before
-    const char* stream = range.stream == &compute ? "compute" : range.stream == side.params ? "communication" : "context";
+    const char* stream = range.stream == &compute                ? "compute"
+                         : range.stream == &of[StreamId::params] ? "communication"
+                                                                 : "context";
     count.ranges.push_back({stream, std::move(range.name), range.begin - begin, range.end - begin});
   }
   for (auto* list : {&count.tasks, &count.update}) {

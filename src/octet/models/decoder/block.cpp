@@ -87,8 +87,8 @@ void Block::of_attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& w
 }
 
 // Keys and parameters use the same links. Attention waits for the keys, so they come first.
-parallel::StepShape::BlockParts Block::lay_out(bool context, bool exchanges) {
-  const StreamId rows = exchanges ? StreamId::experts : StreamId::compute;
+parallel::StepShape::BlockParts Block::lay_out(bool context, bool lanes) {
+  const StreamId rows = lanes ? StreamId::experts : StreamId::compute;
   forward_ = {{{"qkv"}, &Block::qkv}};
   if (context) forward_.push_back({{"keys"}, &Block::keys});
   forward_.push_back({{"attention", context ? Beside::gather : Beside::nothing}, &Block::attention});

@@ -67,9 +67,9 @@ class Block {
   Block(const DecoderConfig& config, const DecoderModules& modules, std::int64_t layer, const Recipe& recipe,
         parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // Makes the parts, and returns them in the order in which they run. `context`: several ranks share sequences. `exchanges`: rows
-  // of experts have a stream of their own.
-  parallel::StepShape::BlockParts lay_out(bool context, bool exchanges);
+  // Makes the parts, and returns them in the order in which they run. `context`: several ranks share sequences. `lanes`: several
+  // micro-batches take turns, so that rows of experts have a stream of their own.
+  parallel::StepShape::BlockParts lay_out(bool context, bool lanes);
   // Run a part, by its number.
   void forward(int part, const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
     (this->*forward_[static_cast<std::size_t>(part)].run)(scope, saved, work);

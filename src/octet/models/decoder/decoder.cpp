@@ -152,9 +152,7 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
                           const parallel::Groups& groups, const parallel::Layout& layout) {
   parameters_.materialise(stream.device(), storage, &groups, layout);
   units_ = std::make_unique<parallel::Units>(stream, parameters_, groups, layout, shape_);
-  const bool context = groups.context->size() > 1;
-  const bool exchanges = units_->side_streams().expert != nullptr;
-  for (Block& block : blocks_) shape_.block_parts.push_back(block.lay_out(context, exchanges));
+  for (Block& block : blocks_) shape_.block_parts.push_back(block.lay_out(groups.context->size() > 1, layout.lanes > 1));
   scales_.materialise(stream);
   for (nn::LinearWeight* linear : linears()) {
     if (linear->weight().held) linear->bind();
@@ -184,7 +182,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.first_keys = batch.first_keys;
   result.documents = batch.documents;
   result.token_numbers = batch.token_numbers;
-  result.side = units_->side_streams();
+  result.streams = &units_->streams();
   result.rope_table = rope_table_;
   result.positions = batch.positions;
   if (result.positions) return result;
