@@ -22,35 +22,6 @@ std::vector<std::vector<std::uint8_t>> gradients(train::Engine& engine, const To
   return result;
 }
 
-struct NamedModel {
-  std::string name;
-  models::DecoderConfig config;
-};
-std::vector<NamedModel> models_to_differentiate() {
-  std::vector<NamedModel> result = {{"Untied", tiny_config()},
-                                    {"Tied", tiny_config()},
-                                    {"GptNeoxParallel", tiny_gpt_neox_config(true)},
-                                    {"GptNeoxSequential", tiny_gpt_neox_config(false)},
-                                    {"GptNeoxTied", tiny_gpt_neox_config(true)},
-                                    {"Qwen3", tiny_qwen3_config()},
-                                    {"LlamaWithBiases", tiny_config()},
-                                    {"Qwen3Moe", tiny_qwen3_config()},
-                                    {"GptNeo", tiny_gpt_neo_config()}};
-  result[1].config.tied_head = result[4].config.tied_head = true;
-  result[4].config.qkv_bias = result[4].config.output_bias = false;
-  models::DecoderConfig& moe = result[7].config;
-  moe.family = "qwen3_moe";
-  moe.experts = 4;
-  // All experts are chosen, because a choice that changes has no derivative. The weights then add up to one in any case: those
-  // that do not are in tests/kernels/router_test.cpp and in the goldens.
-  moe.experts_per_token = 4;
-  moe.expert_ffn = 16;
-  moe.router_normalise = false;
-  moe.dense_layers = {true, false};
-  result[6].config.qkv_bias = result[6].config.output_bias = result[6].config.mlp_bias = true;
-  return result;
-}
-
 class DecoderGradient : public ::testing::TestWithParam<NamedModel> {};
 
 // Checks every parameter of the whole model in FP64: embedding, norms, QKV, RoPE, attention, feed-forward layers, head and loss.
@@ -72,7 +43,7 @@ TEST_P(DecoderGradient, AgreesWithFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderGradient, ::testing::ValuesIn(models_to_differentiate()),
+INSTANTIATE_TEST_SUITE_P(Models, DecoderGradient, ::testing::ValuesIn(tiny_models()),
                          [](const auto& param) { return param.param.name; });
 
 // A recipe with its settings, and the other options that decide how a model computes and stores its tensors.
@@ -284,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, EveryRecipe, ::testing::ValuesIn(variants()),
                          [](const auto& param) { return param.param.name; });
 
 TEST(Decoder, CountsItsParametersAndOperations) {
-  for (const auto& [name, config] : models_to_differentiate()) {
+  for (const auto& [name, config] : tiny_models()) {
     models::Decoder model(config, recipe_named("bf16"));
     std::int64_t elements = 0;
     for (const parallel::Parameter& p : model.parameters().parameters()) elements += p.elements();

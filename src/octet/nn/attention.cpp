@@ -130,8 +130,7 @@ void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, At
     take_key_gradients(scope, work);
     scope.scratch.release_to(work.key_gradients_mark);
   }
-  // The last op before the linear makes its codes, if it can.
-  const Operand g = options_.rotary && !options_.head_norm ? qkv_.g().gradient(scope, work.gqkv) : Operand{.values = work.gqkv};
+  const Operand g = rope_writes_gradient() ? qkv_.g().gradient(scope, work.gqkv) : Operand{.values = work.gqkv};
   if (options_.rotary) {
     kernels::Rope back = rope(scope, work.gqkv);
     back.direction = kernels::Rope::Direction::backward;

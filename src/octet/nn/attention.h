@@ -103,6 +103,8 @@ class Attention {
   void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   // The rest: RoPE and the QKV linear. Overwrites gh [T / t, D].
   void backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const;
+  // Whether RoPE is the last op before the QKV linear in backward, so that it writes the codes of the gradient.
+  bool rope_writes_gradient() const { return options_.rotary && !options_.head_norm; }
 
   // Whether a pass of this kind multiplies codes. Calibration does not: the scales of what it would cast are what it looks for.
   bool is_fp8(const Scope& scope) const { return casts_operands() && scope.pass != Pass::calibration; }

@@ -46,6 +46,7 @@ class Mlp {
   // Overwrites gh [T, D], which may be the memory of gy's values.
   void backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const;
 
+  bool is_gated() const { return !gelu_; }
   Linear& up() { return up_; }
   const Linear& up() const { return up_; }
   Linear& down() { return down_; }

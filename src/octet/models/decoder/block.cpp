@@ -69,6 +69,22 @@ std::vector<nn::LinearWeight*> Block::linears() {
   return result;
 }
 
+std::vector<LinearUse> Block::uses() {
+  using enum Producer;
+  require(!moe_, "the uses of the linears of a mixture");
+  const bool gated = mlp_->is_gated();
+  const auto input = [](const Branch& branch) { return branch.has_before() ? norm : none; };
+  // The norm after a layer makes the gradient of the layer's output. Without one, the norm before the next layer does.
+  const auto gradient = [](const Branch& branch, bool next) { return branch.has_after() || next ? norm_backward : none; };
+  // With a parallel residual, attention's output has the same gradient as the feed-forward layer's, for which the codes are made.
+  const bool next_of_attention = branch2_.has_before() && !parallel_;
+  return {{&attention_.qkv().weights()[0], "qkv", input(branch1_), attention_.rope_writes_gradient() ? rope_backward : none},
+          {&attention_.output().weights()[0], "o", none, gradient(branch1_, next_of_attention), !branch1_.has_after()},
+          {&mlp_->up().weights()[0], gated ? "gate_up" : "up", input(branch2_), gated ? swiglu_backward : gelu_backward},
+          {&mlp_->down().weights()[0], "down", gated ? swiglu : gelu, gradient(branch2_, branch1_.has_before()),
+           !branch2_.has_after()}};
+}
+
 void Block::serve_adapters() {
   for (nn::Linear* linear : {&attention_.qkv(), &attention_.output(), &feed().up(), &feed().down()}) linear->serve_adapters();
 }

@@ -12,6 +12,7 @@
 
 #include "octet/models/decoder/branch.h"
 #include "octet/models/decoder/config.h"
+#include "octet/models/decoder/linear_use.h"
 #include "octet/nn/attention.h"
 #include "octet/nn/mlp.h"
 #include "octet/nn/moe.h"
@@ -86,6 +87,8 @@ class Block {
   const nn::Moe& mixture() const { return *moe_; }
   // In the order of the forward pass.
   std::vector<nn::LinearWeight*> linears();
+  // Returns the same linears of a block without a mixture, and what this block does around them.
+  std::vector<LinearUse> uses();
   // Call it after linears have been given adapters.
   void serve_adapters();
 

@@ -12,7 +12,8 @@ parallel::NameTable parameter_names(Decoder& model);
 // The adapters by the names of PEFT, with the runs of rows of B as those of the weights in `names`.
 parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& names);
 
-// "model.layers.3.mlp.down_proj" -> "model.layers.*.mlp.down_proj": what layers of one kind share. A name without a layer stays.
-std::string kind_pattern(const std::string& module);
+// "model.layers.3.mlp.down_proj" -> "model.layers.*.mlp.down_proj": what layers of one kind share. Names outside
+// the blocks stay.
+std::string kind_pattern(const Decoder& model, const std::string& module);
 
 }  // namespace octet::models
