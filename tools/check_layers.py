@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the sources against the table of docs/layers.md, which lists the checks. Prints a line for each finding and exits with code 1 if
-there are any."""
+"""Checks the sources against the tables of docs/layers.md, which lists the checks. Prints a line for each finding and exits with code 1 if
+there are any. With --write it first writes the size of the core into the page."""
 
 import argparse
 import pathlib
@@ -123,11 +123,61 @@ def check_lengths(repository, findings):
                     findings.append(f"{path}: {lines} lines, more than {LONGEST_FILE}")
 
 
+# The files of the core.
+CORE = ("nn/*", "parallel/*", "models/**/*", "train/engine*")
+
+
+def files_of(root, patterns):
+    """Returns the sources that glob patterns match, in which {a,b} stands for a or b."""
+    found = []
+    for pattern in patterns:
+        before, brace, rest = pattern.partition("{")
+        names, _, after = rest.partition("}")
+        for name in names.split(","):
+            found.extend(path for path in root.glob(before + name + after) if path.suffix in CODE)
+    return found
+
+
+def check_core(page, root, write, findings):
+    """Compares the lines of the core, by capability, with the table of the page: | capability | `files` ... | lines |."""
+    text = page.read_text()
+    rows = re.findall(r"^\| (.+?) \| (`.+`) \| ([\d,]+) \|$", text, re.MULTILINE)
+    total = re.search(r"^\| all \| \| ([\d,]+) \|$", text, re.MULTILINE)
+    most = re.search(r"at most ([\d,]+) lines", text)
+    if not rows or not total or not most:
+        sys.exit(f"{page}: no table of the core's lines, or no limit")
+    counted = {}
+    sums = []
+    for capability, files, _ in rows:
+        of_row = files_of(root, re.findall(r"`(.+?)`", files))
+        sums.append(sum(len(path.read_text().splitlines()) for path in of_row))
+        for path in of_row:
+            counted.setdefault(path, []).append(capability)
+    for path in sorted(set(files_of(root, CORE)) | set(counted)):
+        if len(counted.get(path, [])) != 1:
+            findings.append(f"{page}: {path} counts for {len(counted.get(path, []))} capabilities, not one")
+    sums.append(sum(sums))
+    shown = [match[1:] for match in rows] + [("", total[1])]
+    for (files, lines), now in zip(shown, sums):
+        row = f"| {files} | {lines} |" if files else total[0]
+        if write:
+            text = text.replace(row, row.replace(f" {lines} |", f" {now:,} |"))
+        elif lines != f"{now:,}":
+            findings.append(f"{page}: {row} should say {now:,}. Run `tools/check_layers.py --write`")
+    if sums[-1] > int(most[1].replace(",", "")):
+        findings.append(f"{page}: the core has {sums[-1]:,} lines, and may have {most[0]}")
+    if write:
+        page.write_text(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repository", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    repository = parser.parse_args().repository
-    layers = read_layers(repository / "docs" / "layers.md")
+    parser.add_argument("--write", action="store_true", help="write the size of the core into docs/layers.md")
+    args = parser.parse_args()
+    repository = args.repository
+    page = repository / "docs" / "layers.md"
+    layers = read_layers(page)
     cmake = repository / "src" / "octet" / "CMakeLists.txt"
     links = read_links(cmake)
     findings = []
@@ -135,6 +185,7 @@ def main():
     check_includes(repository / "src" / "octet", links, layers, findings)
     check_guards(repository / "src" / "octet", findings)
     check_lengths(repository, findings)
+    check_core(page, repository / "src" / "octet", args.write, findings)
     for finding in findings:
         print(finding)
     if findings:

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "octet/base/require.h"
 #include "support/folder.h"
 
 namespace octet {
@@ -39,12 +40,6 @@ class MadeUpSystem {
  private:
   testing::TemporaryFolder folder_;
 };
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
 
 TEST(ControlGroup, ReadsVersion2) {
   MadeUpSystem system;

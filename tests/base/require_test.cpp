@@ -1,7 +1,10 @@
 #include "octet/base/require.h"
-#include "support/errors.h"
 
 #include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/errors.h"
 
 namespace octet {
 namespace {
@@ -19,6 +22,12 @@ TEST(Require, ADemandIsTheWholeMessage) {
             "corpus.idx: 12 bytes");
   EXPECT_NO_THROW(demand(true, ExitCode::data, "never"));
   EXPECT_NO_THROW(require(true, "never"));
+}
+
+TEST(Joined, PutsNothingBeforeTheFirstItem) {
+  EXPECT_EQ(joined(std::vector<std::string>{"", "b", "c"}), ", b, c");
+  EXPECT_EQ(joined(std::vector<int>{7}, " | "), "7");
+  EXPECT_EQ(joined(std::vector<int>{}), "");
 }
 
 TEST(Require, ExitCodesAreTheContract) {

@@ -102,7 +102,7 @@ std::vector<Case> rare_cases() {
                                          {"gpt_neo", with(dense, gpt_neo), kAlone},
                                          {"gpt_neo-context", with(dense, gpt_neo), {.mesh = context}},
                                          {"qwen3", with(dense, qwen3), kAlone},
-                                         {"qwen3-tensor", with(dense, qwen3), {.mesh = parts}}};
+                                         {"qwen3-shards", with(dense, qwen3), resharded(shards)}};
     for (const Case& c : of_recipe) result.push_back({concat(recipe, "-", c.name), c.options, c.layout});
   }
   for (const std::string recipe : {"fp8_delayed_attention", "fp8_delayed_attention_forward"}) {

@@ -119,10 +119,7 @@ CLI::Option* CommandLine::size_option(CLI::App& command, const Field& field, std
 }
 
 std::string CommandLine::placeholder_of(const Field& field) {
-  if (field.choices.empty()) return std::string(field.value);
-  std::string words;
-  for (const std::string& word : cut_choices(field.choices)) words += (words.empty() ? "" : "|") + word;
-  return words;
+  return field.choices.empty() ? std::string(field.value) : joined(cut_choices(field.choices), "|");
 }
 
 void CommandLine::takes_run(CLI::App& command, RunFile& run) {

@@ -33,8 +33,6 @@ void warn(Fact& fact, std::string advice) {
   fact.advice = std::move(advice);
 }
 
-std::string joined(const std::vector<std::string>& lines) { return fmt::format("{}", fmt::join(lines, "; ")); }
-
 void add_processor(std::vector<Fact>& facts, const Machine& machine, int threads) {
   facts.push_back(
       {.name = "cpu.name", .label = "processor", .value = machine.processor, .text = machine.processor + ", " + machine.simd});
@@ -46,7 +44,7 @@ void add_processor(std::vector<Fact>& facts, const Machine& machine, int threads
   Fact quota{.name = "cpu.quota", .label = "CPU quota", .value = json_or_null(group.quota), .text = "none"};
   if (!group.unread.empty()) {
     quota.text = "not known";
-    warn(quota, "The CPU quota is not known: " + joined(group.unread) +
+    warn(quota, "The CPU quota is not known: " + joined(group.unread, "; ") +
                     ". If the container has one, set `run.threads` to the cores that it grants.");
   }
   if (group.quota) {
@@ -69,7 +67,7 @@ void add_memory(std::vector<Fact>& facts, const HostMemory& memory) {
   if (!memory.unread.empty()) {
     total.text += ", limits not known";
     warn(total,
-         "The memory that this process may use is not known: " + joined(memory.unread) +
+         "The memory that this process may use is not known: " + joined(memory.unread, "; ") +
              ". octet cannot see a limit that may be there. Compare `octet plan` with the memory of the container yourself.");
   }
   facts.push_back(std::move(total));

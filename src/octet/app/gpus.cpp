@@ -44,13 +44,11 @@ plan::Cluster parse_cluster(const std::string& text, int nodes) {
 
   const std::string name = text.substr(cross + 1);
   std::vector<std::string> names;
-  std::string list;
   for (const plan::Gpu& gpu : known_gpus()) {
     if (gpu.name == name) cluster.gpu = gpu;
     names.push_back(gpu.name);
-    list += (list.empty() ? "" : ", ") + gpu.name;
   }
-  if (cluster.gpu.name.empty()) refuse("unknown GPU ", name, "; known are ", list, did_you_mean(name, names));
+  if (cluster.gpu.name.empty()) refuse("unknown GPU ", name, "; known are ", joined(names), did_you_mean(name, names));
 
   cluster.nodes = nodes;
   if (nodes == 0) {

@@ -92,9 +92,7 @@ int run_convert_verify(const ConvertVerifyArgs& args) {
     if (!args.weights_only) print_table("logits, loss and gradients in FP32", result.outputs);
   }
   const std::string both = concat(args.a.string(), " and ", args.b.string());
-  std::string config;
-  for (const std::string& difference : result.config) config += (config.empty() ? "" : ", ") + difference;
-  demand(config.empty(), ExitCode::internal, both, " have different architectures: ", config);
+  demand(result.config.empty(), ExitCode::internal, both, " have different architectures: ", joined(result.config));
   demand(worst == nullptr, ExitCode::internal, both, " differ: ", worst ? worst->name : "", " by ",
          worst ? fmt::format("{:.3g} of its largest element, above {:g}", worst->relative, args.tolerance) : "");
   if (!args.json) fmt::print("the same within {:g}\n", args.tolerance);

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace octet {
 
@@ -43,6 +44,15 @@ template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
+  return out.str();
+}
+
+// Returns the items as concat() writes them, with `between` between them.
+template <class Items>
+std::string joined(const Items& items, const char* between = ", ") {
+  std::ostringstream out;
+  const char* before = "";
+  for (const auto& item : items) out << std::exchange(before, between) << item;
   return out.str();
 }
 

@@ -176,11 +176,7 @@ std::optional<DType> dtype_named(std::string_view name) {
   return known != nullptr ? known->dtype : std::nullopt;
 }
 
-std::string TensorInfo::shape_text() const {
-  std::string text = "[";
-  for (std::size_t i = 0; i < dims.size(); ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
-  return text + "]";
-}
+std::string TensorInfo::shape_text() const { return "[" + joined(dims) + "]"; }
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beginning, std::size_t file_bytes,
                                            const std::string& source) {

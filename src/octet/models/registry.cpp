@@ -19,9 +19,7 @@ const Family& family_of(const std::string& model_type, const std::string& source
     if (family.model_type == model_type) return family;
     known.push_back(family.model_type);
   }
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  fail(ExitCode::data, source, ": model_type = ", in_quotes(model_type), ": not a family that octet knows (", list, ")",
+  fail(ExitCode::data, source, ": model_type = ", in_quotes(model_type), ": not a family that octet knows (", joined(known), ")",
        did_you_mean(model_type, known));
 }
 

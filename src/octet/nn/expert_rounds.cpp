@@ -38,7 +38,7 @@ void place_rows(ExpertRound& round, const std::vector<std::vector<std::int64_t>>
   }
 }
 
-std::int64_t sum(const std::vector<std::int64_t>& rows) { return std::accumulate(rows.begin(), rows.end(), std::int64_t{0}); }
+std::int64_t sum(const auto& rows) { return std::accumulate(rows.begin(), rows.end(), std::int64_t{0}); }
 
 std::vector<std::int64_t> in_elements(std::vector<std::int64_t> rows, std::int64_t width) {
   for (std::int64_t& count : rows) count *= width;
@@ -64,7 +64,6 @@ std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int
   const std::size_t own = experts / n;
   // How many rows rank `from` has for each expert of rank `to`.
   const auto of_pair = [&](std::size_t from, std::size_t to) { return counts.subspan(from * experts + to * own, own); };
-  const auto sum = [](std::span<const std::int32_t> x) { return std::accumulate(x.begin(), x.end(), std::int64_t{0}); };
 
   std::int64_t largest = 1;
   for (std::size_t from = 0; from < n; ++from) {

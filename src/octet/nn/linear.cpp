@@ -215,7 +215,9 @@ void Linear::watch(const Scope& scope, const char* which, const std::function<Ge
   if (!is_fp8() || !scope.watch) return;
   for (const GroupPart& part : watched_groups(scope)) {
     const ArenaScope temporaries(scope.scratch);
-    watch_product(scope, own()[part.group].name(), which, product(part));
+    Gemm alone = product(part);
+    alone.d = {nullptr, DType::f32, {alone.a.rows(), alone.b.rows()}};
+    scope.watch->product(scope, own()[part.group].name(), which, alone);
   }
 }
 

@@ -119,12 +119,6 @@ void Moe::update_bias(Stream& stream, const double* router_total, const float* f
                                        .found_inf = found_inf});
 }
 
-// Returns the number of rows that a rank may have for another one in a round.
-std::int64_t Moe::capacity(const Scope& scope, std::int64_t tokens) const {
-  const std::int64_t all = tokens * options_.top_k;
-  return std::min(all, ceil_div(2 * all, std::int64_t{scope.expert.size()}));
-}
-
 RowGroups Moe::make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const {
   const std::int64_t own = own_count();
   const auto numbers = [&](std::int64_t n) { return allocate(scope.stash, DType::i32, {n}); };
@@ -153,10 +147,10 @@ void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved
   const int ranks = scope.expert.size();
   const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.mlp.experts});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
-  const std::int64_t most = capacity(scope, saved.h.rows());
+  const std::int64_t rows = saved.rows.elements(), most = std::min(rows, ceil_div(2 * rows, std::int64_t{ranks}));
   std::vector<ExpertRound> rounds;
   if (scope.stream.kind() == DeviceKind::meta) {
-    rounds.push_back(even_round(saved.rows.elements(), ranks, own_count()));
+    rounds.push_back(even_round(rows, ranks, own_count()));
   } else {
     std::vector<std::int32_t> host(static_cast<std::size_t>(all.elements()));
     scope.stream.copy_to_host(host.data(), all.data, all.bytes());
@@ -165,7 +159,7 @@ void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved
     rounds = expert_rounds(host, ranks, scope.expert.rank(), most);
   }
   const Tensor places = allocate(scope.stash, DType::i32, {ranks * most, 1});
-  const RowGroups groups = make_groups(scope, ranks * most, saved.rows.elements());
+  const RowGroups groups = make_groups(scope, ranks * most, rows);
   for (ExpertRound& round : rounds) {
     round.groups = groups;
     round.device_places = places;

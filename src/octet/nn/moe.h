@@ -105,7 +105,6 @@ class Moe {
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
-  std::int64_t capacity(const Scope& scope, std::int64_t tokens) const;
   // Allocates the groups of R rows, whose counts the caller fills in before group_rows().
   RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const;
   void count_rows(const Scope& scope, MoeSaved& saved) const;

@@ -4,12 +4,6 @@
 
 namespace octet::nn {
 
-void watch_product(const Scope& scope, std::string_view linear, std::string_view which, kernels::Gemm gemm) {
-  gemm.c = {};
-  gemm.d = {nullptr, DType::f32, {gemm.a.rows(), gemm.b.rows()}};
-  scope.watch->product(scope, linear, which, gemm);
-}
-
 Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm) {
   kernels::Gemm alone = gemm;
   alone.d = allocate(scope.scratch, gemm.d.dtype, gemm.d.shape);

@@ -34,9 +34,6 @@ class Watch {
   virtual void rehearse(bool) {}
 };
 
-// Shows scope.watch a GEMM that has run.
-void watch_product(const Scope& scope, std::string_view linear, std::string_view which, kernels::Gemm gemm);
-
 // Runs a watched GEMM once more. Returns the product, in scope.scratch.
 Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm);
 

@@ -3,16 +3,6 @@
 #include <algorithm>
 
 namespace octet::parallel {
-namespace {
-
-// "shard x context of ranks 0, 1, 4, 5"
-std::string group_name(const char* axes, const std::vector<int>& ranks) {
-  std::string name = concat(axes, " of ranks ");
-  for (const int& rank : ranks) name += concat(&rank == ranks.data() ? "" : ", ", rank);
-  return name;
-}
-
-}  // namespace
 
 Groups::~Groups() {
   const bool ring_begins = stages && stages->rank() == 0;  // the link behind this stage is the first, that before it the last
@@ -26,7 +16,7 @@ Groups make_groups(const Mesh& mesh, int rank,
                    const std::function<std::unique_ptr<comm::Group>(const std::string&, const std::vector<int>&)>& make) {
   const auto group = [&](const char* axes, const std::vector<int>& ranks) {
     if (ranks.size() == 1) return comm::make_silent_group(axes);
-    return make(group_name(axes, ranks), ranks);
+    return make(concat(axes, " of ranks ", joined(ranks)), ranks);  // "shard x context of ranks 0, 1, 4, 5"
   };
   const std::vector<int> stages = mesh.group({Axis::pipeline}, rank);
   Groups groups;

@@ -81,12 +81,6 @@ void Offload::describe(StepShape& shape) const {
   shape.state_slots = static_cast<int>(slots_.size());
 }
 
-std::size_t Offload::slot_bytes() const {
-  std::size_t bytes = 0;
-  for (const Buffer& slot : slots_) bytes += slot.bytes();
-  return bytes;
-}
-
 void Offload::run(Stream& stream, const Task& task) const {
   const bool fetches = task.kind == Kind::fetch;
   for (const auto& [host, slot] : pieces_[static_cast<std::size_t>(task.part)].copies) {

@@ -23,7 +23,7 @@ class Offload {
   // Returns what the optimizer updates of a piece. The states lie in the piece's slot.
   const std::vector<StatePiece>& piece(int number) const { return pieces_[static_cast<std::size_t>(number)].states; }
   // Returns the bytes of all slots.
-  std::size_t slot_bytes() const;
+  std::size_t slot_bytes() const { return slots_.empty() ? 0 : slots_.size() * slots_.front().bytes(); }
   // Enqueues a task to fetch a piece or to copy it back.
   void run(Stream& stream, const Task& task) const;
 

@@ -159,8 +159,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       p.copies[static_cast<std::size_t>(copy)] = residency(copy, p.spec, storage, layout, division);
     }
     if (!p.held) {
-      const bool master = storage.compute == DType::bf16 && storage.master_weights;
-      p.value_shard = {nullptr, master || p.spec.tracked ? DType::f32 : storage.compute, {0}};
+      p.value_shard = {nullptr, storage.has_masters() || p.spec.tracked ? DType::f32 : storage.compute, {0}};
       if (storage.training) {
         p.grad_shard = {nullptr, storage.grad, {0}};
         p.moment1 = p.moment2 = {nullptr, storage.moments, {0}};

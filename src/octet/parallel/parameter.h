@@ -68,6 +68,8 @@ struct Storage {
   DType grad = DType::f32;
   DType moments = DType::f32;    // F32, BF16 or E4M3 (kernels/adamw/fp8_moments.h); F64 for tests
   std::size_t offload_slot = 0;  // not 0: masters and moments lie in host memory, and slots of so many bytes on the device
+  bool has_masters() const { return compute == DType::bf16 && master_weights; }
+  bool offloads() const { return training && offload_slot > 0; }
 };
 
 // residency.h says which of these tensors exist. A shard has the shape of the parameter on one rank, and is flat,

@@ -57,18 +57,14 @@ struct Passes {
   std::vector<Visit> forward, backward;
 };
 
-// Groups of P micro-batches go through all chunks, one chunk after another; backward passes through the chunks in reverse.
-Passes interleaved_passes(Stages stages, int micro_batches) {
-  Passes passes;
-  for (int group = 0; group < micro_batches; group += stages.count) {
-    for (int chunk = 0; chunk < stages.chunks; ++chunk) {
-      for (int m = group; m < group + stages.count; ++m) {
-        passes.forward.push_back({.backward = false, .micro_batch = m, .chunk = chunk});
-        passes.backward.push_back({.backward = true, .micro_batch = m, .chunk = stages.chunks - 1 - chunk});
-      }
+// Adds a group of micro-batches that go through all chunks, one chunk after another; backward passes through them in reverse.
+void add_group(Passes& passes, int begin, int end, int chunks) {
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int m = begin; m < end; ++m) {
+      passes.forward.push_back({.backward = false, .micro_batch = m, .chunk = chunk});
+      passes.backward.push_back({.backward = true, .micro_batch = m, .chunk = chunks - 1 - chunk});
     }
   }
-  return passes;
 }
 
 // Runs `ahead` forward passes, then one of each in turn, then the backward passes that are left.
@@ -86,27 +82,19 @@ std::vector<Visit> in_turn(const Passes& passes, int ahead) {
 
 std::vector<Visit> visits_of(Stages stages, int stage, int micro_batches, int lanes) {
   const int behind = stages.count - 1 - stage;
-  if (lanes > 1) {
-    std::vector<Visit> visits;
-    for (int first = 0; first < micro_batches; first += lanes) {
-      for (const bool backward : {false, true}) {
-        for (int m = first; m < std::min(first + lanes, micro_batches); ++m)
-          visits.push_back({.backward = backward, .micro_batch = m, .chunk = 0});
-      }
-    }
-    return visits;
+  const bool interleaves = stages.chunks > 1 && micro_batches % stages.count == 0;
+  const bool one_by_one = lanes > 1 || (stages.chunks > 1 && !interleaves);  // a group goes backward before the next begins
+  const int size = interleaves ? stages.count : lanes;
+  Passes passes;
+  std::vector<Visit> visits;
+  for (int begin = 0; begin < micro_batches; begin += size) {
+    add_group(passes, begin, std::min(begin + size, micro_batches), stages.chunks);
+    if (!one_by_one) continue;
+    for (const auto* each : {&passes.forward, &passes.backward}) visits.insert(visits.end(), each->begin(), each->end());
+    passes = {};
   }
-  if (stages.chunks > 1 && micro_batches % stages.count == 0)
-    return in_turn(interleaved_passes(stages, micro_batches), 2 * behind + (stages.chunks - 1) * stages.count);
-  if (stages.chunks > 1) {
-    std::vector<Visit> visits;
-    for (int m = 0; m < micro_batches; ++m) {
-      for (int c = 0; c < stages.chunks; ++c) visits.push_back({.backward = false, .micro_batch = m, .chunk = c});
-      for (int c = stages.chunks; c-- > 0;) visits.push_back({.backward = true, .micro_batch = m, .chunk = c});
-    }
-    return visits;
-  }
-  return in_turn(interleaved_passes({.count = 1, .chunks = 1}, micro_batches), behind);
+  if (one_by_one) return visits;
+  return in_turn(passes, interleaves ? 2 * behind + (stages.chunks - 1) * stages.count : behind);
 }
 
 InFlight in_flight(const std::vector<Visit>& visits) {

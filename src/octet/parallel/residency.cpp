@@ -10,10 +10,9 @@ namespace octet::parallel {
 Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division) {
   const bool one = division.shards == 1, kept = layout.weights == Weights::kept;
   const bool trained = storage.training && !spec.frozen;
-  const bool has_master = storage.compute == DType::bf16 && storage.master_weights && !spec.frozen;
+  const bool has_master = storage.has_masters() && !spec.frozen;
   const Place own = one ? Place::whole : Place::shard;                 // where a copy lives that layers do not read
-  const bool offloads = storage.training && storage.offload_slot > 0;
-  const Place updated = offloads ? Place::host : own;                  // where a copy lives that only the optimizer touches
+  const Place updated = storage.offloads() ? Place::host : own;        // where a copy lives that only the optimizer touches
   const Place read = one || kept ? Place::whole : Place::slot;         // where a copy lives that layers read
   const auto held = [&](bool exists, Place place, DType dtype) {
     return Held{division.held && exists ? place : Place::absent, dtype};

@@ -1,7 +1,6 @@
 #include "octet/parallel/schedule.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "octet/base/require.h"
@@ -208,11 +207,6 @@ struct ChunkPass {
     has_embedding = chunk == 0;
     has_head = chunk + 1 == s.stages.count * s.stages.chunks;
   }
-  // The message that it begins with, if any.
-  std::optional<Message> takes() const {
-    if (forward) return has_embedding ? std::nullopt : std::optional(Message::activations);
-    return has_head ? std::nullopt : std::optional(Message::gradients);
-  }
   // The units that it reads, in their order.
   std::vector<Need> needs(const StepShape& s) const {
     std::vector<Need> units;
@@ -248,7 +242,7 @@ std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, const std:
     for (int part = 0; part < parts; ++part) steps.push_back({kind, unit, block, part});
   };
   if (pass.forward) steps.push_back({Kind::load});
-  if (pass.takes()) steps.push_back({Kind::take});
+  if (pass.forward ? !pass.has_embedding : !pass.has_head) steps.push_back({Kind::take});
   for (std::size_t unit = 0; unit < units; ++unit) {
     const std::size_t first = steps.size();
     if (unit == 0 && pass.forward && pass.has_embedding) {

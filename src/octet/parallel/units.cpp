@@ -71,8 +71,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     shape.two_copies.push_back(
         std::any_of(unit.all.begin(), unit.all.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
   }
-  const Storage& storage = store.storage();
-  if (storage.training && storage.offload_slot > 0) {
+  if (store.storage().offloads()) {
     offload_.emplace(compute.device(), store);
     offload_->describe(shape);
     streams_.make(StreamId::fetch);
@@ -82,7 +81,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   slots_ = Slots(shape);
   constexpr Copy kWeights[] = {Copy::values, Copy::rowwise, Copy::row_order}, kGradients[] = {Copy::gradient};
   if (shape.resharded) weight_slots_ = make_slots(&StepShape::weight_slot, kWeights, MemoryCategory::weights);
-  if (!storage.training) return;
+  if (!store.storage().training) return;
   if (shape.sharded_gradients) {
     gradient_slots_ = make_slots(&StepShape::gradient_slot, kGradients, MemoryCategory::gradients);
     for (Unit& unit : units_) {

@@ -17,8 +17,8 @@ std::int64_t matches(const LinearKind& kind, const std::vector<std::string>& nam
 
 // Returns `patterns` and the entries that `names` needs in addition: the pattern of a kind if `names` holds all its layers, otherwise the
 // single names.
-std::vector<std::string> joined(const std::vector<LinearKind>& kinds, std::vector<std::string> patterns,
-                                const std::vector<std::string>& names) {
+std::vector<std::string> extended(const std::vector<LinearKind>& kinds, std::vector<std::string> patterns,
+                                  const std::vector<std::string>& names) {
   const auto add = [&](const std::string& name) {
     const bool known =
         std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return glob_match(pattern, name); });
@@ -34,9 +34,7 @@ std::vector<std::string> joined(const std::vector<LinearKind>& kinds, std::vecto
 std::string toml_of(const std::string& recipe, const std::vector<std::string>& skip) {
   std::string text = fmt::format("[precision]\nrecipe = \"{}\"\n", recipe);
   if (skip.empty()) return text;
-  std::string list;
-  for (const std::string& pattern : skip) list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", pattern);
-  return text + fmt::format("skip = [{}]\n", list);
+  return text + concat("skip = [\"", joined(skip, "\", \""), "\"]\n");
 }
 
 std::string compared_memory(std::size_t bytes, std::size_t bf16) {
@@ -99,7 +97,7 @@ Recommendation recommend(
     std::vector<std::string> patterns = skip;
     patterns.insert(patterns.end(), outcome.slower.begin(), outcome.slower.end());
     result.recipe = best->recipe;
-    result.skip = joined(kinds, patterns, keep);
+    result.skip = extended(kinds, patterns, keep);
     result.reason = fmt::format("{}, because it makes the linears {:.1f}% faster than bf16, the most of the FP8 recipes, with {}",
                                 best->recipe, outcome.advised.gain_pct,
                                 compared_memory(memory_of(result.recipe, result.skip), bf16.memory_bytes));

@@ -92,9 +92,7 @@ std::string recipes_on(int capability) {
 
 void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices) {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
-  std::string list;
-  for (const std::string& choice : choices) list += (list.empty() ? "" : " | ") + choice;
-  fail(ExitCode::config, "precision.", key, " = \"", value, "\": must be ", list, did_you_mean(value, choices));
+  fail(ExitCode::config, "precision.", key, " = \"", value, "\": must be ", joined(choices, " | "), did_you_mean(value, choices));
 }
 
 }  // namespace
@@ -108,10 +106,8 @@ std::vector<std::string> recipe_names() {
 Recipe make_recipe(std::string_view name, const Options& options) {
   const auto row = std::find_if(std::begin(kRecipes), std::end(kRecipes), [&](const Row& known) { return known.name == name; });
   if (row == std::end(kRecipes)) {
-    std::string list;
-    for (const std::string& known : recipe_names()) list += (list.empty() ? "" : ", ") + known;
     fail(ExitCode::config, "precision.recipe = \"", name, "\": no such recipe", did_you_mean(name, recipe_names()),
-         "; there are ", list);
+         "; there are ", joined(recipe_names()));
   }
   check_choice("format", options.format, {"hybrid", "e4m3"});
   check_choice("amax_compute_algo", options.amax_compute_algo, {"max", "most_recent"});

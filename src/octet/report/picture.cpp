@@ -31,9 +31,7 @@ std::string facts_of(const std::vector<Shown>& shown) {
   }
   if (!info.device_name.empty())
     facts.push_back(info.processes > 1 ? fmt::format("{} x {}", info.processes, info.device_name) : info.device_name);
-  std::string text;
-  for (const std::string& fact : facts) text += (text.empty() ? "" : ", ") + fact;
-  return text;
+  return joined(facts);
 }
 
 std::string short_name(const std::string& name) {

@@ -103,11 +103,7 @@ void check_evaluation(const EvaluationConfig& evaluation, const std::string& whe
 }  // namespace
 
 std::string recipe_choices() {
-  static const std::string choices = [] {
-    std::string text;
-    for (const std::string& name : recipes::recipe_names()) text += (text.empty() ? "" : " | ") + name;
-    return text;
-  }();
+  static const std::string choices = joined(recipes::recipe_names(), " | ");
   return choices;
 }
 

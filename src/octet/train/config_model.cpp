@@ -139,10 +139,8 @@ Json named_model(const std::string& name) {
   if (path.extension() == ".toml") return model_section(read_file(path), name);
   if (path.extension() == ".json") return read_object(path);
   const std::vector<std::string> names = preset_names();
-  std::string list;
-  for (const std::string& preset : names) list += (list.empty() ? "" : ", ") + preset;
   demand(!is_folder(path), ExitCode::config, "model.config = \"", name, "\": this is a directory; use model.init_from");
-  fail(ExitCode::config, "model.config = \"", name, "\": no such preset (", list, "), and not a .toml or .json file",
+  fail(ExitCode::config, "model.config = \"", name, "\": no such preset (", joined(names), "), and not a .toml or .json file",
        did_you_mean(name, names));
 }
 

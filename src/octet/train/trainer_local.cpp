@@ -93,9 +93,7 @@ std::string way_on(const std::vector<Seen>& copies, const std::string& to_snapsh
     if (static_cast<int>(all.size()) == ranks && !without_copy(copies, ranks).empty())
       changes.emplace_back("the hosts in the order that they had before");
   }
-  std::string text;
-  for (const std::string& change : changes) text += (text.empty() ? "" : ", and with ") + change;
-  return text;
+  return joined(changes, ", and with ");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "octet/base/fields.h"
+#include "octet/base/require.h"
 #include "octet/data/chat/template.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/config.h"
@@ -12,12 +13,6 @@ namespace {
 
 constexpr std::size_t kWidth = 100;
 constexpr std::size_t kHelpColumn = 28;
-
-std::string joined(const std::vector<std::string>& names, const std::string& between) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : between) + name;
-  return text;
-}
 
 // "  --output DIR              Folder to write."
 std::string entry(const std::string& name, const std::string& help) {
@@ -83,7 +78,8 @@ std::vector<std::string> words_of(std::string_view value) {
 }
 
 std::string spelling_of(const CommandOption& option) {
-  return joined(option.names, ", ") + (option.value.empty() || option.argument ? "" : " " + option.value) + (option.repeats ? "..." : "");
+  return joined(option.names) + (option.value.empty() || option.argument ? "" : " " + option.value) +
+         (option.repeats ? "..." : "");
 }
 
 std::string usage_of(const Command& command) {

@@ -53,8 +53,7 @@ int run_manual(const ManualArgs& args, const Command& root) {
     write_below(args.output, shared_files(root));
     return 0;
   }
-  std::string name;
-  for (const std::string& word : args.name) name += (name.empty() ? "" : " ") + word;
+  const std::string name = joined(args.name, " ");
   demand(args.topic != "exit-codes" || name.empty(), ExitCode::config, "`octet manual exit-codes` has no parts, so `", printable(name),
          "` cannot be one");
   fmt::print("{}", args.topic == "commands"        ? commands_page(root, name)

@@ -13,10 +13,7 @@ std::string name_in_shell(const Command& root, const Command& command) {
 
 std::string value_of(const KeyDescription& key) {
   if (key.type == "true or false") return "true|false";
-  if (key.field.choices.empty()) return std::string(key.field.value);
-  std::string value;
-  for (const std::string& word : cut_choices(key.field.choices)) value += (value.empty() ? "" : "|") + word;
-  return value;
+  return key.field.choices.empty() ? std::string(key.field.value) : joined(cut_choices(key.field.choices), "|");
 }
 
 std::string value_of(const CommandOption& option) {
@@ -29,8 +26,7 @@ Command with_topics(Command root) {
   if (manual == root.commands.end()) return root;
   std::vector<Command> topics;
   for (const std::string& topic : cut_choices(kManualTopics)) {
-    std::string parts;
-    for (const std::string& part : manual_parts(root, topic)) parts += (parts.empty() ? "" : "|") + part;
+    const std::string parts = joined(manual_parts(root, topic), "|");
     topics.push_back(
         {.name = manual->name + " " + topic, .summary = "", .example = "", .notes = "", .options = {}, .commands = {}});
     if (!parts.empty())
@@ -41,11 +37,7 @@ Command with_topics(Command root) {
   return root;
 }
 
-std::string words_text(std::string_view value) {
-  std::string text;
-  for (const std::string& word : words_of(value)) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
+std::string words_text(std::string_view value) { return joined(words_of(value), " "); }
 
 std::string escaped(std::string_view text, std::string_view characters) {
   std::string result;

@@ -115,8 +115,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
     }
     block.serve_adapters();
   }
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+  const std::string list = joined(known);
   for (std::size_t t = 0; t < found.size(); ++t) {
     demand(found[t] || !from_file, wrong, adapters.file, ": adapts ", in_quotes(adapters.targets[t]),
            ", but no linear of the model's blocks is called so; the blocks have ", list);
