@@ -139,7 +139,8 @@ def files_of(root, patterns):
 
 
 def check_core(page, root, write, findings):
-    """Compares the lines of the core, by capability, with the table of the page: | capability | `files` ... | lines |."""
+    """Compares the lines of the core, by capability, with the table of the page: | capability | `files` ... | lines |. A row may be 3% off, so
+    that not every change has to touch the page."""
     text = page.read_text()
     rows = re.findall(r"^\| (.+?) \| (`.+`) \| ([\d,]+) \|$", text, re.MULTILINE)
     total = re.search(r"^\| all \| \| ([\d,]+) \|$", text, re.MULTILINE)
@@ -162,7 +163,7 @@ def check_core(page, root, write, findings):
         row = f"| {files} | {lines} |" if files else total[0]
         if write:
             text = text.replace(row, row.replace(f" {lines} |", f" {now:,} |"))
-        elif lines != f"{now:,}":
+        elif abs(int(lines.replace(",", "")) - now) > 0.03 * now:
             findings.append(f"{page}: {row} should say {now:,}. Run `tools/check_layers.py --write`")
     if sums[-1] > int(most[1].replace(",", "")):
         findings.append(f"{page}: the core has {sums[-1]:,} lines, and may have {most[0]}")

@@ -1,4 +1,5 @@
-// `octet bench checkpoint` as a user runs it. Its times depend on the machine; its bytes do not, and it leaves nothing behind.
+// `octet bench checkpoint` and `octet bench step` as a user runs them. Times depend on the machine; bytes and units do not, and
+// no checkpoint is left behind.
 #include <gtest/gtest.h>
 
 #include "octet/base/file.h"
@@ -54,6 +55,24 @@ TEST(BenchCheckpoint, MeasuresTheFirstOfSeveralRanks) {
 }
 
 TEST(BenchCheckpoint, NeedsARun) { EXPECT_TRUE(refused(run_program("bench checkpoint"), 2, "RUN.toml")); }
+
+TEST(BenchStep, GivesProductsTheRateOfTheirOperations) {
+  const TinyRun run;
+  for (const std::string recipe : {"fp32", "mxfp8"}) {
+    const ProgramResult result =
+        run.run("bench step run.toml --seconds 0.01 --precision.emulate=true --json step.json --precision.recipe=" + recipe);
+    ASSERT_EQ(result.code, 0) << result.err;
+    const Json measured = json_of(read_file(run / "step.json"));
+    bool has_product = false;
+    for (const Json& op : measured["ops"]) {
+      const std::string name = op["op"];
+      const bool computes = name.starts_with("gemm ") || name.starts_with("attention_");
+      EXPECT_EQ(op["unit"], computes ? "GF/s" : "GB/s") << name;
+      has_product |= name.starts_with("gemm " + recipe);
+    }
+    EXPECT_TRUE(has_product) << result.out;
+  }
+}
 
 // Numbers replace earlier numbers only, and nothing is measured in vain.
 TEST(BenchJson, ReplacesNoOtherFile) {

@@ -42,7 +42,7 @@ TEST(CommandLine, HelpIsAnotherWayToAskForHelp) {
   EXPECT_TRUE(refused(run_program("help data inspekt"), 2, "unknown command `inspekt`", "(did you mean inspect?)"));
   EXPECT_EQ(run_program("help train --help").out, run_program("train --help").out);
   expect_error("help train foo", 2, " train: unexpected argument `foo`. See `octet train --help`.");
-  expect_error("--version x", 2, ": `--version` stands alone");
+  expect_error("--version x", 2, ": `--version` takes no other arguments");
   EXPECT_NE(run_program("help launch").out.find("Usage: octet launch -n N|auto [OPTIONS] -- COMMAND [ARGUMENT...]\n"), std::string::npos);
 }
 

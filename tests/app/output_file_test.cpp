@@ -29,7 +29,7 @@ TEST(OutputFile, ReplacesOnlySafetensors) {
   fs::copy(run / "out/model/model.safetensors", run / "x.safetensors");
   const std::string toml = read_file(run / "run.toml");
   const std::string quantize = "quantize --input x.safetensors --recipe fp8_delayed --role weight ";
-  const char* const why = "=run.toml: there is a file that is not safetensors";
+  const char* const why = "=run.toml: the file there is not in safetensors format";
   EXPECT_TRUE(refused(run.run(quantize + "--output run.toml"), 2, concat("--output", why)));
   EXPECT_TRUE(refused(run.run(quantize + "--output y.safetensors --state-out run.toml"), 2, concat("--state-out", why)));
   EXPECT_TRUE(refused(run.run("probe --model out --recipe bf16 --device cpu --tokens x.safetensors --output run.toml"), 2,

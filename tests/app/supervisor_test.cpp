@@ -360,7 +360,7 @@ TEST_P(CutOffTest, LeavesTheRunAlone) {
   EXPECT_EQ(result.code, 78) << result.err;
   const bool other = cut.begins_before || cut.begins_after;
   EXPECT_TRUE(says(result.err, other ? "cannot reach the node that coordinates the run: "
-                                     : "cannot reach the hosts on which the run goes on: the counter in "))
+                                     : "cannot reach the hosts on which the run continues: the counter in "))
       << result.err;
   EXPECT_EQ(text_of_attempt(1), before);
   EXPECT_EQ(text_of_attempt(other ? 3 : 2), "") << "it has begun an attempt";
@@ -420,7 +420,7 @@ TEST_F(SupervisorTest, AFreshNodeThatIsCutOffBeginsNoOtherJob) {
   Process process = start(1, "--min-hosts 1");
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 78) << result.err;
-  EXPECT_TRUE(says(result.err, "cannot reach the hosts on which the run goes on: the counter in ")) << result.err;
+  EXPECT_TRUE(says(result.err, "cannot reach the hosts on which the run continues: the counter in ")) << result.err;
   EXPECT_EQ(text_of_attempt(2), "");
 }
 

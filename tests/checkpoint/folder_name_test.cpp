@@ -31,7 +31,7 @@ TEST(FolderName, OfAnotherRankDoesNotLeadElsewhere) {
   }
   for (const std::string& name : {outside, std::string("../outside"), std::string("."), std::string(".."), std::string("/"),
                                   std::string("step-00000007.tmp-1/../../outside"), std::string("step-00000008.tmp-1")}) {
-    EXPECT_EQ(failure_in(name, root), "rank 0 writes into \"" + name + "\", which is no folder of step 7");
+    EXPECT_EQ(failure_in(name, root), "rank 0 writes into \"" + name + "\", which is not a folder of step 7");
   }
   EXPECT_TRUE(testing::names_in(outside).empty());
   EXPECT_EQ(failure_in("step-00000007.tmp-2", root), "");

@@ -62,7 +62,7 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {"offsets reversed", tensor("F32", "[2]", "[8,0]"), eight, "data offsets [8, 0)"},
       {"three offsets", tensor("F32", "[2]", "[0,4,8]"), eight, "data_offsets is an array of 3"},
       {"size differs from the shape", tensor("F32", "[1]", "[0,8]"), eight, "F32 [1] needs 4 bytes"},
-      {"half a byte", tensor("F4", "[3]", "[0,1]"), "x", "no whole number of bytes"},
+      {"half a byte", tensor("F4", "[3]", "[0,1]"), "x", "not a whole number of bytes"},
       {"overlap",
        R"({"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})", eight,
        "tensor \"w\": data offsets [2, 6) overlap"},

@@ -343,7 +343,7 @@ def check_long(octet, folder, name, path):
     model = folder / f"chain-{path.name}-{name}"
     out, error = answers(octet, model, name, ["a b c d e f g h " * 10] * 20)
     assert out.decode().split() == ["yes"] * 20, out
-    assert error.splitlines()[0].startswith("the conversation has outgrown the model's context of 512 tokens: its oldest 2 messages"), error
+    assert error.splitlines()[0].startswith("the conversation no longer fits into the model's context of 512 tokens: its oldest 2 messages"), error
     command = [octet, "generate", "--model", model, "--chat", name]
     done = subprocess.run(list(map(str, command)), input="a b c d " * 2000, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "tokens, and the model's context has 512" in done.stderr, done

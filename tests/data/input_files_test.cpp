@@ -34,7 +34,7 @@ TEST(InputFiles, RefusesWhatIsNotThere) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "links");
   for (const auto& [name, words] : {std::pair("itself.txt", ": Too many levels of symbolic links"),
-                                    std::pair("nowhere.txt", ": a link that leads nowhere; mend or remove it")}) {
+                                    std::pair("nowhere.txt", ": a link that leads nowhere; repair or remove it")}) {
     const auto link = folder / "links" / name;
     std::filesystem::create_symlink("itself.txt", link);
     EXPECT_EQ(error_of(ExitCode::data, [&] { files_of(folder, {folder / "links"}); }), link.string() + words);

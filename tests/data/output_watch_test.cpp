@@ -68,7 +68,7 @@ TEST(OutputWatch, ALimitStopsThePreparationWhichGoesOnWithALargerOne) {
   options.max_output_bytes = whole / 2;
   const std::string message = error_of(ExitCode::does_not_fit, [&] { prepare(options, ByteTokenizer()); });
   EXPECT_TRUE(contains(message, (folder / "c").string() + ": the corpus would be larger than --max-output "));
-  EXPECT_TRUE(contains(message, " documents. The same command with a larger --max-output goes on from there"));
+  EXPECT_TRUE(contains(message, " documents. The same command with a larger --max-output continues from there"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c.bin"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c.json"));
   EXPECT_TRUE(std::filesystem::exists(folder / "c.json.part"));
@@ -101,7 +101,7 @@ TEST(OutputWatch, AFillingDiskEndsThePreparationWhichGoesOn) {
   };
   const std::string message = error_of(ExitCode::internal, [&] { prepare(options, ByteTokenizer()); });
   EXPECT_TRUE(contains(message, ": only 1.00 MiB are free on its disk, and "));
-  EXPECT_TRUE(contains(message, "Make room and run the same command: it goes on from there"));
+  EXPECT_TRUE(contains(message, "Make room and run the same command: it continues from there"));
   options.space = {};
   prepare(options, ByteTokenizer());
   EXPECT_TRUE(files_of_corpus(folder / "c") == files_of_corpus(folder / "whole"));

@@ -144,7 +144,7 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
         done = true;
       } catch (const Error& error) {
         ASSERT_EQ(error.code(), ExitCode::preempted) << error.what();
-        ASSERT_TRUE(contains(error.what(), "the same command goes on from there"));
+        ASSERT_TRUE(contains(error.what(), "the same command continues from there"));
         ASSERT_LT(++interruptions, 40);
       }
     }

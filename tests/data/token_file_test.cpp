@@ -124,7 +124,7 @@ TEST(TokenFile, SaysWhatIsWrong) {
   EXPECT_TRUE(
       contains(refusal(llmc(20240520, 1, 5, {1, 2}), InputFormat::llmc), "x.bin: its header promises 5 tokens, it holds 2"));
   EXPECT_TRUE(contains(refusal(llmc(20240520, 1, -5, {1, 2}), InputFormat::llmc), "promises -5 tokens"));
-  EXPECT_TRUE(contains(refusal("odd", InputFormat::nanogpt), "3 bytes are no whole number of tokens of 2 bytes"));
+  EXPECT_TRUE(contains(refusal("odd", InputFormat::nanogpt), "3 bytes are not a whole number of tokens of 2 bytes"));
   EXPECT_TRUE(
       contains(refusal(llmc(20240801, 7, 2, {5, 0xFFFFFFFF}), InputFormat::llmc), "x.bin: token 4294967295 at position 1"));
   const auto file = folder.write("x.bin", raw16({5, 299, 300}));

@@ -325,7 +325,7 @@ TEST_F(Spike, ADiskThatFailsDuringARollback) {
 
   result = train(options, "exec " + with_faults("write */out/history/* 1 ENOSPC"));
   EXPECT_EQ(result.code, 1);
-  const std::string end = "; going back needs this; make room or mend the disk; the same command goes on from there";
+  const std::string end = "; going back needs this; make room or repair the disk; the same command continues from there";
   EXPECT_EQ(lines_with(result.err, "metrics.jsonl: cannot write: No space left on device" + end).size(), 1u) << result.err;
   EXPECT_TRUE(names_in(run_ / "out/history").empty());
   result = train(options);

@@ -26,7 +26,7 @@ TEST(Console, ARunOutlivesItsReader) {
     const ProgramResult result = run_unread(run, command);
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
-    const std::string words = "warning: cannot write to stdout: Broken pipe; octet goes on without it\n";
+    const std::string words = "warning: cannot write to stdout: Broken pipe; octet continues without it\n";
     const bool own_stdout = command.rfind("train", 0) == 0;  // a rank writes to the launcher, not to stdout
     EXPECT_EQ(result.err.find(words) != std::string::npos, own_stdout) << result.err;
     EXPECT_EQ(result.err.find(words), result.err.rfind(words)) << result.err;
@@ -47,7 +47,7 @@ TEST(Console, AFullDiskUnderTheLogIsToldInTheEnd) {
   const TinyRun run;
   const ProgramResult result = run.train("--training.steps=5 >/dev/full");
   EXPECT_EQ(result.code, 1);
-  EXPECT_NE(result.err.find("warning: cannot write to stdout: No space left on device; octet goes on without it\n"),
+  EXPECT_NE(result.err.find("warning: cannot write to stdout: No space left on device; octet continues without it\n"),
             std::string::npos)
       << result.err;
   EXPECT_NE(result.err.find("\noctet: cannot write to stdout\n"), std::string::npos) << result.err;

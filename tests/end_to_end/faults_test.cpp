@@ -95,10 +95,9 @@ TEST_F(Faults, AnExportThatFailsSaysWhatIsSaved) {
   const TinyRun run;
   const ProgramResult result = run.run(kShortRun, failing("write */out/model/* 1+ ENOSPC"));
   EXPECT_EQ(result.code, 1) << result.err;
-  EXPECT_TRUE(
-      told(run, result, "write ",
-           "No space left on device; the checkpoint of step 8 is saved; make room or mend the disk; the same command goes "
-           "on from there"));
+  EXPECT_TRUE(told(run, result, "write ",
+                   "No space left on device; the checkpoint of step 8 is saved; make room or repair the disk; the same command "
+                   "continues from there"));
   EXPECT_EQ(run.run(kShortRun).code, 0);
   EXPECT_TRUE(fs::exists(run / "out/model/model.safetensors"));
 }

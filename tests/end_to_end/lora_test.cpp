@@ -104,7 +104,7 @@ TEST_F(Lora, WithoutAModelIsWarnedOf) {
   EXPECT_NE(result.out.find(" frozen parameters, "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find(" trained in adapters, on cpu"), std::string::npos) << result.out;
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(says(result.err, "warning: [lora] without model.init_from: the adapters train beside random weights"));
+  EXPECT_TRUE(says(result.err, "warning: [lora] without model.init_from: the adapters are trained with random weights"));
 }
 
 TEST_F(Lora, ResumesToTheBit) {
@@ -425,7 +425,7 @@ TEST_F(Lora, GoesOnFromAnAdapter) {
   const ProgramResult beside_another = train(options + " --run.output_dir=third");
   EXPECT_EQ(beside_another.code, 0) << beside_another.err;
   EXPECT_TRUE(says(beside_another.err,
-                   "out/adapter: was trained beside " + (run_ / "other").string() + ", and this run adapts base/model"));
+                   "out/adapter: was trained on top of " + (run_ / "other").string() + ", and this run adapts base/model"));
 }
 
 TEST_F(Lora, SaysWhichAdapterFileDoesNotFit) {

@@ -107,7 +107,7 @@ TEST(Meeting, RanksOfSeveralHostsNeedAToken) {
   const std::string cannot = "octet: rank 0 cannot listen at 198.51.100.77 port 29500: this machine does not have that address\n";
   const ProgramResult open = run.run(kTwo + "--comm.token=none", as_rank(0, 29500, "MASTER_ADDR=" + address));
   EXPECT_EQ(open.code, 78);
-  EXPECT_NE(open.err.find("comm.token = \"none\": whoever can reach 198.51.100.77 can join this run"), std::string::npos)
+  EXPECT_NE(open.err.find("comm.token = \"none\": anybody who can reach 198.51.100.77 can join this run"), std::string::npos)
       << open.err;
   EXPECT_NE(open.err.find(cannot), std::string::npos) << open.err;
   const std::string token = "OCTET_TOKEN=" + comm::Token::random().hex();

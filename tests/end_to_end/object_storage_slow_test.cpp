@@ -154,7 +154,7 @@ TEST_F(ObjectStorage, AnAbandonedCheckpointDoesNotComeBackAfterAnOutage) {
   ASSERT_EQ(run_.train(remote_ + "--training.steps=16 --run.output_dir=of-another-machine").code, 0);
   result = run_.train(remote_ + "--training.steps=16 --run.output_dir=late");
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(says(result.err, "another machine has trained on from a checkpoint after step 4")) << result.err;
+  EXPECT_TRUE(says(result.err, "another machine has continued training from a checkpoint after step 4")) << result.err;
   EXPECT_TRUE(says(result.err, "resuming after step 16 from late/checkpoints/step-00000016")) << result.err;
 }
 

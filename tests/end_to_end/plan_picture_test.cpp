@@ -55,7 +55,7 @@ TEST_F(PlanPicture, ReplacesItsOwnPictureAndNoOtherFile) {
     write_file_atomically(run_ / "mine.svg", text);
     const ProgramResult result = plan("--picture mine.svg");
     EXPECT_EQ(result.code, 2);
-    EXPECT_NE(result.err.find("mine.svg exists and is no picture of `octet plan`"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("mine.svg exists and is not a picture of `octet plan`"), std::string::npos) << result.err;
     EXPECT_EQ(read_file(run_ / "mine.svg"), text);
   }
   fs::create_directory(run_ / "folder.svg");

@@ -132,7 +132,8 @@ TEST(Report, DrawsPicturesForBothThemes) {
   EXPECT_EQ(read_file(run / "one.svg"), dark);
   ASSERT_EQ(run.run("report all --picture one.svg --theme light").code, 0) << "a picture of its own is drawn anew";
   write_text(run / "mine-dark.svg", "<svg>mine</svg>");
-  EXPECT_TRUE(refused(run.run("report all --picture mine.svg"), 2, "mine-dark.svg exists and is no picture of `octet report`"));
+  EXPECT_TRUE(
+      refused(run.run("report all --picture mine.svg"), 2, "mine-dark.svg exists and is not a picture of `octet report`"));
   EXPECT_EQ(read_file(run / "mine-dark.svg"), "<svg>mine</svg>");
   EXPECT_FALSE(fs::exists(run / "mine-light.svg"));
   EXPECT_TRUE(refused(run.run("report all --picture one.png"), 2, "--picture=one.png: the name must end in .svg"));

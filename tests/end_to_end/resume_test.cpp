@@ -471,8 +471,8 @@ TEST_F(Resume, UntilAStepAndOnIsTheSameRun) {
   fs::remove_all(run_ / "out");
   const ProgramResult paused = train("--until 7");
   EXPECT_EQ(paused.code, 0) << paused.err;
-  EXPECT_TRUE(
-      says(paused.err, "--until 7: saved step 7 of 20 in out/checkpoints; without --until the same command goes on from there"));
+  EXPECT_TRUE(says(paused.err,
+                   "--until 7: saved step 7 of 20 in out/checkpoints; without --until the same command continues from there"));
   EXPECT_FALSE(fs::exists(run_ / "out/model"));
   EXPECT_EQ(last_checkpoint(run_ / "out"), checkpoint(7));
   EXPECT_EQ(train("--until 5").code, 0) << "it is there already";

@@ -176,7 +176,8 @@ TEST_F(SetAside, AStoppedRunSaysHowToGoOn) {
     process.send(SIGTERM);
     const ProgramResult result = process.wait();
     EXPECT_EQ(result.code, 75) << result.err;
-    EXPECT_NE(result.err.find("in new/checkpoints; the same command with --resume auto goes on from there\n"), std::string::npos)
+    EXPECT_NE(result.err.find("in new/checkpoints; the same command with --resume auto continues from there\n"),
+              std::string::npos)
         << result.err;
   }
   EXPECT_TRUE(refused(run_.train("--resume none " + options), 2, "new: there is a run up to step"));
@@ -185,7 +186,7 @@ TEST_F(SetAside, AStoppedRunSaysHowToGoOn) {
   process.send(SIGTERM);
   const ProgramResult result = process.wait();
   EXPECT_NE(result.err.find("resuming after step "), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("; the same command goes on from there\n"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("; the same command continues from there\n"), std::string::npos) << result.err;
 }
 
 TEST_F(SetAside, AComparisonMayBeRunTwice) {

@@ -28,7 +28,7 @@ TEST_P(Signalled, ARunSavesAndGoesOn) {
     ASSERT_EQ(result.code, 75) << result.err;
     const std::string last_line = result.err.substr(result.err.rfind('\n', result.err.size() - 2) + 1);
     EXPECT_EQ(last_line.rfind(std::string(name) + ": saved step ", 0), 0u) << result.err;
-    EXPECT_NE(last_line.find(" of 60 in out/checkpoints; the same command goes on from there\n"), std::string::npos)
+    EXPECT_NE(last_line.find(" of 60 in out/checkpoints; the same command continues from there\n"), std::string::npos)
         << result.err;
     const auto saved = checkpoint::find_checkpoints(run / "out/checkpoints");
     ASSERT_FALSE(saved.empty());

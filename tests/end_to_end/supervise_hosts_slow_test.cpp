@@ -250,8 +250,9 @@ TEST_F(SuperviseHosts, OneEndOfABrokenLinkIsLeftOutIfThereIsNoSpare) {
   EXPECT_EQ(all[2]["nodes"], Json({"host0", "host1"}));
   EXPECT_EQ(step(), 60);
   EXPECT_EQ(read_file(run_ / "excluded"), "host2|78\n");
-  EXPECT_TRUE(says(node_log(0), "node2 (host2) runs no ranks any more, because it is to blame for two of the last three "
-                                "attempts; to take it back, start its supervisor again"))
+  EXPECT_TRUE(says(node_log(0),
+                   "node2 (host2) no longer runs ranks, because it is to blame for two of the last three "
+                   "attempts; to take it back, start its supervisor again"))
       << node_log(0);
 }
 

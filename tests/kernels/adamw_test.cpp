@@ -200,7 +200,7 @@ TEST_F(AdamWTest, ColumnsHaveTheBitsOfTheWhole) {
     EXPECT_TRUE(same_bytes(cut.moment1, columns(whole.moment1)));
     EXPECT_TRUE(same_bytes(cut.moment2, columns(whole.moment2)));
     part.elements.run = 44;
-    expect_refusal([&] { adamw(*stream, part); }, "columns [44 of 72] are no multiples of 8");
+    expect_refusal([&] { adamw(*stream, part); }, "columns [44 of 72] are not multiples of 8");
   }
 }
 

@@ -10,11 +10,23 @@ const std::vector<LinearKind> kKinds = {{.name = "o", .pattern = "model.layers.*
                                         {.name = "down", .pattern = "model.layers.*.mlp.down_proj", .layers = 10},
                                         {.name = "head", .pattern = "lm_head", .layers = 1}};
 // In BF16 the products take 10 x 1 + 10 x 4 + 10 = 60 seconds. The other ops of each kind take 0.5 seconds.
-const Candidate kBf16 = {
-    .recipe = "bf16", .times = {{1, 0.5}, {4, 0.5}, {10, 0.5}}, .fp8_layers = {0, 0, 0}, .memory_bytes = 3 << 20};
+const Candidate kBf16 = {.recipe = "bf16",
+                         .times = {{1, 0.5}, {4, 0.5}, {10, 0.5}},
+                         .fp8_layers = {0, 0, 0},
+                         .healthy_layers = {0, 0, 0},
+                         .memory_bytes = 3 << 20};
 
 Candidate fp8(const std::string& name, LinearTime o, LinearTime down, std::int64_t heads = 0) {
-  return {.recipe = name, .times = {o, down, {5, 0.5}}, .fp8_layers = {10, 10, heads}, .memory_bytes = 5 << 20};
+  return {.recipe = name,
+          .times = {o, down, {5, 0.5}},
+          .fp8_layers = {10, 10, heads},
+          .healthy_layers = {10, 10, heads},
+          .memory_bytes = 5 << 20};
+}
+
+Candidate with_healthy(Candidate candidate, std::vector<std::int64_t> healthy_layers) {
+  candidate.healthy_layers = std::move(healthy_layers);
+  return candidate;
 }
 
 // A run takes 4 MiB in every FP8 recipe, and 1 MiB more for each pattern that it skips.
@@ -33,7 +45,7 @@ TEST(Advice, CastsAreWhatStandsBesideBf16) {
 
 TEST(Advice, AKindThatLosesIsLeftInBf16) {
   // In FP8 and BF16, o takes 0.5 + 0.7 for casts against 1, and down takes 2 + 0.5 against 4.
-  const Outcome outcome = outcome_of(kKinds, fp8("a", {0.5, 1.2}, {2, 1}), kBf16, {});
+  const Outcome outcome = outcome_of(kKinds, fp8("a", {0.5, 1.2}, {2, 1}), kBf16);
   EXPECT_EQ(outcome.slower, (std::vector<std::string>{"model.layers.*.self_attn.o_proj"}));
   EXPECT_EQ(outcome.fp8_linears, 10);
   EXPECT_DOUBLE_EQ(outcome.as_is.seconds, 10 * 1.2 + 10 * 2.5 + 10);
@@ -42,14 +54,15 @@ TEST(Advice, AKindThatLosesIsLeftInBf16) {
 }
 
 TEST(Advice, LayersKeptForTheirHealthCostTime) {
-  const Outcome outcome = outcome_of(kKinds, fp8("a", {0.5, 0.5}, {2, 0.5}), kBf16, {"model.layers.3.mlp.down_proj"});
+  const Outcome outcome = outcome_of(kKinds, with_healthy(fp8("a", {0.5, 0.5}, {2, 0.5}), {10, 9, 0}), kBf16);
   EXPECT_EQ(outcome.fp8_linears, 19);
+  EXPECT_EQ(outcome.unhealthy, 1);
   EXPECT_DOUBLE_EQ(outcome.as_is.seconds, 5 + 20 + 10);
   EXPECT_DOUBLE_EQ(outcome.advised.seconds, 5 + (18 + 4) + 10);
 }
 
 TEST(Advice, TheHeadCountsWhereItIsInFp8) {
-  EXPECT_DOUBLE_EQ(outcome_of(kKinds, fp8("a", {0.5, 0.5}, {2, 0.5}, 1), kBf16, {}).as_is.seconds, 5 + 20 + 5);
+  EXPECT_DOUBLE_EQ(outcome_of(kKinds, fp8("a", {0.5, 0.5}, {2, 0.5}, 1), kBf16).as_is.seconds, 5 + 20 + 5);
 }
 
 TEST(Advice, RecommendsTheFastest) {
@@ -64,9 +77,10 @@ TEST(Advice, RecommendsTheFastest) {
 
 TEST(Advice, NamesWhatToSkip) {
   const std::vector<std::string> keep = {"model.layers.3.mlp.down_proj", "model.layers.5.self_attn.o_proj"};
-  const Recommendation advice = advised({kBf16, fp8("a", {0.5, 1.2}, {2, 0.5})}, {}, keep);
+  const Recommendation advice = advised({kBf16, with_healthy(fp8("a", {0.5, 1.2}, {2, 0.5}), {9, 9, 0})}, {}, keep);
   EXPECT_EQ(advice.recipe, "a");
   EXPECT_NE(advice.reason.find("with 3.00 MiB more memory;"), std::string::npos) << "of two skipped patterns: " << advice.reason;
+  EXPECT_TRUE(advice.reason.ends_with("; 1 stay in BF16 for their health")) << advice.reason;
   // The unhealthy o is also slower in FP8, like all others of its kind.
   EXPECT_EQ(advice.skip, (std::vector<std::string>{"model.layers.*.self_attn.o_proj", "model.layers.3.mlp.down_proj"}));
   EXPECT_EQ(advice.toml,
@@ -74,8 +88,21 @@ TEST(Advice, NamesWhatToSkip) {
 
   std::vector<std::string> all;
   for (int layer = 0; layer < 10; ++layer) all.push_back("model.layers." + std::to_string(layer) + ".self_attn.o_proj");
-  EXPECT_EQ(advised({kBf16, fp8("a", {0.5, 0.5}, {2, 0.5})}, {}, all).skip,
+  EXPECT_EQ(advised({kBf16, with_healthy(fp8("a", {0.5, 0.5}, {2, 0.5}), {0, 10, 0})}, {}, all).skip,
             (std::vector<std::string>{"model.layers.*.self_attn.o_proj"}));
+}
+
+// precision.skip keeps six of ten layers in BF16, and those are the unhealthy ones.
+TEST(Advice, LayersThatAreSkippedAlreadyCountOnce) {
+  Candidate skipping = fp8("a", {0.5, 0.5}, {2, 0.5});
+  skipping.fp8_layers = skipping.healthy_layers = {10, 4, 0};
+  std::vector<std::string> keep;
+  for (int layer = 0; layer < 6; ++layer) keep.push_back("model.layers." + std::to_string(layer) + ".mlp.down_proj");
+  const Recommendation advice = advised({kBf16, skipping}, keep, keep);
+  // 10 x 0.5 for o, 4 x 2 + 6 x 4 for down and 10 for the head: 60 / 47 - 1 is 27.7%.
+  EXPECT_TRUE(advice.reason.starts_with("a, because it makes the linears 27.7% faster than bf16")) << advice.reason;
+  EXPECT_EQ(advice.reason.find("for their health"), std::string::npos) << advice.reason;
+  EXPECT_EQ(advice.skip, keep);
 }
 
 TEST(Advice, SaysWhenBf16IsTheFaster) {

@@ -85,6 +85,11 @@ TEST(LinearKinds, CountWhatIsInFp8) {
   using Counts = std::vector<std::int64_t>;
   EXPECT_EQ(counts({}), (Counts{2, 2, 2, 2, 0}));
   EXPECT_EQ(counts({.head = "recipe", .skip = {"model.layers.1.mlp.*"}}), (Counts{2, 2, 1, 1, 1}));
+  models::Decoder model(tiny_config(), recipe_named("fp8_block", {.skip = {"model.layers.1.mlp.*"}}));
+  EXPECT_EQ(
+      fp8_layers(model, linear_kinds(model),
+                 {"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj", "model.layers.1.self_attn.o_proj", "lm_head"}),
+      (Counts{2, 1, 1, 0, 0}));
   // precision.skip accepts the patterns of the kinds.
   EXPECT_EQ(counts({.skip = {"model.layers.*.self_attn.q_proj.fused", "lm_head"}}), (Counts{0, 2, 2, 2, 0}));
 }

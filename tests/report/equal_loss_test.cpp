@@ -176,7 +176,7 @@ constexpr int kPairs = 200;
 // Makes pairs of runs whose losses have normal noise, and returns {the standard deviation of log(speedup), the noise that
 // equal_loss() says, as a root mean square}.
 std::pair<double, double> spread_of_many(Batches batches) {
-  std::mt19937_64 random(7);
+  std::mt19937_64 random(7), of_repeats(8);
   std::normal_distribution<double> normal(0, 0.05), own(0, 0.01);
   double sum = 0, squares = 0, said = 0;
   for (int pair = 0; pair < kPairs; ++pair) {
@@ -191,6 +191,8 @@ std::pair<double, double> spread_of_many(Batches batches) {
     const report::Run slow = run_of(200, 1, noisy(100)), fast = run_of(200, 1, noisy(99));
     const EqualLoss equal = equal_loss_of(fast, slow);
     EXPECT_EQ(equal.noise_from, "scatter");
+    const LossCurve repeat(run_of(200, 1, [&](double step) { return exponential(100)(step) + normal(of_repeats); }));
+    EXPECT_GE(equal_loss(LossCurve(fast), LossCurve(slow), &repeat).noise_pct, equal.noise_pct) << "a repeat hides no scatter";
     const double log = std::log(equal.speedup);
     sum += log;
     squares += log * log;
@@ -260,7 +262,8 @@ TEST(EqualLoss, IsInTableReportAndJson) {
   EXPECT_TRUE(has(text,
                   "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two "
                   "final smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated "
-                  "from two bf16 runs; step times count as exact. lost has "
+                  "from the scatter of the losses around their smooth curves or from two bf16 runs, whichever is larger; step "
+                  "times count as exact. lost has "
                   "no time to equal loss: its last loss is not finite.\n"))
       << text;
   EXPECT_TRUE(has(html, "<th>speed-up at<br>equal loss</th>"));

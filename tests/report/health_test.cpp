@@ -96,6 +96,19 @@ TEST(HealthSheet, SignalToNoiseIsColouredByWhatTheFormatAllows) {
   EXPECT_TRUE(has(classes(24.0, 25.4), "<path class=\"t5\"")) << "7.5 dB below E4M3";
 }
 
+// Inputs are never E5M2, so a run whose inputs are all bad does not look like a healthy one in E5M2.
+TEST(HealthSheet, BadInputsDoNotLowerWhatIsAllowed) {
+  const auto sheet_of = [](const char* operand) {
+    report::Run run;
+    for (const char* layer : {"0", "1", "2"})
+      run.health.push_back({.step = 1, .tensor = std::string("layers.") + layer + ".o." + operand, .sqnr_db = 22});
+    const std::string svg = draw(health_sheet(run), "t");
+    return svg.substr(svg.find("signal to noise"));
+  };
+  for (const char* operand : {"x", "w"}) EXPECT_TRUE(has(sheet_of(operand), "<path class=\"t6\"")) << "9.5 dB below E4M3";
+  EXPECT_TRUE(has(sheet_of("g"), "<path class=\"t3\"")) << "3.5 dB below E5M2";
+}
+
 TEST(HealthSheet, ManyStepsShareColumnsAndTheWorstStays) {
   report::Run run;
   for (std::int64_t step = 1; step <= 560; ++step) {

@@ -8,6 +8,7 @@
 
 #include "octet/base/file.h"
 #include "octet/base/require.h"
+#include "octet/report/curves.h"
 #include "report/runs.h"
 #include "support/folder.h"
 
@@ -181,6 +182,30 @@ TEST(Html, ShowsALossWhereThereIsNoCurve) {
   run.metrics.back().eval_loss.reset();
   EXPECT_TRUE(has(render({run}), ">no finite loss</text>"));
   EXPECT_TRUE(has(render({run}), ">no finite norm</text>"));
+}
+
+TEST(Html, ASpikeOfALongRunIsDrawn) {
+  report::Run run = make_run("a", "bf16", 900, 1, 100);
+  EXPECT_TRUE(has(render({run}), "the faint line is every logged step."));
+  run = make_run("a", "bf16", 9000, 1, 100);
+  for (telemetry::StepMetrics& line : run.metrics) line.loss = line.step == 4500 ? 20 : 3;
+  const LineChart chart = loss_chart(shown_runs(std::vector{run}, compare(std::vector{run})));
+  const std::vector<Point>& raw = chart.series[0].raw;
+  EXPECT_LE(raw.size(), 900u);
+  EXPECT_EQ(std::count_if(raw.begin(), raw.end(), [](const Point& point) { return point.y == 20; }), 1);
+  ASSERT_EQ(chart.series[0].marks.size(), 40u);
+  EXPECT_EQ(chart.series[0].marks.front().x, 10);
+  EXPECT_EQ(chart.series[0].marks.back().x, 9000);
+  EXPECT_EQ(chart.series[0].marks.back().y, 1.1 * (2 + 3.0 / 9000)) << "a loss that was evaluated, not a mean of several";
+  EXPECT_TRUE(has(render({run}), "the faint line joins the lowest and the highest loss of every few logged steps."));
+}
+
+TEST(Html, NamesTheTokensOfAStepIfAllStepsHadThem) {
+  report::Run run = make_run("a", "bf16", 20, 1, 100);
+  EXPECT_TRUE(has(render({run}), "step, 1,000 tokens each"));
+  run.info.tokens_per_step = 2000;  // from a change in the middle on
+  for (telemetry::StepMetrics& line : run.metrics) line.tokens_seen += 1000 * std::max<std::int64_t>(0, line.step - 10);
+  EXPECT_FALSE(has(render({run}), "tokens each"));
 }
 
 TEST(Html, StepsOnAnAxisAreWhole) {

@@ -59,6 +59,14 @@ TEST(Picture, AnotherJobIsFasterWithoutADifferenceInLoss) {
   EXPECT_FALSE(has(svg, "above bf16"));
 }
 
+TEST(Picture, SaysThatARunHadOtherHardware) {
+  std::vector<report::Run> runs = pictured_runs();
+  runs[1].info.device_name = "NVIDIA H100 80GB HBM3";
+  const std::string svg = render_picture("t", runs, compare(runs), Theme::light);
+  EXPECT_TRUE(has(svg, "fp8_delayed differs from")) << svg;
+  EXPECT_FALSE(has(render_picture("t", pictured_runs(), compare(pictured_runs()), Theme::light), "differs from"));
+}
+
 TEST(Picture, OddRunsDoNotBreakIt) {
   std::vector<report::Run> runs{make_run("<b>&\"", "bf16", 40, 1, 0), make_run(std::string(200, 'x'), "", 40, 1, 100),
                                 make_run("empty", "fp32", 0, 1, 1)};

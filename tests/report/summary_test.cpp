@@ -125,7 +125,37 @@ TEST(Compare, LossesOfOtherBatchSizesAreNotComparedOnOtherNumbersOfRanks) {
   const Comparison comparison = compare(runs);
   EXPECT_TRUE(std::isnan(comparison.rows[1].mean_loss_pct));
   EXPECT_DOUBLE_EQ(comparison.rows[1].faster_pct, 50);
-  EXPECT_EQ(warning_sentences(comparison), "fp8 differs from bf16 in tokens per step, so their losses are not compared.");
+  EXPECT_EQ(
+      warning_sentences(comparison),
+      "fp8 differs from bf16 in tokens per step, so their losses are not compared. fp8 differs from bf16 in number of ranks, "
+      "so the difference in their speeds is not due to the recipe alone.");
+}
+
+TEST(Compare, SpeedsOnOtherHardwareAreComparedWithAWarning) {
+  std::vector<report::Run> runs = {make_run("bf16", "bf16", 100, 1, 100), make_run("fp8", "fp8_block", 100, 1, 150)};
+  for (report::Run& run : runs) run.info.device_name = "NVIDIA H200";
+  EXPECT_EQ(warning_sentences(compare(runs)), "");
+  EXPECT_TRUE(has(render_html("a title", runs, compare(runs)), "fp8 is the fastest, 50% faster than bf16."));
+  const auto warning = [](const std::string& what) {
+    return "fp8 differs from bf16 in " + what + ", so the difference in their speeds is not due to the recipe alone.";
+  };
+  runs[1].info.processes = 2;
+  Comparison comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison), warning("number of ranks"));
+  EXPECT_EQ(comparison.rows[1].equal_loss->reason, "the baseline ran on another number of ranks");
+  runs[1].info.device_name = "NVIDIA H100 80GB HBM3";
+  EXPECT_EQ(warning_sentences(compare(runs)), warning("device and number of ranks"));
+  runs[1].info.processes = 1;
+  comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison), warning("device"));
+  EXPECT_EQ(comparison.rows[1].equal_loss->reason, "the baseline ran on another device");
+  EXPECT_DOUBLE_EQ(comparison.rows[1].mean_loss_pct, 0);
+  EXPECT_FALSE(has(render_html("a title", runs, comparison), "is the fastest"));
+  runs[1].info.device_name = "";  // unknown
+  EXPECT_EQ(warning_sentences(compare(runs)), "");
+  runs[1].info.device = "cpu";
+  EXPECT_EQ(warning_sentences(compare(runs)), warning("device"));
+  EXPECT_TRUE(has(render_text(compare(runs)), "tok/s/process")) << "no rate of a CPU stands under tok/s/gpu";
 }
 
 TEST(Compare, LossesOnOtherDataAreNotCompared) {
@@ -313,6 +343,27 @@ TEST(Compare, ARunThatEndsWithoutAFiniteLossHasNoGap) {
   }
 }
 
+// The batches of the last steps had no token that is trained on. A NaN of the model instead counts as a skipped step.
+TEST(Compare, RunsThatEndWithEmptyStepsAreCompared) {
+  std::vector<report::Run> runs = three_runs();
+  for (report::Run& run : runs) {
+    run.info.code = 0;
+    for (std::size_t i = 98; i < 100; ++i) run.metrics[i].loss = std::nan("");
+  }
+  const Comparison comparison = compare(runs);
+  EXPECT_EQ(warning_sentences(comparison), "");
+  EXPECT_DOUBLE_EQ(comparison.rows[0].summary.final_loss, 2 + 3.0 / 98);
+  EXPECT_EQ(comparison.rows[0].summary.final_step, 98);
+  EXPECT_NEAR(comparison.rows[1].final_loss_pct, 0.2, 1e-9);
+  EXPECT_EQ(comparison.rows[1].equal_loss->reason, "");
+  runs[2].metrics[98].loss = 2;  // of FP8 alone
+  EXPECT_TRUE(std::isnan(compare(runs).rows[1].final_loss_pct));
+  EXPECT_NEAR(compare(runs).rows[1].mean_loss_pct, 0.2, 1e-9);
+  runs[2].metrics[98].loss = std::nan("");
+  runs[2].metrics[98].skipped_steps = runs[2].metrics[99].skipped_steps = 1;
+  EXPECT_TRUE(has(warning_sentences(compare(runs)), "fp8_delayed ends without a finite loss, so its losses are not compared."));
+}
+
 TEST(Compare, SaysWhichRunsDidNotFinish) {
   std::vector<report::Run> runs = three_runs();
   for (report::Run& run : runs) {
@@ -350,8 +401,8 @@ TEST(RenderText, TheTable) {
       "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%\n"
       "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%\n"
       "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
-      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from two bf16 runs; "
-      "step times count as exact.\n"
+      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from the scatter "
+      "of the losses around their smooth curves or from two bf16 runs, whichever is larger; step times count as exact.\n"
       "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
       "the steps and by 0.10% on held-out text.\n");
 }
@@ -411,8 +462,8 @@ TEST(RenderText, TheTableOfRunsThatGoOnFromWeights) {
       " -       -\n"
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n"
       "Equal loss: how many times faster than bf16 the run reaches a loss that both reach, the higher of their two final "
-      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from two bf16 runs; "
-      "step times count as exact.\n"
+      "smoothed losses. Noise: the standard deviation that chance in the losses gives this factor, estimated from the scatter "
+      "of the losses around their smooth curves or from two bf16 runs, whichever is larger; step times count as exact.\n"
       "Two bf16 runs on the same batches, with sums in a different order, differ by 0.10% in mean loss over the last tenth of "
       "the steps and by 0.10% on held-out text.\n");
 }

@@ -96,6 +96,22 @@ TEST(Curves, ThinAndSmoothKeepWhatTheyShould) {
   // A symmetric mean does not change a straight line, except near the end, where it takes earlier points only.
   const auto smoothed = smooth(line, 10);
   for (std::size_t i = 0; i < 950; ++i) EXPECT_NEAR(smoothed[i].y, line[i].y, 1e-9) << i;
+  // Of every 20 points, the lowest and the highest.
+  line[437].y = 5000;
+  line[433].y = -5000;
+  line[10].y = kNan;
+  const auto outer = extremes(line, 100);
+  ASSERT_EQ(outer.size(), 100u);
+  EXPECT_EQ(outer[0].y, 0);
+  EXPECT_EQ(outer[1].y, 38);
+  EXPECT_EQ(outer[42].y, -5000);
+  EXPECT_EQ(outer[42].x, 433);
+  EXPECT_EQ(outer[43].y, 5000);
+  EXPECT_EQ(extremes(std::vector<Point>(5, {1, kNan}), 4).size(), 2u) << "a gap for each bin";
+  EXPECT_EQ(extremes(line, 1000).size(), 1000u);
+  const auto picked = pick(line, 4);
+  ASSERT_EQ(picked.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(picked[i].x, static_cast<double>(333 * i));
   std::vector<Point> holes{{0, 1}, {1, kNan}, {2, 1}};
   const auto filled = smooth(holes, 1);
   EXPECT_DOUBLE_EQ(filled[2].y, 1);

@@ -493,7 +493,7 @@ TEST_F(Demote, IsRefusedWhereNothingWouldTell) {
                                 [&] {
                                   train::check_config(config({"anomaly.remedy=demote", "parallel.pipeline=2"}), 2);
                                 }),
-                       "health samples are of the first stage's layers alone"));
+                       "health samples cover only the first stage's layers"));
 }
 
 }  // namespace

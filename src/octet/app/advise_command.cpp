@@ -51,7 +51,7 @@ void check_layers(const std::vector<telemetry::HealthSample>& samples, models::D
   }
 }
 
-// Predictions are for a GPU, whatever machine makes them; so is the memory plan.
+// Predictions and the memory plan are for a GPU, whatever machine makes them.
 train::Config config_for(const train::Config& config, const std::string& recipe) {
   train::Config result = config;
   result.run.device = "cuda";
@@ -72,7 +72,7 @@ plan::LinearSetting setting_of(const train::Config& config, const train::EngineO
 
 class Adviser {
  public:
-  // `stream`: of the GPU that measures; null without one.
+  // `stream` belongs to the GPU that measures; null without one.
   Adviser(const train::Config& config, Stream* stream) : config_(config), stream_(stream) {}
 
   void add(Advice& advice, const std::string& recipe_name) const {
@@ -82,12 +82,13 @@ class Adviser {
       const Recipe recipe = train::recipe_of(config, DeviceKind::cuda);
       models::Decoder model(advice.setting.model, recipe, {}, {}, {}, 0, train::adapters_of(config));
       result.fp8_layers = plan::fp8_layers(model, advice.kinds);
+      result.healthy_layers = plan::fp8_layers(model, advice.kinds, telemetry::layers_of(advice.findings));
       result.memory_bytes = train::measure_run(config).total();
       const Recipe bf16 = recipes::make_recipe("bf16", {});
       for (const plan::LinearKind& kind : advice.kinds) {
         add_linear(result, kind, kind.quantisable ? recipe : bf16, advice.setting);
       }
-    } catch (const Error& error) {  // of this recipe alone: the run's own has been accepted
+    } catch (const Error& error) {  // only about this recipe: the run's own one has been accepted
       if (error.code() != ExitCode::config || recipe_name == "bf16") throw;
       result = {.name = recipe_name, .refusal = error.what()};
     }

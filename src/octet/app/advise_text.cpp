@@ -1,4 +1,4 @@
-// What `octet advise` says, for people and for programs.
+// Prints the advice of `octet advise`, for people and for programs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace octet::app {
 namespace {
 
-// What a linear of kind `i` costs, as predicted or as measured.
+// The cost of a linear of kind `i`, predicted or measured.
 struct Cost {
   double products_s, casts_s, total_s, gain_pct;
 
@@ -35,7 +35,7 @@ Json cost_json(const Cost& cost) {
 }
 
 plan::Outcome outcome_of(const Advice& advice, const AdvisedRecipe& recipe) {
-  return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate(), telemetry::layers_of(advice.findings));
+  return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate());
 }
 
 std::string linears_text(const Advice& advice) {
@@ -80,7 +80,7 @@ std::string recipes_text(const Advice& advice) {
                        " (precision.head).\nmxfp8 is emulated on Hopper, slower than BF16, and so not listed.\n");
 }
 
-// Per kind the recipes that lose on it.
+// For each kind of linear, the recipes that are slower than BF16 on it.
 std::string slower_text(const Advice& advice) {
   std::string text;
   for (const plan::LinearKind& kind : advice.kinds) {

@@ -13,8 +13,8 @@ struct BenchRow {
   double seconds = 0;    // the shortest time
   double rate = 0;       // in `unit`
   std::string unit;      // "GFLOP/s", "GB/s", "tok/s"
-  double ceiling = 0;    // the rate it is measured against
-  std::string against;   // what the ceiling is
+  double ceiling = 0;    // the rate with which it is compared
+  std::string against;   // the meaning of the ceiling
 };
 
 // The shortest of repeated calls, in seconds: at least 3 calls and 0.2 s.

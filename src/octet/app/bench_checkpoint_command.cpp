@@ -1,4 +1,4 @@
-// `octet bench checkpoint RUN.toml`: how long a run's training stands still for a save. The same saves are made twice: once while
+// `octet bench checkpoint RUN.toml`: measures how long a save stops a run's training. The same saves are made twice: once while
 // the training waits for the copy of its state, and once while the next step computes. Then come snapshots into memory, as a
 // supervised run takes them.
 #include <fmt/format.h>
@@ -65,15 +65,15 @@ class CheckpointFolder {
   fs::path path_;
 };
 
-// Slots as a supervisor makes them, for this rank alone.
+// Makes slots as a supervisor does, but only for this rank.
 checkpoint::SnapshotsOptions own_slots(const checkpoint::SnapshotMemory& memory, const train::World& world) {
   return {.slots = {.host = memory.slots(0), .own = memory.slots(0)}, .rank = world.rank(), .size = world.size()};
 }
 
 // Seconds of one save or snapshot.
 struct SaveTimes {
-  double still = 0;  // training waited
-  double copy = 0;   // until the snapshot was complete, when nothing ran beside it
+  double still = 0;  // training waited for the save
+  double copy = 0;   // until the snapshot was complete, when nothing ran concurrently
   double write = 0;  // from then until the checkpoint was on the disk
   double step = 0;   // the step after the save, with its wait
   double whole = 0;  // the call that begins a snapshot, and that step
@@ -195,7 +195,7 @@ class SavingRun {
   std::vector<std::int32_t> ids_;
   std::uint32_t step_ = 0;
   checkpoint::SnapshotMemory memory_{1};
-  // These go before the engine, whose memory their threads read.
+  // Declared after the engine, because their threads read its memory until they end.
   checkpoint::Writer writer_;
   checkpoint::Snapshots snapshots_;
 };
@@ -252,8 +252,8 @@ int run_bench_checkpoint(const BenchArgs& args) {
   line("copy to host memory, nothing beside it", copy, rate(copy));
   line("write to the disk, nothing beside it", write, rate(write));
 
-  // A snapshot costs what training waits, and what the step loses to the copy beside it.
-  // The difference of two medians may be less than the wait alone.
+  // A snapshot costs the time that training waits, and the time that the step loses to the concurrent copy. The difference of
+  // two medians may be less than the wait itself.
   const double waits = median_of(snapshots, &SaveTimes::still),
                snapshot = std::max(waits, median_of(snapshots, &SaveTimes::whole) - step);
   const double taken = median_of(snapshots, &SaveTimes::copy);

@@ -1,6 +1,6 @@
-// `octet bench comm`: collectives between ranks that are threads of this process, a GPU each (NCCL), or on the CPU (Gloo). The
-// bus rate is what leaves a rank, counted as comm/group.h does, over the time of the slowest rank: comparable between operations
-// and numbers of ranks.
+// `octet bench comm`: measures collectives between ranks that are threads of this process, with a GPU each (NCCL), or on the
+// CPU (Gloo). The bus rate is the number of bytes that leave a rank, counted as in comm/group.h, divided by the time of the
+// slowest rank. It can be compared between operations and numbers of ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr int kRounds = 3;  // of which the shortest counts
 
-// Of one rank. `whole` is the larger of an operation's tensors, and all of them where they are alike.
+// The call of one rank. `whole` is the larger of an operation's tensors, or any of them if they have the same size.
 using Operation = void (*)(comm::Group&, Stream&, Arena& scratch, const Tensor& whole, const Tensor& other);
 constexpr std::pair<const char*, Operation> kOperations[] = {
     {"all_gather",
@@ -73,11 +73,11 @@ class CommBench {
     if (error_) std::rethrow_exception(error_);
     return rows();
   }
-  // Of GPU 0 that its group has taken for itself, once all operations have run: the library's buffers and kernels.
+  // The bytes that the group of GPU 0 has taken for itself after all operations have run: the library's buffers and kernels.
   std::size_t group_bytes() const { return group_bytes_; }
 
  private:
-  // What all ranks write, under the mutex.
+  // Results of all ranks, under the mutex.
   struct Case {
     std::array<double, kRounds> seconds{};  // of the slowest rank
     double bytes = 0;                       // that leave a rank
@@ -118,7 +118,7 @@ class CommBench {
     if (rank == 0 && free_after < free_before) group_bytes_ = free_before - free_after;
   }
   std::size_t free_memory(int rank) const { return kind_ == DeviceKind::cuda ? cuda_free_memory(rank) : 0; }
-  // All ranks make the same number of calls: about as many bytes for every size.
+  // All ranks make the same number of calls, so that about as many bytes are sent for every size.
   void time(Case& result, comm::Group& group, Stream& stream, std::int64_t mib, const std::function<void()>& operation) {
     const std::int64_t calls =
         kind_ == DeviceKind::cuda ? std::clamp<std::int64_t>(8192 / mib, 10, 100) : std::clamp<std::int64_t>(64 / mib, 1, 20);

@@ -1,4 +1,5 @@
-// `octet bench kernels`: the memory-bound ops of a training step on a GPU, each beside copying what it must read and write.
+// `octet bench kernels`: times the memory-bound ops of a training step on a GPU and compares each with a copy of the bytes that
+// it must read and write.
 #include <fmt/format.h>
 
 #include "octet/app/bench.h"
@@ -104,7 +105,7 @@ class KernelBench {
                      .against = "copy"});
   }
 
-  // How near this GPU itself comes to the rate that all are held against.
+  // Measures how near this GPU itself comes to the reference rate.
   void copying() {
     constexpr int kCopies = 10;
     const ArenaScope used(data_);
@@ -117,7 +118,7 @@ class KernelBench {
     add("copy of 2 GiB", 2 * static_cast<double>(from.bytes()), seconds);
   }
 
-  // Bytes: x once, codes both ways round.
+  // The bytes are those of x once, and of the codes in both directions.
   void cast_of(const std::string& name, const QuantSpec& spec) {
     for (const std::int64_t cols : {kDim, kFfn, 2 * kFfn}) {
       const ArenaScope used(data_);
@@ -275,7 +276,7 @@ class KernelBench {
     }
   }
 
-  // The first of two shards of an MLP's fused weight; row and MX codes both ways.
+  // The first of two shards of an MLP's fused weight, with row and MX codes in both directions.
   void shards_of(const std::string& name, const QuantSpec& spec) {
     const Shape whole{2 * kFfn, kDim};
     for (const DType dtype : {DType::bf16, DType::f32}) {

@@ -41,7 +41,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// 64 million tokens in documents of 1 to 1,200.
+// Writes 64 million tokens in documents of 1 to 1,200 tokens.
 void write_corpus(const std::filesystem::path& prefix) {
   const Rng rng(1, RngStream::test);
   data::CorpusWriter writer(prefix, data::ByteTokenizer());
@@ -55,8 +55,8 @@ void write_corpus(const std::filesystem::path& prefix) {
   writer.finish();
 }
 
-// Eight ranks of one host, each of which takes a batch every `pause`, for `seconds`. {tokens a second of all, the largest share
-// of its time that a rank has waited}.
+// Runs the loaders of eight ranks of one host for `seconds`; each takes a batch every `pause`. Returns {tokens a second of all
+// ranks, the largest share of its time that a rank has waited}.
 std::pair<double, double> drain(const data::Dataset& dataset, std::chrono::duration<double> pause, double seconds) {
   std::vector<double> tokens(kRanks), waited(kRanks);
   std::atomic<bool> stopped{false};

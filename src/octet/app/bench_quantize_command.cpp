@@ -74,7 +74,7 @@ int run_bench_quantize(const BenchArgs& args) {
                          .scale = history ? &scale : nullptr,
                          .amax = history ? &amax : nullptr});
     });
-    // What the algorithm must move: x once, each version of the codes once.
+    // The bytes that the algorithm must move: x once, and each version of the codes once.
     const double bytes = static_cast<double>(x.bytes() + q.rowwise.bytes() + (c.transposed ? q.columnwise.bytes() : 0));
     rows.push_back({.name = c.name,
                     .seconds = seconds,

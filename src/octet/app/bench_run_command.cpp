@@ -1,9 +1,11 @@
-// `octet bench step RUN.toml`: the steps of a run on random tokens, timed as a whole and then op by op; under a launcher, on all
-// its ranks.
+// `octet bench step RUN.toml`: times the steps of a run on random tokens, as a whole and then op by op; under a launcher, on
+// all its ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "octet/app/bench.h"
@@ -42,6 +44,9 @@ std::string name_of(const OpTime& time) {
   return s[0] > 0 ? fmt::format("{} {} x {} x {}", time.op, s[0], s[1], s[2]) : time.op;
 }
 
+// Whether the rate of an op is that of its operations. Memory bounds all other ops.
+bool computes(std::string_view op) { return op.starts_with("gemm ") || op.starts_with("attention_"); }
+
 // The ceilings of a CPU are unknown, so each op shows its rate and its share of the step's time.
 Json show_cpu_profile(const std::vector<OpTime>& profile, double tokens) {
   Json list = Json::array();
@@ -49,11 +54,11 @@ Json show_cpu_profile(const std::vector<OpTime>& profile, double tokens) {
   for (const OpTime& t : profile) total += t.seconds;
   fmt::print("{:<44} {:>7} {:>10} {:>12} {:>7}\n", "op, of one step", "calls", "us/token", "rate", "share");
   for (const OpTime& t : profile) {
-    const bool computes = ceiling_flops(t.op) > 0;
-    const double rate = (computes ? t.work.flops : t.work.bytes) * 1e-9 / t.seconds;
-    fmt::print("{:<44} {:>7} {:>10.3f} {:>7.1f} {:<4} {:>6.2f}\n", name_of(t), t.calls, t.seconds / tokens * 1e6, rate,
-               computes ? "GF/s" : "GB/s", t.seconds / total);
-    list.push_back({{"op", name_of(t)}, {"calls", t.calls}, {"seconds", t.seconds}, {"rate", rate}});
+    const double rate = (computes(t.op) ? t.work.flops : t.work.bytes) * 1e-9 / t.seconds;
+    const char* const unit = computes(t.op) ? "GF/s" : "GB/s";
+    fmt::print("{:<44} {:>7} {:>10.3f} {:>7.1f} {:<4} {:>6.2f}\n", name_of(t), t.calls, t.seconds / tokens * 1e6, rate, unit,
+               t.seconds / total);
+    list.push_back({{"op", name_of(t)}, {"calls", t.calls}, {"seconds", t.seconds}, {"rate", rate}, {"unit", unit}});
   }
   fmt::print("{:<44} {:>7} {:>10.3f}\n", "all", "", total / tokens * 1e6);
   return list;
@@ -65,11 +70,16 @@ Json show_profile(const std::vector<OpTime>& profile, double tokens, const std::
   fmt::print("{:<44} {:>7} {:>10} {:>8} {:>12} {:>7}\n", "op, of one step", "calls", "us/token", "floor", "rate", "share");
   for (const OpTime& t : profile) {
     const double floor = floor_seconds(t.op, t.work, copy_bytes_per_second(gpu));
-    const bool computes = ceiling_flops(t.op) > 0;
-    const double rate = (computes ? t.work.flops * 1e-12 : t.work.bytes * 1e-9) / t.seconds;
+    const double rate = (computes(t.op) ? t.work.flops * 1e-12 : t.work.bytes * 1e-9) / t.seconds;
+    const char* const unit = computes(t.op) ? "TF/s" : "GB/s";
     fmt::print("{:<44} {:>7} {:>10.3f} {:>8.3f} {:>7.0f} {:<4} {:>6.2f}\n", name_of(t), t.calls, t.seconds / tokens * 1e6,
-               floor / tokens * 1e6, rate, computes ? "TF/s" : "GB/s", floor / t.seconds);
-    list.push_back({{"op", name_of(t)}, {"calls", t.calls}, {"seconds", t.seconds}, {"floor_seconds", floor}, {"rate", rate}});
+               floor / tokens * 1e6, rate, unit, floor / t.seconds);
+    list.push_back({{"op", name_of(t)},
+                    {"calls", t.calls},
+                    {"seconds", t.seconds},
+                    {"floor_seconds", floor},
+                    {"rate", rate},
+                    {"unit", unit}});
     total += t.seconds;
     floors += floor;
   }
@@ -138,7 +148,7 @@ int run_bench_run(const BenchArgs& args) {
   const double seconds = seconds_since(start) / static_cast<double>(steps);
   const std::optional<double> joules = energy.take_joules();
   const double joules_of_step = joules.value_or(0) / static_cast<double>(steps);
-  // Of this rank: what it shares with others counts once.
+  // This rank's tokens. Tokens that it shares with others count once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
   const double joules_of_token = joules_of_step / (device == DeviceKind::cpu ? tokens * mesh.ranks() : tokens);
   const double flops = tokens * options.flops_per_token() / seconds;
@@ -147,12 +157,13 @@ int run_bench_run(const BenchArgs& args) {
     fmt::print("{} on {}{}, recipe {}: {} of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
                mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name,
                telemetry::format_count(steps, "step"), accumulation, options.micro_batch_size, options.seq_len);
-    const std::string rate =
-        device == DeviceKind::cpu
-            ? fmt::format("{:.1f} GFLOP/s on {}", flops * 1e-9, telemetry::format_count(num_threads(), "thread"))
-            : fmt::format("{:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's", flops * 1e-12,
-                          telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
-                          telemetry::format_share(flops / train::kHopperPeak.fp8_flops));
+    std::string rate = fmt::format("{:.0f} TFLOPS", flops * 1e-12);
+    if (device == DeviceKind::cpu) {
+      rate = fmt::format("{:.1f} GFLOP/s on {}", flops * 1e-9, telemetry::format_count(num_threads(), "thread"));
+    } else if (const std::optional<train::Peak> peak_speed = train::peak_of(cuda_properties().name)) {
+      rate += fmt::format(", mfu {} of BF16's peak, {} of FP8's", telemetry::format_share(flops / peak_speed->bf16_flops),
+                          telemetry::format_share(flops / peak_speed->fp8_flops));
+    }
     fmt::print("{:.0f} {}, {:.1f} ms a step, {}, {}, first step {:.1f} s after the start, step {}: loss {:.3f}, grad {:.3f}\n",
                tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, rate,
                telemetry::format_bytes(peak), launch_s, step, scalars.mean_loss(), scalars.grad_norm);

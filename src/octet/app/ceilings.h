@@ -1,4 +1,4 @@
-// The rates that an H200 reaches at best, and the copy rate of an H100: the floors of a profile.
+// The highest rates that an H200 reaches, and the copy rate of an H100. They give the shortest possible times in a profile.
 // docs/measurements/h200-ceilings.md and h100-80gb.md say how they were measured. An H100 has the same multiprocessors and watts,
 // and its products were as fast.
 #pragma once
@@ -16,8 +16,8 @@ inline constexpr double kH100CopyBytesPerSecond = 3.0e12;
 inline constexpr double kNvlinkBytesPerSecond = 324e9;  // of the bus, in NCCL's all-gather of 1 GiB between four
 
 constexpr bool is_grouped(std::string_view op) { return op.ends_with(kernels::kGroupedSuffix); }
-// Operations per second that an op of a profile sustains at best within a step at 700 W; 0 for ops that memory bounds. cuDNN's
-// attention alone reaches 620 and 525 for a moment, but no step sustains that.
+// The highest rate, in operations per second, that an op of a profile sustains within a step at 700 W; 0 for ops that memory
+// bounds. cuDNN's attention alone reaches 620 and 525 for a moment, but no step sustains that.
 constexpr double ceiling_flops(std::string_view op) {
   if (is_grouped(op)) op.remove_suffix(kernels::kGroupedSuffix.size());
   struct Ceiling {
@@ -33,8 +33,8 @@ constexpr double ceiling_flops(std::string_view op) {
       {"gemm fp8 1x128 128x128", 1060},
       {"gemm fp8 1x128 1x128", 890},
       {"attention_forward", 490},
-      // Not measured in a skeleton of a step. Forward: BF16's rate times the ratio of the burst rates, 960 / 620; steps of 8B
-      // reach 727 to 756. Backward: the most that a step of 8B reached.
+      // Not measured within a step's skeleton. Forward: BF16's rate times the ratio of the burst rates, 960 / 620; steps of 8B
+      // reach 727 to 756. Backward: the highest rate that a step of 8B reached.
       {"attention_forward_fp8", 759},
       {"attention_backward", 400},
       {"attention_backward_fp8", 524},
@@ -45,7 +45,7 @@ constexpr double ceiling_flops(std::string_view op) {
   return 0;
 }
 
-// The rate of a GPU that the driver names, such as "NVIDIA H100 80GB HBM3". Any other GPU counts as an H200.
+// The copy rate of the GPU with this driver name, such as "NVIDIA H100 80GB HBM3". Any other GPU counts as an H200.
 constexpr double copy_bytes_per_second(std::string_view gpu_name) {
   return gpu_name.find("H100") != std::string_view::npos ? kH100CopyBytesPerSecond : kH200CopyBytesPerSecond;
 }

@@ -53,7 +53,7 @@ void Chat::make_room(std::int64_t tokens) {
   engine_ = train::open_model(model_, device_, std::max(tokens, 2 * window));
 }
 
-// The ids of the conversation with its last question, after the oldest questions and answers were forgotten if they must be.
+// Returns the ids of the conversation with its last question, after dropping the oldest questions and answers if necessary.
 std::vector<std::int32_t> Chat::ids_that_fit() {
   const std::int64_t answer = std::min(options_.generate.max_tokens, context() / 2);
   const auto first = conversation_.front().role == "system" ? 1 : 0;
@@ -70,7 +70,7 @@ std::vector<std::int32_t> Chat::ids_that_fit() {
     shorter.erase(shorter.begin() + first, shorter.begin() + first + 2);
   }
   if (const std::size_t forgotten = conversation_.size() - shorter.size(); forgotten > 0) {
-    log_info(concat("the conversation has outgrown the model's context of ", context(), " tokens: its oldest ", forgotten,
+    log_info(concat("the conversation no longer fits into the model's context of ", context(), " tokens: its oldest ", forgotten,
                     " messages are forgotten"));
   }
   conversation_ = std::move(shorter);

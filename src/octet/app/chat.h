@@ -14,13 +14,13 @@
 
 namespace octet::app {
 
-// Hands on the ids of an answer as soon as it is known that they are not the end of the answer, which may be several ids.
+// Passes on the ids of an answer as soon as they cannot be part of the end marker, which may be several ids.
 class AnswerEnd {
  public:
   explicit AnswerEnd(std::vector<std::int32_t> end) : end_(std::move(end)) {}
   // Takes the next id. Appends to `certain` the ids that belong to the answer. Returns whether the answer has ended.
   bool take(std::int32_t id, std::vector<std::int32_t>& certain);
-  // The ids that looked like the beginning of the end when the answer was cut off.
+  // The ids that looked like the beginning of the end marker when the answer was cut off.
   const std::vector<std::int32_t>& held() const { return held_; }
 
  private:
@@ -31,15 +31,15 @@ class Chat {
  public:
   struct Options {
     std::string format;  // a template's name, or auto
-    std::string system;  // "": no system message but that of the template
+    std::string system;  // "": only the template's system message, if it has one
     train::GenerateOptions generate;
   };
   // `model` is a Hugging Face directory or a checkpoint. Throws what make_tokenizer() and chat_format() throw.
   Chat(std::filesystem::path model, DeviceKind device, Options options);
 
-  // Asks the model and hands on the bytes of its answer as they are generated. If the conversation has outgrown the model's
-  // context, forgets the oldest questions with their answers, and says so in a line of the log. Throws Error{config}, and forgets
-  // the question, if the question alone does not fit or is not valid UTF-8.
+  // Asks the model and passes on the bytes of its answer as they are generated. If the conversation no longer fits into the
+  // model's context, drops the oldest questions with their answers, and logs a line that says so. Throws Error{config}, and
+  // drops the question, if the question alone does not fit or is not valid UTF-8.
   void ask(const std::string& question, const std::function<void(std::string_view)>& write);
 
  private:

@@ -20,14 +20,14 @@
 namespace octet::app {
 namespace {
 
-// The baseline first.
+// Returns the names of all recipes, the baseline first.
 std::vector<std::string> all_recipes() {
   std::vector<std::string> names = recipes::recipe_names();
   std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name == "bf16"; });
   return names;
 }
 
-// Writes the number of this machine's GPUs in place of `auto`. Returns why it cannot.
+// Replaces `auto` by the number of this machine's GPUs. Returns why it cannot, or "".
 std::string count_gpus(std::string& ranks) {
   if (ranks != "auto") return "";
   ranks = std::to_string(cuda_device_count());
@@ -58,7 +58,7 @@ int Octet::run(int argc, const char* const* argv) {
   return line_.run(argc, argv);
 }
 
-// The command that `launch` starts stands after `--`; the ranks read it, not this process. Returns the number of arguments before it.
+// The command that `launch` starts follows `--`. The ranks read it. Returns the number of arguments before it.
 int Octet::take_launched(int argc, const char* const* argv) {
   if (argc < 2 || argv[1] != std::string_view("launch")) return argc;
   const auto mark = std::find(argv + 2, argv + argc, std::string_view("--"));
@@ -86,26 +86,26 @@ void Octet::add_data() {
           {.name = "prepare",
            .summary = "Turns texts into a corpus that training reads.",
            .example = "octet data prepare --input ~/my-texts --tokenizer byte --output out/quickstart/corpus",
-           .notes = "The corpus is PREFIX.bin, PREFIX.idx and PREFIX.json. A command that was stopped continues where it was."},
+           .notes = "The corpus is PREFIX.bin, PREFIX.idx and PREFIX.json. A command that was stopped continues where it "
+                    "stopped."},
           [this] { return run_data_prepare(prepare_); });
   option(prepare,
          {.name = "--input",
           .help = "Files, folders or quoted patterns ('texts/*.jsonl'): text, JSONL, both also as .gz and .zst, .parquet, or "
-                  "tokens. They may lie in s3://BUCKET/PREFIX. - reads standard input.",
+                  "tokens. Each may also be an s3:// URL. A single - reads standard input.",
           .value = "PATH",
           .s3 = true},
          prepare_.inputs)
       ->required()
       ->expected(1, -1);
   option(prepare, {.name = "--output", .help = "Prefix of the corpus to write.", .value = "PREFIX"}, prepare_.output)->required();
-  option(
-      prepare,
-      {.name = "--tokenizer",
-       .help = "byte, a model directory, which may be s3://BUCKET/PREFIX, or a tokenizer file. Default: byte; for tokens, "
-               "unknown.",
-       .value = "PATH",
-       .s3 = true},
-      prepare_.tokenizer);
+  option(prepare,
+         {.name = "--tokenizer",
+          .help = "byte, a model directory, which may be s3://BUCKET/PREFIX, or a tokenizer file. Default: byte, or unknown if "
+                  "the inputs are tokens.",
+          .value = "PATH",
+          .s3 = true},
+         prepare_.tokenizer);
   prepare.add_flag("--append-eod,!--no-append-eod", prepare_.append_eod,
                    "End each document with the tokenizer's end-of-document token, if it has one. This is the default.");
   option(prepare,
@@ -114,20 +114,18 @@ void Octet::add_data() {
           .choices = "auto | text | jsonl | llmc | nanogpt"},
          prepare_.format)
       ->capture_default_str();
-  option(
-      prepare,
-      {.name = "--field",
-       .help = "Field of a JSONL line, or column of a Parquet file, that holds the text; text if not given. With --chat it holds "
-               "the conversation.",
-       .value = "NAME"},
-      prepare_.field);
-  option(
-      prepare,
-      {.name = "--chat",
-       .help = "The inputs are conversations, written with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, or "
-               "auto for the one beside the tokenizer.",
-       .value = "TEMPLATE"},
-      prepare_.chat);
+  option(prepare,
+         {.name = "--field",
+          .help = "Field of a JSONL line, or column of a Parquet file, that holds the text, or with --chat the conversation. "
+                  "Default: text; with --chat the usual names.",
+          .value = "NAME"},
+         prepare_.field);
+  option(prepare,
+         {.name = "--chat",
+          .help = "The inputs are conversations, written with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, "
+                  "or auto for the one next to the tokenizer.",
+          .value = "TEMPLATE"},
+         prepare_.chat);
   option(
       prepare,
       {.name = "--train-on", .help = "With --chat: the turns that are predicted with loss.", .choices = "all | assistant | last"},
@@ -135,7 +133,7 @@ void Octet::add_data() {
       ->capture_default_str();
   option(prepare,
          {.name = "--max-tokens",
-          .help = "With --chat: cut off the tokens of a conversation beyond this number; 0 cuts off none.",
+          .help = "With --chat: longest conversation, in tokens; the rest is cut off. 0: no limit.",
           .value = "N",
           .range = kNotNegative},
          prepare_.max_tokens)
@@ -157,7 +155,7 @@ void Octet::add_data() {
 
   CLI::App& inspect = add(data,
                           {.name = "inspect",
-                           .summary = "Shows what a corpus holds and checks that it is whole.",
+                           .summary = "Shows the contents of a corpus and checks that it is complete.",
                            .example = "octet data inspect out/quickstart/corpus"},
                           [this] { return run_data_inspect(inspect_); });
   option(inspect, {.name = "PREFIX", .help = "Prefix of the corpus: its path without .bin.", .value = "PREFIX", .s3 = true},
@@ -172,7 +170,7 @@ void Octet::add_data() {
        inspect_.tokens);
   option(inspect,
          {.name = "--pack",
-          .help = "Say how full data.packing = \"documents\" makes sequences of N tokens.",
+          .help = "Show how full sequences of N tokens are with data.packing = \"documents\".",
           .value = "N",
           .range = {.min = 1, .max = 1 << 30}},
          inspect_.pack);
@@ -182,7 +180,7 @@ void Octet::add_data() {
 void Octet::add_training() {
   CLI::App& train = add(root_,
                         {.name = "train",
-                         .summary = "Trains a model as a TOML file says.",
+                         .summary = "Trains a model with the settings of a TOML file.",
                          .example = "octet train configs/quickstart.toml --optimizer.lr=3e-4 --run.output_dir=out/lower-lr",
                          .notes = "A run that was stopped continues from its newest checkpoint by the same command, unless "
                                   "checkpoint.resume is none or names one."},
@@ -197,7 +195,8 @@ void Octet::add_training() {
       train_.resume);
   option(train,
          {.name = "--until",
-          .help = "Train up to this step, save and end. The same command without it goes on; learning rates are those of the whole run.",
+          .help = "Train up to this step, save and end. The same command without --until continues. Learning rates are those "
+                  "of the whole run.",
           .value = "STEP",
           .range = {.min = 1}},
          train_.until);
@@ -210,7 +209,11 @@ void Octet::add_training() {
                         .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/fp8_delayed"},
                        [this] { return run_eval(eval_); });
   line_.takes_run(eval, eval_.run);
-  option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint, or of a run: its newest one.", .value = "DIR", .s3 = true},
+  option(eval,
+         {.name = "--checkpoint",
+          .help = "Folder of a checkpoint, or of a run, which stands for its newest checkpoint.",
+          .value = "DIR",
+          .s3 = true},
          eval_.checkpoint)
       ->required();
   flag(eval, json_field(), eval_.json);
@@ -220,10 +223,11 @@ void Octet::add_training() {
           {.name = "compare",
            .summary = "Trains the same model with several recipes and prints one table and one report.",
            .example = "octet compare configs/quickstart.toml --recipes bf16,fp8_delayed,fp8_block",
-           .notes = "With --gpus every GPU keeps its batch (weak scaling). training.global_batch_size is the batch of the smallest "
-                    "number of GPUs and grows with the number; steps and learning rate stay. So compare losses on the same number of "
-                    "GPUs only. Samples come in one order: one step of four GPUs has the samples of four steps of one GPU. A comparison "
-                    "with --gpus that was stopped continues by the same command. Without --gpus the same command trains all again."},
+           .notes = "With --gpus every GPU keeps its batch (weak scaling). training.global_batch_size is the batch of the "
+                    "smallest number of GPUs and grows with the number; steps and learning rate stay. So compare losses only "
+                    "on the same number of GPUs. Samples always come in the same order: one step of four GPUs has the samples "
+                    "of four steps of one GPU. A comparison with --gpus that was stopped continues by the same command. "
+                    "Without --gpus, the same command trains everything again."},
           [this] {
             if (compare_.recipes == std::vector<std::string>{"all"}) compare_.recipes = all_recipes();
             return run_compare(compare_);
@@ -242,7 +246,7 @@ void Octet::add_training() {
          compare_.output);
   option(compare,
          {.name = "--time-budget",
-          .help = "Takes fewer steps on a slow machine, to end in about this time. The rule is printed.",
+          .help = "Takes fewer steps if needed, so that the comparison ends in about this time. The rule is printed.",
           .value = "SECONDS",
           .range = kNotNegative},
          compare_.time_budget_s);
@@ -251,18 +255,15 @@ void Octet::add_training() {
   CLI::App& launch =
       add(root_,
           {.name = "launch",
-           .summary = "Runs a command as several ranks on this machine, or on several.",
+           .summary = "Runs a command as several ranks, on this machine or on several machines.",
            .example = "octet launch -n 2 -- train configs/quickstart.toml --training.micro_batch_size=8 "
                       "--run.output_dir=out/two-ranks",
-           .notes =
-               "The command stands after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), "
-               "and OCTET_TOKEN_FILE with the token of the job, which is a new one unless OCTET_TOKEN_FILE or OCTET_TOKEN gives "
-               "one. The output "
-               "of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to every rank. The exit "
-               "code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun call `octet train` itself. It is a run "
-               "of its own "
-               "in the shell of a Slurm allocation, which has SLURM_NTASKS without SLURM_PROCID, and in a pod that has only "
-               "JOB_COMPLETION_INDEX.",
+           .notes = "The command comes after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), and "
+                    "OCTET_TOKEN_FILE with the token of the job, which is a new one unless OCTET_TOKEN_FILE or OCTET_TOKEN gives "
+                    "one. The output of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to "
+                    "every rank. The exit code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun, call `octet "
+                    "train` itself. It runs as a single rank in the shell of a Slurm allocation, which has SLURM_NTASKS without "
+                    "SLURM_PROCID, and in a pod that has only JOB_COMPLETION_INDEX.",
            .tail = "-- COMMAND [ARGUMENT...]"},
           [this] {
             launch_.train = train_of(launch_.command);
@@ -320,19 +321,18 @@ void Octet::add_training() {
       ->needs(hosts);
   option(launch,
          {.name = "--min-hosts",
-          .help = "With at least N hosts the run goes on, with fewer ranks. Default: all but the spares.",
+          .help = "Continue with fewer ranks as long as at least N hosts remain. Default: all except the spares.",
           .value = "N",
           .range = kNotNegative},
          launch_.min_hosts)
       ->needs(hosts);
-  option(
-      launch,
-      {.name = "--on-exclude",
-       .help = "Run this command when a host is found unfit, or when the run goes on without one that failed in two of "
-               "three attempts, or without a slow one. It reads OCTET_NODE, OCTET_CODE and OCTET_REASON. Octet does not wait for "
-               "it to end.",
-       .value = "COMMAND"},
-      launch_.on_exclude)
+  option(launch,
+         {.name = "--on-exclude",
+          .help = "Run this command when a host is found unfit, and when the run continues without a host that failed in two of "
+                  "three attempts or was slow. The command gets OCTET_NODE, OCTET_CODE and OCTET_REASON. Octet does not wait for "
+                  "the command to end.",
+          .value = "COMMAND"},
+         launch_.on_exclude)
       ->needs(hosts);
   option(launch,
          {.name = "--exclude-stragglers",
@@ -345,8 +345,8 @@ void Octet::add_training() {
       ->needs(hosts);
   option(launch,
          {.name = "--gate",
-          .help = "Run `octet doctor --gate` on each host before its ranks start, and go on without hosts that are unfit. "
-                  "auto: if ranks train on GPUs.",
+          .help = "Run `octet doctor --gate` on each host before its ranks start, and continue without unfit hosts. auto: "
+                  "only if ranks train on GPUs.",
           .choices = "auto | on | off"},
          launch_.gate)
       ->capture_default_str()
@@ -355,16 +355,16 @@ void Octet::add_training() {
   CLI::App& status =
       add(root_,
           {.name = "status",
-           .summary = "Says where a run is, who holds it, its newest checkpoint, and what went wrong.",
+           .summary = "Shows how far a run is, which process runs it, its newest checkpoint, and what went wrong.",
            .example = "octet status out/quickstart/fp8_delayed",
-           .notes = "Reads the run's folder alone. Ranks are shown on the machine where `octet launch --supervise` runs."},
+           .notes = "Reads only the run's folder. Also shows the ranks if `octet launch --supervise` runs on this machine."},
           [this] { return run_status(status_); });
   option(status, {.name = "DIR", .help = "Folder of the run.", .value = "DIR"}, status_.run)->required();
   CLI::Option* as_json = flag(status, json_field(), status_.json);
   flag(status,
        {.name = "--code",
-        .help = "Print nothing and end with the code of the last process that trained, with 137 if it was killed and no supervisor saw "
-                "it, and with 0 while it runs. For job scripts."},
+        .help = "Print nothing and exit with the code of the last process that trained: 137 if it was killed and no "
+                "supervisor saw it, 0 while it runs. For job scripts."},
        status_.code)
       ->excludes(as_json);
 
@@ -388,13 +388,16 @@ void Octet::add_training() {
                                  .value = "FILE"},
                                 report_.picture);
   option(report,
-         {.name = "--theme", .help = "Write the picture of this theme alone, under the name given.", .choices = "light | dark"},
+         {.name = "--theme", .help = "Write the picture only in this theme, under the given name.", .choices = "light | dark"},
          report_.theme)
       ->needs(picture);
-  CLI::Option* watch = flag(
-      report, {.name = "--watch", .help = "Serve the report of running runs on 127.0.0.1. It reloads itself. No file is written."}, report_.watch);
+  CLI::Option* watch = flag(report,
+                            {.name = "--watch",
+                             .help = "Serve the report of running runs on 127.0.0.1. The page reloads itself. No file is "
+                                     "written."},
+                            report_.watch);
   option(report,
-         {.name = "--port", .help = "Port of --watch. 0 takes one that is free.", .value = "PORT", .range = {.min = 0, .max = 65535}},
+         {.name = "--port", .help = "Port of --watch. 0 takes a free port.", .value = "PORT", .range = {.min = 0, .max = 65535}},
          report_.port)
       ->capture_default_str()
       ->needs(watch);
@@ -402,12 +405,11 @@ void Octet::add_training() {
 }
 
 void Octet::add_planning() {
-  CLI::App& advise =
-      add(root_,
-          {.name = "advise",
-           .summary = "Says what each recipe gains and costs for this model, layer by layer, and which one to take.",
-           .example = "octet advise configs/quickstart.toml --health out/quickstart/fp8_delayed"},
-          [this] { return run_advise(advise_); });
+  CLI::App& advise = add(root_,
+                         {.name = "advise",
+                          .summary = "Shows what each recipe gains and costs for this model, layer by layer, and recommends one.",
+                          .example = "octet advise configs/quickstart.toml --health out/quickstart/fp8_delayed"},
+                         [this] { return run_advise(advise_); });
   line_.takes_run(advise, advise_.run);
   option(advise,
          {.name = "--health", .help = "fp8_health.jsonl of a run, or its folder. Names the layers to keep in BF16.", .value = "PATH"},
@@ -417,19 +419,18 @@ void Octet::add_planning() {
 
   CLI::App& plan = add(root_,
                        {.name = "plan",
-                        .summary = "Says how much memory a run takes and how fast it should be on many GPUs. Needs no GPU.",
+                        .summary = "Predicts the memory and the speed of a run on many GPUs. Needs no GPU.",
                         .example = "octet plan configs/llama3.1-8b.toml --gpus 8xH100"},
                        [this] { return run_plan(plan_); });
   line_.takes_run(plan, plan_.run);
   option(plan, {.name = "--gpus", .help = "Number and kind of the GPUs: 8xH100, 64xH200.", .value = "NxGPU"}, plan_.gpus)->required();
-  option(
-      plan,
-      {.name = "--nodes", .help = "Number of machines that the GPUs are in. Default: 8 GPUs in each.", .value = "N", .range = kAtLeastOne},
-      plan_.nodes);
+  option(plan,
+         {.name = "--nodes", .help = "Number of machines. Default: one for every 8 GPUs.", .value = "N", .range = kAtLeastOne},
+         plan_.nodes);
   CLI::Option* search =
       flag(plan,
            {.name = "--search",
-            .help = "Try every mesh and micro-batch size, with as much kept in memory as fits, and print the best ten."},
+            .help = "Try every mesh and micro-batch size, keep as much in memory as fits, and print the best ten."},
            plan_.search);
   option(plan,
          {.name = "--picture",
@@ -442,28 +443,31 @@ void Octet::add_planning() {
       flag(plan, {.name = "--schedule", .help = "Print when each part of a step should run, stream by stream."}, plan_.schedule)
           ->excludes(search)
           ->excludes(json);
-  CLI::Option* parameters =
-      flag(plan, {.name = "--parameters", .help = "Print which copies of each parameter a rank holds, and what they take."},
-           plan_.parameters)
-          ->excludes(search)
-          ->excludes(schedule);
-  CLI::Option* goodput =
-      flag(plan,
-           {.name = "--goodput", .help = "Print which share of the time saves and failures leave for training, and how often to save."},
-           plan_.goodput)
-          ->excludes(search)
-          ->excludes(schedule)
-          ->excludes(parameters);
+  CLI::Option* parameters = flag(plan,
+                                 {.name = "--parameters",
+                                  .help = "Print which copies of each parameter a rank holds, and how much memory "
+                                          "they take."},
+                                 plan_.parameters)
+                                ->excludes(search)
+                                ->excludes(schedule);
+  CLI::Option* goodput = flag(plan,
+                              {.name = "--goodput",
+                               .help = "Print the share of time that saves and failures leave for training, and how often "
+                                       "to save."},
+                              plan_.goodput)
+                             ->excludes(search)
+                             ->excludes(schedule)
+                             ->excludes(parameters);
   option(plan,
          {.name = "--mtbf",
-          .help = "With --goodput: hours between two failures of one GPU, whatever fails.",
+          .help = "With --goodput: mean hours between two failures of one GPU, whatever fails.",
           .value = "HOURS",
           .range = kPositive},
          plan_.mtbf_hours)
       ->needs(goodput);
   option(plan,
          {.name = "--storage",
-          .help = "With --goodput: bytes that all nodes together read or write in a second: 20GB. Default: 1 GB for each node.",
+          .help = "With --goodput: bytes per second that all nodes together read or write: 20GB. Default: 1 GB for each node.",
           .value = "BYTES"},
          plan_.storage)
       ->needs(goodput);
@@ -479,16 +483,16 @@ void Octet::add_planning() {
 
 // About the program itself.
 void Octet::add_program() {
-  CLI::App& doctor = add(root_,
-                         {.name = "doctor",
-                          .summary = "Shows what this machine has, runs an FP8 self-test, and says what to do about what is wrong.",
-                          .example = "octet doctor",
-                          .notes =
-                              "With `--gate` it answers one question: may this host take part in a run? It ends with 0, or with 79 "
-                              "and one sentence if the host must not. It writes and reads a file, multiplies matrices of small "
-                              "integers on the CPU and on the GPUs and checks every result to the bit, and asks NVIDIA's driver for "
-                              "errors. `octet launch --supervise` runs it before ranks."},
-                         [this] { return doctor_.gate.empty() ? run_doctor(doctor_) : run_gate(doctor_); });
+  CLI::App& doctor =
+      add(root_,
+          {.name = "doctor",
+           .summary = "Describes this machine, runs an FP8 self-test, and says how to fix problems.",
+           .example = "octet doctor",
+           .notes = "With `--gate` it answers one question: may this host take part in a run? It ends with 0, or with 79 "
+                    "and one sentence if the host must not. It writes and reads a file, multiplies matrices of small "
+                    "integers on the CPU and on the GPUs and checks every result to the bit, and asks NVIDIA's driver for "
+                    "errors. `octet launch --supervise` runs it before ranks."},
+          [this] { return doctor_.gate.empty() ? run_doctor(doctor_) : run_gate(doctor_); });
   flag(doctor, json_field(), doctor_.json);
   CLI::Option* gate = option(doctor,
                              {.name = "--gate",
@@ -500,7 +504,7 @@ void Octet::add_program() {
       ->needs(gate);
   option(doctor,
          {.name = "--gpus",
-          .help = "Check the first N GPUs, which must be there. Default: all.",
+          .help = "Check the first N GPUs; a missing one is a fault. Default: all.",
           .value = "N",
           .range = kNotNegative},
          doctor_.gpus)
@@ -517,12 +521,13 @@ void Octet::add_program() {
   option(manual, {.name = "NAME", .help = "A command, a section of the configuration, or a file. Default: all of them.", .value = "NAME"},
          manual_.name)
       ->expected(0, -1);
-  option(manual,
-         {.name = "--output",
-          .help =
-              "Instead of printing, write the man pages and the completion of every shell below this folder, as they lie below /usr/share.",
-          .value = "DIR"},
-         manual_.output)
+  option(
+      manual,
+      {.name = "--output",
+       .help = "Instead of printing, write the man pages and the completion of every shell below this folder, in the layout of "
+               "/usr/share.",
+       .value = "DIR"},
+      manual_.output)
       ->excludes(topic);
 
   CLI::App& completion =
@@ -530,13 +535,13 @@ void Octet::add_program() {
           {.name = "completion",
            .summary = "Prints the completion script of a shell.",
            .example = "octet completion bash > octet.bash",
-           .notes = "For this shell alone:\n"
+           .notes = "For this shell only:\n"
                     "  bash   source <(octet completion bash)\n"
                     "  zsh    source <(octet completion zsh)\n"
                     "  fish   octet completion fish | source\n"
                     "Add the line to ~/.bashrc, to ~/.zshrc after compinit, or to ~/.config/fish/config.fish to keep it."},
           [this] { return run_completion(shell_, line_.describe()); });
-  option(completion, {.name = "SHELL", .help = "Shell to complete in.", .choices = "bash | zsh | fish"}, shell_)->required();
+  option(completion, {.name = "SHELL", .help = "Name of the shell.", .choices = "bash | zsh | fish"}, shell_)->required();
 }
 
 namespace {
@@ -547,7 +552,7 @@ int say_lines(const std::string& text, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// A file name with a line feed must not pass for a second line.
+// A file name with a line feed must not look like a second line.
 int say(const std::string& message, ExitCode code) {
   std::string line;
   for (const char c : message) line += c == '\n' ? std::string("\\n") : std::string(1, c);

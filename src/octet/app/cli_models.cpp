@@ -37,11 +37,11 @@ void Octet::add_models() {
   CLI::App& generate =
       add(root_,
           {.name = "generate",
-           .summary = "Continues a text with a model, or talks with it.",
+           .summary = "Continues a text with a model, or chats with it.",
            .example = "octet generate --model out/quickstart/fp8_delayed --prompt \"The \" --max-tokens 200\n  "
                       "octet generate --model out/quickstart/fp8_delayed --chat chatml",
-           .notes = "With --chat the model answers every line of the standard input, and remembers the conversation. "
-                    "/quit or the end of the input ends it. With --prompt as well, it answers the prompt alone."},
+           .notes = "With --chat the model answers every line of the standard input, and remembers the conversation. /quit or "
+                    "the end of the input ends it. With --prompt too, it answers only the prompt."},
           [this] {
             // The parser leaves an option without a value empty, as if it were not there.
             const bool chats = root_.get_subcommand("generate")->count("--chat") > 0;
@@ -58,21 +58,24 @@ void Octet::add_models() {
   option(generate, {.name = "--prompt", .help = "Text to continue, or with --chat to answer.", .value = "TEXT"}, generate_.prompt);
   option(generate,
          {.name = "--chat",
-          .help = "Talk, with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, or auto for the one beside the "
-                  "tokenizer; auto if none is named.",
+          .help = "Chat with this template: llama3, llama3.1, chatml, qwen3, mistral, zephyr, or auto for the one next to the "
+                  "tokenizer. Default: auto.",
           .value = "TEMPLATE"},
          generate_.chat)
       ->expected(0, 1);
   option(generate, {.name = "--system", .help = "With --chat: the system message.", .value = "TEXT"}, generate_.system);
   option(generate,
          {.name = "--max-tokens",
-          .help = "Most tokens to write; with --chat in each answer.",
+          .help = "Largest number of tokens to write, with --chat in each answer.",
           .value = "N",
           .range = kAtLeastOne},
          generate_.max_tokens)
       ->capture_default_str();
   option(generate,
-         {.name = "--temperature", .help = "Randomness; 0 always takes the likeliest token.", .value = "NUMBER", .range = kNotNegative},
+         {.name = "--temperature",
+          .help = "Randomness; 0 always takes the most likely token.",
+          .value = "NUMBER",
+          .range = kNotNegative},
          generate_.temperature)
       ->capture_default_str();
   option(generate, {.name = "--seed", .help = "Seed of the sampling.", .value = "N"}, generate_.seed)->capture_default_str();
@@ -88,7 +91,7 @@ void Octet::add_convert() {
   const auto add_output = [this](CLI::App& command, std::filesystem::path& output, std::int64_t& max_shard_size) {
     option(command,
            {.name = "--output",
-            .help = "Directory to write. It must not exist or must be empty, and appears once it is complete.",
+            .help = "Directory to write. It must be empty or must not exist, and appears when it is complete.",
             .value = "DIR"},
            output)
         ->required();
@@ -119,15 +122,15 @@ void Octet::add_convert() {
        export_.adapter)
       ->excludes(dtype);
 
-  CLI::App& importing = add(
-      convert,
-      {.name = "import",
-       .summary = "Rewrites a Hugging Face directory of any form as plain weights.",
-       .example = "octet convert import --input out/quickstart-fp8 --output out/quickstart-bf16",
-       .notes = "Training, evaluation and generation read every form by themselves ([model] init_from = DIR): one file or shards, in "
-                "F32, BF16, F16, or FP8 with 128 x 128 scales. Import checks a directory without a run. It writes BF16, which all "
-                "programs read, rounded to nearest even: F16 and F32 have values that BF16 has not."},
-      [this] { return run_convert_import(import_); });
+  CLI::App& importing =
+      add(convert,
+          {.name = "import",
+           .summary = "Rewrites a Hugging Face directory of any form as plain weights.",
+           .example = "octet convert import --input out/quickstart-fp8 --output out/quickstart-bf16",
+           .notes = "Training, evaluation and generation read every form by themselves ([model] init_from = DIR): one file or "
+                    "shards, in F32, BF16, F16, or FP8 with 128 x 128 scales. Import checks a directory without a run. It writes "
+                    "BF16, which all programs read, rounded to nearest even: BF16 cannot represent all values of F16 and F32."},
+          [this] { return run_convert_import(import_); });
   option(importing, {.name = "--input", .help = "Hugging Face directory.", .value = "DIR", .s3 = true}, import_.input)->required();
   add_output(importing, import_.output, import_.max_shard_size);
   option(importing, {.name = "--dtype", .help = "Type of the weights.", .choices = "bf16 | fp32"}, import_.dtype)->capture_default_str();
@@ -137,9 +140,9 @@ void Octet::add_convert() {
           {.name = "verify",
            .summary = "Compares two Hugging Face directories: do they hold the same model?",
            .example = "octet convert verify out/quickstart-fp8 out/quickstart-bf16",
-           .notes = "Compares architecture, names and weights, then logits, loss and all gradients in FP32 on the CPU. If they differ, "
-                    "the exit code is 1 and the message names the worst tensor. A directory in FP8 beside its BF16 original needs a "
-                    "larger tolerance."},
+           .notes = "Compares architecture, names and weights, then logits, loss and all gradients in FP32 on the CPU. If "
+                    "they differ, the exit code is 1 and the message names the worst tensor. To compare an FP8 directory with "
+                    "its BF16 original, set a larger tolerance."},
           [this] { return run_convert_verify(verify_); });
   option(verify, {.name = "A", .help = "Hugging Face directory.", .value = "DIR", .s3 = true}, verify_.a)->required();
   option(verify, {.name = "B", .help = "Another Hugging Face directory.", .value = "DIR", .s3 = true}, verify_.b)->required();
@@ -153,7 +156,7 @@ void Octet::add_convert() {
   option(verify, {.name = "--tokens", .help = "safetensors file with tokens [B, T]. Default: random tokens.", .value = "FILE"},
          verify_.tokens);
   option(verify, {.name = "--seed", .help = "Seed of the random tokens.", .value = "N"}, verify_.seed)->capture_default_str();
-  flag(verify, {.name = "--weights-only", .help = "Compute nothing. For models that do not fit into memory in FP32."},
+  flag(verify, {.name = "--weights-only", .help = "Compare only the weights. For models that do not fit into memory in FP32."},
        verify_.weights_only);
   flag(verify, {.name = "--json", .help = "Print every tensor as JSON, for programs."}, verify_.json);
 }
@@ -166,7 +169,7 @@ void Octet::add_numerics() {
            .summary = "Writes logits, loss and gradients of a model, to compare them with another program.",
            .example = "octet probe --model out/quickstart/fp8_delayed --tokens tokens.safetensors --recipe fp32 "
                       "--output probe.safetensors --grads",
-           .notes = "tokens.safetensors is a file of yours. In Python, with the packages numpy and safetensors:\n"
+           .notes = "You make tokens.safetensors yourself. In Python, with the packages numpy and safetensors:\n"
                     "  safetensors.numpy.save_file({\"tokens\": numpy.array([[84, 104, 101, 32]])}, \"tokens.safetensors\")"},
           [this] { return run_probe(probe_); });
   option(probe, {.name = "--model",
@@ -215,11 +218,11 @@ void Octet::add_numerics() {
   option(quantize, {.name = "--recipe", .help = "FP8 recipe that quantises.", .value = "FP8_RECIPE"}, quantize_.recipe)
       ->required();
   option(quantize,
-         {.name = "--role", .help = "Operand of a linear layer that the tensors stand for.", .choices = "activation | weight | gradient"},
+         {.name = "--role", .help = "Role of the tensors in a linear layer.", .choices = "activation | weight | gradient"},
          quantize_.role)
       ->required();
   option(quantize, {.name = "--output", .help = "safetensors file to write.", .value = "FILE"}, quantize_.output)->required();
-  option(quantize, {.name = "--scale", .help = "Fixes the scale; for recipes with one scale per tensor.", .value = "NUMBER"},
+  option(quantize, {.name = "--scale", .help = "Use this scale. For recipes with one scale per tensor.", .value = "NUMBER"},
          quantize_.scale);
   option(quantize, {.name = "--device", .help = "Device that computes.", .choices = "cpu | cuda"}, quantize_.device)->capture_default_str();
   option(quantize, {.name = "--set", .help = "A key of [precision]: precision.key=value. May be repeated.", .value = "KEY=VALUE"},
@@ -234,7 +237,8 @@ void Octet::add_numerics() {
 
 void Octet::add_bench() {
   CLI::App& bench = add(root_, {.name = "bench",
-                                .summary = "Measures the speed of Octet's parts beside what this machine could do.",
+                                .summary = "Measures the speed of Octet's parts and compares it with the limits of this "
+                                           "machine.",
                                 .example = "octet bench gemm --json gemm.json"});
   const auto json = [this](CLI::App& command, std::filesystem::path& file) {
     option(command, {.name = "--json", .help = "File to write the numbers to.", .value = "FILE"}, file)->check(why_not_replaced);
@@ -254,7 +258,7 @@ void Octet::add_bench() {
                            {.name = "tokenize",
                             .summary = "Measures a tokenizer on one core and on all.",
                             .example = "octet bench tokenize --tokenizer byte --input documents.jsonl",
-                            .notes = "documents.jsonl is a file of yours with a line {\"text\": \"...\"} for each document."},
+                            .notes = "documents.jsonl is your own file, with a line {\"text\": \"...\"} for each document."},
                            [this] { return run_bench_tokenize(tokenize_); });
   option(tokenize, {.name = "--tokenizer", .help = "byte, a model directory or a tokenizer file.", .value = "PATH"}, tokenize_.tokenizer)
       ->required();
@@ -269,7 +273,10 @@ void Octet::add_bench() {
          bench_.ranks);
   device_option(comm, bench_.device);
   CLI::App& step = add_kind("step", "Measures a training step: of every recipe, or of a run, kernel by kernel.", run_bench_step);
-  option(step, {.name = "RUN.toml", .help = "Run whose step is measured. Without one: every recipe of a small model.", .value = "FILE"},
+  option(step,
+         {.name = "RUN.toml",
+          .help = "Run whose step is measured. Without it: a step of a small model in every recipe.",
+          .value = "FILE"},
          bench_.run.path);
   option(step, {.name = "--seconds", .help = "How long the steps of a run are measured.", .value = "SECONDS", .range = kPositive},
          bench_.seconds)
@@ -278,7 +285,7 @@ void Octet::add_bench() {
   CLI::App& checkpoint =
       add(bench,
           {.name = "checkpoint",
-           .summary = "Measures how long training stands still for a save, and how fast a checkpoint is copied and written.",
+           .summary = "Measures how long a save stops training, and how fast a checkpoint is copied and written.",
            .example = "octet bench checkpoint configs/quickstart.toml"},
           [this] { return run_bench_checkpoint(bench_); });
   json(checkpoint, bench_.json);

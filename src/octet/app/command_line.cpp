@@ -133,8 +133,9 @@ void CommandLine::takes_keys(CLI::App& command, RunFile& run) {
   entry.keys = &run.overrides;
   const std::string own = entry.text.notes;
   entry.text.notes =
-      "Every key of the file is also an option: --section.key=value, for example --training.steps=100 or --precision.skip=a,b. The last "
-      "one counts. Paths in the file are relative to the current directory.";
+      "Every key of the file is also an option: --section.key=value, for example --training.steps=100 or "
+      "--precision.skip=a,b. If a key is given twice, the last one counts. Paths in the file are relative to the current "
+      "directory.";
   if (!own.empty()) entry.text.notes += "\n\n" + own;
 }
 
@@ -143,7 +144,7 @@ int CommandLine::run(int argc, const char* const* argv) {
   try {
     root_.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
-    if (arguments.size() > 1) refuse(root_, "`--version` stands alone");
+    if (arguments.size() > 1) refuse(root_, "`--version` takes no other arguments");
     std::fputs(concat("octet ", train::version_text(), "\n").c_str(), stdout);
     return 0;
   } catch (const CLI::Success&) {
@@ -278,7 +279,7 @@ void CommandLine::refuse_extras(const CLI::App& command) const {
   for (const CLI::App* child : command.get_subcommands()) refuse_extras(*child);
 }
 
-// What no option or command took.
+// Refuses an argument that no option and no command has taken.
 void CommandLine::refuse_extra(const CLI::App& command, const std::string& extra) const {
   const std::string shown = "`" + printable(extra) + "`";
   if (extra.size() > 1 && extra[0] == '-') {
@@ -303,7 +304,8 @@ void CommandLine::refuse_extra(const CLI::App& command, const std::string& extra
     refuse(command, "unknown command ", shown, near.empty() ? ". " + advice(command) : near);
   }
   if (command.get_name() == "launch") {
-    refuse(command, "unexpected argument ", shown, ". The command of the ranks stands after `--`: `octet launch -n 2 -- train RUN.toml`.");
+    refuse(command, "unexpected argument ", shown,
+           ". The command of the ranks comes after `--`: `octet launch -n 2 -- train RUN.toml`.");
   }
   refuse(command, "unexpected argument ", shown, ". ", advice(command));
 }

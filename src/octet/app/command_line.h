@@ -1,5 +1,5 @@
-// The mechanics of the command line: adds commands and options, parses, and refuses what nobody asked for. cli.cpp says what the commands
-// and options are.
+// The mechanics of the command line: adds commands and options, parses them, and refuses unknown ones. cli.cpp declares the
+// commands and options.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,7 +26,7 @@ class UsageError : public Error {
   explicit UsageError(const std::string& message) : Error(ExitCode::config, message) {}
 };
 
-// What one value of an option is: of a list its element.
+// The type of one value of an option; for a list, the type of an element.
 template <class T>
 struct ValueOf {
   using type = T;
@@ -47,7 +47,7 @@ class CommandLine {
     std::string summary;     // one sentence
     std::string example;     // a command line that works, or several with "\n  " between them
     std::string notes = "";  // further paragraphs
-    std::string tail = "";   // what stands behind the options, for the usage
+    std::string tail = "";   // what follows the options, for the usage
   };
   // An action returns the exit code. A command without one holds other commands and prints its help.
   using Action = std::function<int()>;
@@ -73,9 +73,9 @@ class CommandLine {
     option->type_name(placeholder_of(field));
     return option;
   }
-  // A number of bytes, at least 1, as people write it: 500MB, 4GiB.
+  // An option for a number of bytes, at least 1, as people write it: 500MB, 4GiB.
   CLI::Option* size_option(CLI::App& command, const Field& field, std::int64_t& bytes);
-  // RUN.toml, and every key of it as an option.
+  // Adds the argument RUN.toml, and an option for each of its keys.
   void takes_run(CLI::App& command, RunFile& run);
   void takes_keys(CLI::App& command, RunFile& run);
 

@@ -1,5 +1,5 @@
-// The commands: one struct of options and one function each, in a file of its own. A function returns the exit code; what goes
-// wrong is thrown as Error. Results go to stdout, everything else to stderr.
+// The commands. Each has one struct of options and one function, in a file of its own. A function returns the exit code, and
+// throws Error if it fails. Results go to stdout, everything else to stderr.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace octet::app {
 
-// A run's TOML file and the --section.key=value options behind it.
+// A run's TOML file and the --section.key=value options that follow it.
 struct RunFile {
   std::filesystem::path path;
   std::vector<std::string> overrides;  // "section.key=value"
@@ -30,7 +30,7 @@ int run_gate(const DoctorArgs& args);
 struct DataPrepareArgs {
   std::vector<std::filesystem::path> inputs;
   std::string tokenizer;   // "": byte for texts, unknown for tokens
-  bool append_eod = true;  // where the tokenizer has an end-of-document token
+  bool append_eod = true;  // only if the tokenizer has an end-of-document token
   std::filesystem::path output;
   std::string format = "auto";  // auto | text | jsonl | llmc | nanogpt
   std::string field;            // of a JSONL line; "": text, or with `chat` one of the usual ones
@@ -47,7 +47,7 @@ int run_data_prepare(const DataPrepareArgs& args);
 struct DataInspectArgs {
   std::filesystem::path prefix;
   std::int64_t samples = 3;
-  bool tokens = false;    // the documents whole, with marks for what is trained on
+  bool tokens = false;    // whole documents, with marks for the tokens that are trained on
   std::int64_t pack = 0;  // tokens of a sequence; 0: nothing is packed
   bool json = false;
 };
@@ -105,13 +105,13 @@ int run_compare(const CompareArgs& args);
 
 struct LaunchArgs {
   int ranks = 0;
-  std::optional<double> grace_s;     // what the other ranks have to end by themselves after one failed
-  std::vector<std::string> command;  // what stands after `--`: arguments of this same program
+  std::optional<double> grace_s;     // how long the other ranks have to end by themselves after one failed
+  std::vector<std::string> command;  // the arguments after `--`: a command of this same program
   bool supervise = false;
   int restarts = 3, restarts_per_hour = 20;
   std::string hosts;  // "auto" or "a,b,c"; "": this one
   int spares = 0;
-  int min_hosts = 0;  // 0: all but the spares
+  int min_hosts = 0;  // 0: all except the spares
   std::string on_exclude;
   int exclude_stragglers = 0;  // slow intervals; 0: never
   std::string gate = "auto";  // auto | on | off

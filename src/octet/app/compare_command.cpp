@@ -37,9 +37,9 @@ struct RecipeRun {
   train::Config config;
 };
 
-// Every recipe on the same data, seed and steps; each begins anew, and an earlier run in its folder is set aside. The baseline a
-// second time with its micro-batches halved, which adds the same numbers in another order and so shows what difference means
-// nothing.
+// Plans a run with every recipe on the same data, seed and steps. Each begins anew, and an earlier run in its folder is set
+// aside. The baseline runs a second time with its micro-batches halved, which adds the same numbers in another order and so
+// shows which differences mean nothing.
 std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<std::string>& recipes, const fs::path& output) {
   std::vector<RecipeRun> plans;
   const std::int64_t steps = steps_of_comparison(config);
@@ -64,7 +64,7 @@ std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<
   return plans;
 }
 
-// Seconds of a step, from a few steps of the configuration that are thrown away.
+// Returns the seconds of a step, from a few steps of the configuration whose results are discarded.
 double time_a_step(const train::Config& config, DeviceKind device) {
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   train::Engine engine(options, device);
@@ -88,7 +88,7 @@ double time_a_step(const train::Config& config, DeviceKind device) {
 void fit_budget(std::vector<RecipeRun>& plans, double budget_s, DeviceKind device) {
   double per_step = 0;
   for (const RecipeRun& plan : plans) per_step += time_a_step(plan.config, device);
-  // The printed digits are those that the rule counts with.
+  // The rule uses the digits that are printed.
   const double digit = std::pow(10, std::floor(std::log10(per_step)) - 2);
   per_step = std::round(per_step / digit) * digit;
   constexpr double kOverhead = 1.25;  // evaluation, health samples, checkpoints, and a machine that is busy at times

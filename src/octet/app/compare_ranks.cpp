@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 struct RanksRun {
   std::string label;  // "bf16 x2"
   int ranks;
-  std::vector<std::string> overrides;  // behind the file, as the user's
+  std::vector<std::string> overrides;  // options that follow the file, like the user's own
   train::Config config;
 };
 
@@ -64,7 +64,7 @@ RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std:
   return plan;
 }
 
-// What can be refused is, before the first step of the first run.
+// Refuses, before the first step of the first run, what can be known to fail.
 void check(const RanksRun& plan) {
   train::check_config(plan.config, plan.ranks);
   train::mesh_of(plan.config, plan.ranks);
@@ -75,8 +75,8 @@ void check(const RanksRun& plan) {
   demand(plan.ranks <= there, ExitCode::config, "--gpus: ", plan.ranks, ", but this machine has ", there);
 }
 
-// A key that differs between this run and the one whose checkpoints are there, if any: a table must not mix two configurations.
-// What [parallel] leaves to Octet was settled there.
+// Returns a key that differs between this run and the one whose checkpoints are there, if any, because a table must not mix two
+// configurations. Keys of [parallel] that are left to Octet keep their earlier choice.
 std::optional<train::Difference> made_with_other_settings(const RanksRun& plan) {
   const nlohmann::json meta =
       checkpoint::newest_meta(fs::path(plan.config.run.output_dir) / "checkpoints", plan.config.checkpoint.retry_s);
@@ -101,8 +101,8 @@ std::vector<std::string> command_of(const CompareArgs& args, const RanksRun& pla
   return command;
 }
 
-// `width`: of the longest label. Returns the exit code. Of the ranks' stdout only the lines of steps are shown, all that they say
-// on stderr.
+// Runs one group of ranks and returns the exit code. `width` is that of the longest label. Of the ranks' stdout it shows only
+// the lines of steps, and all of their stderr.
 int run(const CompareArgs& args, const RanksRun& plan, std::size_t width) {
   Progress progress(plan.label, plan.config.training.steps, width);
   const LocalToken token;

@@ -69,7 +69,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
          ": the corpus would have the name of another one's loss mask");
   demand(!path_exists(mask), ExitCode::config, "--output ", prefix, ": ", mask,
          " is there, so a corpus has the name of this one's loss mask; move it or choose another name");
-  // A signal ends the copies at once. The next command goes on with them.
+  // A signal ends the copies at once. The next command continues them.
   std::vector<std::filesystem::path> inputs;
   for (const std::filesystem::path& input : args.inputs) {
     for (std::filesystem::path& path : train::fetch_texts(input, show_copy)) inputs.push_back(std::move(path));

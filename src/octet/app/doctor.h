@@ -1,5 +1,5 @@
-// The facts of `octet doctor`, with what to do about those that are wrong. Facts are judged from plain values, so that tests can judge
-// machines that are not there.
+// The facts of `octet doctor`, with advice about problems. Facts are judged from plain values, so that tests can judge made-up
+// machines.
 //
 // The names of the JSON are a contract; `null` is a value that is not known. Sizes are in bytes unless the name says otherwise.
 //   octet  version
@@ -40,7 +40,8 @@ namespace octet::app {
 // This program.
 std::vector<Fact> build_facts();
 
-// Processor, memory, disk and limits. `threads` are those that octet starts; `gpus` of the machine need some of them.
+// Returns facts about processor, memory, disk and limits. `threads` is the number of threads that octet starts; some of them
+// serve the machine's `gpus` GPUs.
 std::vector<Fact> machine_facts(const Machine& machine, int threads, std::size_t gpus);
 
 struct Gemm {

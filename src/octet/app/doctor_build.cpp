@@ -7,7 +7,7 @@
 namespace octet::app {
 namespace {
 
-// g++ gives its number alone.
+// g++ gives only its number.
 std::string compiler() {
   const std::string version = __VERSION__;
   return version[0] >= '0' && version[0] <= '9' ? "g++ " + version : version;

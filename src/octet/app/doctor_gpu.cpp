@@ -7,7 +7,7 @@
 namespace octet::app {
 namespace {
 
-// Below this share of the default a power cap is no rounding.
+// A power cap below this share of the default is more than rounding.
 constexpr double kFullPower = 0.99;
 // A context of this program takes about half a GiB.
 constexpr double kFreeMemory = 0.9;
@@ -25,7 +25,7 @@ std::string architecture_text(const std::vector<int>& architectures) {
   return fmt::format("sm_{}", fmt::join(architectures, ", sm_"));
 }
 
-// Why this program uses no GPU here, and what to do.
+// Says why this program cannot use a GPU here, and what to do.
 void judge_missing(Fact& fact, const CudaState& cuda, const Machine& machine, bool cuda_build) {
   const bool driver_runs = machine.has_nvidia_device || !machine.nvidia_driver.empty();
   if (!cuda_build) {
@@ -112,7 +112,7 @@ void add_memory(std::vector<Fact>& facts, const std::vector<GpuState>& gpus) {
   facts.push_back(std::move(free));
 }
 
-// Power and clocks.
+// Adds the facts about power and clocks.
 void add_speed(std::vector<Fact>& facts, const std::vector<GpuState>& gpus) {
   Fact cap = list_of("gpus.power_cap_w", gpus, &GpuState::power_cap_w);
   const auto watts = [](const std::optional<double>& power) { return power ? fmt::format("{:.0f} W", *power) : "not known"; };

@@ -16,7 +16,7 @@ constexpr std::uint64_t kFewFiles = 1024;
 constexpr std::int64_t kSmallSharedMemory = std::int64_t{1} << 30;
 // Room for a few checkpoints of the quickstart.
 constexpr std::int64_t kLittleDisk = std::int64_t{1} << 30;
-// Less than this share of the memory free is nearly none.
+// If less than this share of the memory is free, it counts as nearly full.
 constexpr double kLittleMemory = 0.1;
 
 std::string size_of(std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); }
@@ -109,7 +109,7 @@ void add_disk(std::vector<Fact>& facts, const Machine& machine) {
   facts.push_back(std::move(writable));
 }
 
-// NCCL moves data between the GPUs of a machine through it where it has no better way.
+// NCCL moves data between the GPUs of a machine through /dev/shm if there is no better way.
 void add_shared_memory(std::vector<Fact>& facts, const std::optional<Space>& space, std::size_t gpus) {
   facts.push_back({.name = "shared_memory_bytes", .value = space ? Json(space->total_bytes) : Json()});
   Fact free{.name = "shared_memory_free_bytes",

@@ -1,4 +1,4 @@
-// The energy that a measurement takes.
+// Measures the energy that a benchmark takes.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,10 @@ namespace octet::app {
 
 class Energy {
  public:
-  // Begins to count for CUDA's GPU `gpu`, by NVML, or with -1 for all processors of this machine, by RAPL.
+  // Starts counting for CUDA's GPU `gpu`, by NVML, or with -1 for all processors of this machine, by RAPL.
   explicit Energy(int gpu);
 
-  // Joules since the last call, or since the start; nothing where there is no counter.
+  // Returns the joules since the last call, or since construction; nothing if there is no counter.
   std::optional<double> take_joules();
 
  private:

@@ -28,7 +28,7 @@ std::vector<std::int8_t> random_integers(std::int64_t count, int largest, std::u
   return result;
 }
 
-// No float that is not such an integer may be turned into one.
+// No other float may be converted to such an integer.
 bool is_sum(float value) {
   return value >= -kLargestSum && value <= kLargestSum && value == static_cast<float>(static_cast<int>(value));
 }
@@ -82,7 +82,7 @@ std::string ExactProduct::wrong_element_of_row(std::int64_t row, const float* va
     if (!(values[j] == static_cast<float>(exact)))
       return concat("element [", row, ", ", j, "] is ", values[j], " instead of ", exact);
   }
-  // Only the check itself can have gone wrong, on the processor.
+  // Only the check itself can have failed, on the processor.
   return concat("row ", row, " has another sum when it is added up again");
 }
 

@@ -12,8 +12,9 @@ struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
 };
 
-// A · Bᵀ of small random integers. BF16 and E4M3 hold the factors exactly. Every sum of terms of one element is an integer of
-// at most k * largest_a * largest_b. If an accumulator has the bits for that, the result is exact in whatever order it adds.
+// A · Bᵀ of small random integers. BF16 and E4M3 represent the factors exactly. Every partial sum of one element is an integer
+// of at most k * largest_a * largest_b. If an accumulator has enough bits for it, the result is exact in any order of
+// summation.
 class ExactProduct {
  public:
   ExactProduct(const ProductShape& shape, int largest_a, int largest_b, std::uint64_t seed);

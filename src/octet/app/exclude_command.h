@@ -1,4 +1,5 @@
-// What `octet launch --on-exclude` runs when a host is unfit, or when other hosts do the work of one that has failed too often.
+// The command that `octet launch --on-exclude` runs when a host is unfit, or when other hosts replace a host that has failed
+// too often.
 #pragma once
 
 #include <sys/types.h>

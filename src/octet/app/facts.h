@@ -1,4 +1,4 @@
-// What `octet doctor` found out, as a list of facts, and the two ways to print it.
+// The findings of `octet doctor` as a list of facts, and the two ways to print it.
 #pragma once
 
 #include <cstdint>

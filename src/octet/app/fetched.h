@@ -1,4 +1,4 @@
-// What commands read that may be given as an s3:// URL. Copies show their progress.
+// Fetches inputs of commands that may be given as an s3:// URL, and shows the progress of the copies.
 #pragma once
 
 #include <filesystem>
@@ -9,15 +9,15 @@
 
 namespace octet::app {
 
-// train::ShowCopy, on stderr. A supervisor sees that the copy moves.
+// Is a train::ShowCopy that prints to stderr. It also shows a supervisor that the copy makes progress.
 storage::CopyProgress show_copy(const std::string& label);
 
-// The configuration, with copies of what it names.
+// Returns the configuration, with copies of the inputs that it names.
 train::Config load_run(const RunFile& run, train::Fetch what = train::Fetch::everything);
 
-// The path of a model directory or adapter, or of its copy.
+// Returns the path of a model directory or adapter, or of its copy.
 std::filesystem::path fetched_folder(const std::filesystem::path& path, train::Fetch what = train::Fetch::everything);
-// The same where it may also be a checkpoint, or the checkpoint.remote of a run.
+// Does the same if the path may also be a checkpoint, or the checkpoint.remote of a run.
 std::filesystem::path fetched_checkpoint(const std::filesystem::path& path);
 
 }  // namespace octet::app

@@ -1,7 +1,7 @@
-// The gate: what makes a host unfit to take part in a run. `octet doctor --gate` runs it, also for the supervisor, which starts
-// it as a child before ranks. The gate judges only what makes a run fail, slow or wrong on this host. What is merely not as
-// good as it could be is for `octet doctor` without --gate. Facts are judged from plain values, so that tests can judge hosts
-// that are not there.
+// The gate: checks that make a host unfit to take part in a run. `octet doctor --gate` runs it, also for the supervisor, which
+// starts it as a child before ranks. The gate judges only faults that make a run fail, slow or wrong on this host. Everything
+// that is merely not optimal is for `octet doctor` without --gate. Facts are judged from plain values, so that tests can judge
+// made-up hosts.
 //
 // The names of the JSON are a contract; `null` is a value that is not known.
 //   octet  version
@@ -45,9 +45,9 @@ struct StorageState {
   bool may_pass = false;  // the storage may be at fault, and not this host
   bool no_room = false;   // the disk or the quota is full
 };
-// Writes and reads a file in the folder and removes it.
+// Writes a file in the folder, reads it and removes it.
 StorageState try_storage(const std::filesystem::path& folder);
-// A full disk is bad only in a full gate. Before a later attempt it is a warning: the run can go on from memory.
+// A full disk is bad only in a full gate. Before a later attempt it is a warning, because the run can continue from memory.
 std::vector<Fact> storage_facts(const StorageState& storage, GateKind kind);
 
 std::vector<Fact> cpu_gemm_facts(const GemmCheck& check);

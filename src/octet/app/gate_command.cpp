@@ -24,10 +24,10 @@ constexpr GemmLoad kFullOnCpu = {.shape = {.m = 2048, .n = 2048, .k = 1024}, .se
 constexpr GemmLoad kQuickOnGpu = {.shape = {.m = 4096, .n = 4096, .k = 1024}, .seconds = 0.5, .repeat_s = 0.05};
 constexpr GemmLoad kFullOnGpu = {.shape = {.m = 8192, .n = 4096, .k = 1024}, .seconds = 50, .repeat_s = 0.2};
 
-// NCCL needs some for each pair of GPUs, even where they have NVLink.
+// NCCL needs some shared memory for each pair of GPUs, even if they have NVLink.
 constexpr std::int64_t kLeastSharedMemory = std::int64_t{32} << 20;
 
-// All GPUs at the same time, as in training: heat and power are shared.
+// Checks all GPUs at the same time, as in training, because they share heat and power.
 std::vector<GemmCheck> check_gpus(int gpus, const GemmLoad& load) {
   std::vector<GemmCheck> checks(static_cast<std::size_t>(gpus));
   std::vector<std::thread> threads = start_threads(
@@ -70,7 +70,7 @@ std::vector<Fact> gate_limit_facts(const Machine& machine, int wanted) {
   Fact lock{.name = "limits.locked_bytes", .label = "locked memory"};
   lock.value = !locked ? Json() : unlimited ? Json("unlimited") : Json(locked->soft);
   lock.text = !locked ? "not known" : unlimited ? "unlimited" : telemetry::format_bytes(locked->soft) + " at most";
-  // Ranks of one host need none, and this process does not know of others.
+  // Ranks of one host need no locked memory, and this process does not know about other hosts.
   if (wanted > 0 && machine.has_infiniband && locked && !unlimited)
     judge(lock, Verdict::warn,
           "Locked memory: " + lock.text +
@@ -80,7 +80,7 @@ std::vector<Fact> gate_limit_facts(const Machine& machine, int wanted) {
 }
 
 int run_gate(const DoctorArgs& args) {
-  // A supervisor passes on what schedulers send to ranks. It ends the gate itself.
+  // A supervisor passes on the signals that schedulers send to ranks. It ends the gate itself.
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   const Clock::time_point start = Clock::now();
   const GateKind kind = args.gate == "full" ? GateKind::full : GateKind::quick;
@@ -95,7 +95,7 @@ int run_gate(const DoctorArgs& args) {
   add(cpu_gemm_facts(check_gemm(DeviceKind::cpu, 0, kind == GateKind::full ? kFullOnCpu : kQuickOnCpu)));
   add(gpu_gemm_facts(check_gpus(there, kind == GateKind::full ? kFullOnGpu : kQuickOnGpu), kind));
   add(gate_gpu_facts(gpus > 0 ? cuda_state() : CudaState(), gpus));
-  // Last, so that a storage which may be at fault for all hosts does not hide what is wrong with this one.
+  // Comes last, so that storage which may be at fault for all hosts does not hide a fault of this one.
   add(storage_facts(storage, kind));
 
   const auto fault = std::find_if(facts.begin(), facts.end(), [](const Fact& fact) { return fact.verdict == Verdict::bad; });

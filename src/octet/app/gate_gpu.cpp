@@ -9,9 +9,9 @@
 namespace octet::app {
 namespace {
 
-// A repeat may be held up by something else, a tenth of them may not.
+// Another process may hold up one repeat, but not a tenth of them.
 constexpr std::size_t kSlowPart = 10;
-// While they warm up, GPUs run faster than later.
+// GPUs run faster while they warm up.
 constexpr std::size_t kWarmPart = 4;
 constexpr double kLeastShare = 0.9;
 
@@ -21,7 +21,7 @@ using Holds = std::function<bool(const GpuState&)>;
 
 std::string number(const std::optional<int>& value) { return value ? std::to_string(*value) : "?"; }
 
-// Judges the fact bad if there are such GPUs: "GPUs 0, 3 WHAT. ADVICE."
+// Judges the fact bad if `holds` is true for some GPUs: "GPUs 0, 3 WHAT. ADVICE."
 void judge_those(Fact& fact, const std::vector<GpuState>& gpus, const Holds& holds,
                  const std::function<std::string(const GpuState&)>& what, const std::string& advice) {
   if (const std::string which = gpus_where(gpus, holds); !which.empty())
@@ -50,7 +50,7 @@ void add_memory_errors(std::vector<Fact>& facts, const std::vector<GpuState>& gp
   facts.push_back(std::move(failed));
 }
 
-// Asked right after GEMMs, because an idle link saves power at a lower generation.
+// Call it right after GEMMs, because an idle link saves power at a lower generation.
 void add_pcie(std::vector<Fact>& facts, const std::vector<GpuState>& gpus) {
   const auto link = [](const GpuState& gpu) {
     return fmt::format("PCIe {} x{}", number(gpu.pcie_generation), number(gpu.pcie_width));
@@ -87,7 +87,7 @@ void add_nvlink(std::vector<Fact>& facts, const std::vector<GpuState>& gpus) {
   set_text(active, "NVLink", gpus, [](const GpuState& gpu) {
     return gpu.nvlinks ? fmt::format("{} of {} links up", gpu.nvlinks_active.value_or(0), *gpu.nvlinks) : "none known";
   });
-  // Links of a GPU may lead nowhere by design, but then on all GPUs of the host.
+  // Links of a GPU may lead nowhere by design, but then they do so on all GPUs of the host.
   int most = 0;
   for (const GpuState& gpu : gpus) most = std::max(most, gpu.nvlinks_active.value_or(0));
   judge_those(
@@ -107,7 +107,7 @@ void add_nvlink(std::vector<Fact>& facts, const std::vector<GpuState>& gpus) {
   facts.push_back(std::move(recoveries));
 }
 
-// What is slow, in words; "" if nothing is.
+// Describes a slow GPU, or returns "" if there is none.
 std::string slow_gpu(const std::vector<GemmCheck>& checks, const char* kind, std::vector<double> GemmCheck::*rates) {
   std::vector<std::vector<double>> warm;
   std::vector<double> all;

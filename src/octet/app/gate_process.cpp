@@ -51,7 +51,7 @@ void GateProcess::turn(int also, double at_most_s) {
 GateEnd GateProcess::conclude() {
   if (asked_to_end()) return {.code = static_cast<int>(ExitCode::preempted), .what = "asked to end before ranks were started"};
   const int unfit = static_cast<int>(ExitCode::unfit);
-  // It waits for a driver or for the storage. If it does on several hosts, it is the storage.
+  // The gate waits for a driver or for the storage. If gates of several hosts do, it is the storage.
   if (late_)
     return {.code = unfit,
             .what = concat("gate: `", gate_command(kind_), "` has not ended within ", limit_s(),

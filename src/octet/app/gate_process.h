@@ -1,5 +1,5 @@
-// The gate of this host (gate.h) as a child of the supervisor. A child can be killed when a driver hangs, and leaves the
-// supervisor without a context on the GPUs.
+// The gate of this host (gate.h) as a child of the supervisor. A child can be killed when a driver hangs, and it keeps the
+// supervisor free of contexts on the GPUs.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 
 namespace octet::app {
 
-// A gate is killed after this long, which is many times what it should take, because a host may be busy. The kernel cannot kill a
-// process that waits for a device; nobody waits for such a gate any longer than kGateKillS.
+// A gate is killed after this time, which is many times its usual duration, because a host may be busy. The kernel cannot kill
+// a process that waits for a device; the supervisor waits for such a gate at most another kGateKillS.
 inline constexpr double kQuickGateLimitS = 120, kFullGateLimitS = 300, kGateKillS = 10;
 
 struct GateEnd {
@@ -29,7 +29,7 @@ class GateProcess {
 
   GateKind kind() const { return kind_; }
   bool running() const { return group_.running() && seconds() < limit_s() + kGateKillS; }
-  // As of ProcessGroup. Kills a gate that takes too long.
+  // Like ProcessGroup::turn(). Kills a gate that takes too long.
   void turn(int also, double at_most_s);
   // Whether a signal has asked this host to leave the run.
   bool asked_to_end() const { return group_.asked_to_end(); }

@@ -14,10 +14,10 @@ namespace octet::app {
 namespace {
 
 constexpr std::size_t kTrialBytes = std::size_t{1} << 20;
-// For logs and metrics. Whether a checkpoint fits is checked by `octet train`, which knows its size.
+// Room for logs and metrics. `octet train`, which knows the size of a checkpoint, checks whether one fits.
 constexpr std::int64_t kLeastRoom = std::int64_t{64} << 20;
 
-// Removes the file also after a failure.
+// Removes the file, also after a failure.
 struct Removed {
   std::filesystem::path path;
   ~Removed() {
@@ -62,7 +62,7 @@ std::vector<Fact> storage_facts(const StorageState& storage, GateKind kind) {
   room.value = storage.space ? Json(storage.space->free_bytes) : Json();
   room.text = folder + ": " +
               (storage.space ? telemetry::format_bytes(static_cast<std::uint64_t>(storage.space->free_bytes)) : "?") + " free";
-  // Some network file systems say 0 of 0.
+  // Some network file systems report 0 of 0 bytes.
   if (storage.space && storage.space->total_bytes > 0 && storage.space->free_bytes < kLeastRoom)
     judge(room, full,
           room.text +

@@ -18,7 +18,7 @@
 namespace octet::app {
 namespace {
 
-// Hopper's tensor cores add FP8 products with 14 bits and others with 24. So sums must stay below 2^13 and 2^23.
+// Hopper's tensor cores add FP8 products with 14 bits and other products with 24. So sums must stay below 2^13 and 2^23.
 constexpr int kLargestFp8A = 4, kLargestFp8B = 2, kLargestBf16 = 31;
 constexpr std::int64_t kMostTerms = 1024;
 constexpr int kLeastRepeats = 2;
@@ -37,7 +37,7 @@ Tensor upload(Stream& stream, Arena& memory, DType dtype, const Shape& shape, co
   return tensor;
 }
 
-// What kernels::gemm needs for both precisions, on a device of this kind.
+// Returns the scratch that kernels::gemm needs for both precisions on a device of this kind.
 std::size_t scratch_bytes(DeviceKind kind, const ProductShape& shape) {
   const auto device = make_meta_device(kind);
   const auto stream = device->make_stream();
@@ -78,8 +78,8 @@ Factors bf16_factors(Stream& stream, Arena& memory, const ProductShape& shape, s
   return {.product = std::move(product), .a = a, .b = b};
 }
 
-// Adds and subtracts the product in turn, so that the sum stays small and keeps what was wrong in any of the GEMMs. Their
-// number is odd, so that the same mistake in all of them does not cancel out.
+// Alternately adds and subtracts the product, so that the sum stays small and keeps the errors of all GEMMs. Their number is
+// odd, so that the same mistake in all of them does not cancel out.
 void multiply(Stream& stream, Arena& scratch, const Factors& factors, const Tensor& sum, std::int64_t gemms) {
   require(gemms % 2 == 1, "gemm check: ", gemms, " GEMMs");
   for (std::int64_t i = 0; i < gemms; ++i)

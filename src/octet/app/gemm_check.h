@@ -1,4 +1,4 @@
-// Multiplies known matrices on a device again and again, and checks every result to the bit.
+// Multiplies known matrices on a device repeatedly, and checks every result to the bit.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace octet::app {
 
 struct GemmLoad {
   ProductShape shape;
-  double seconds = 1;   // in which GEMMs are started
-  double repeat_s = 0;  // of GEMMs between two checks
+  double seconds = 1;   // how long GEMMs are started
+  double repeat_s = 0;  // time of GEMMs between two checks
 };
 
 struct GemmCheck {
@@ -22,8 +22,8 @@ struct GemmCheck {
   std::vector<double> fp8_gflops, bf16_gflops;  // of each repeat after the first
 };
 
-// Runs FP8 and BF16 GEMMs in turn, each at least twice. `index` is the GPU; one without FP8 runs BF16 alone. What the device
-// throws is told in `wrong`.
+// Runs FP8 and BF16 GEMMs in turn, each at least twice. `index` is the GPU; a GPU without FP8 runs only BF16. Reports
+// exceptions of the device in `wrong`.
 GemmCheck check_gemm(DeviceKind kind, int index, const GemmLoad& load);
 
 }  // namespace octet::app

@@ -19,13 +19,13 @@
 namespace octet::app {
 namespace {
 
-// Bytes may be a part of a character: a terminal shows the character once it is whole.
+// The bytes may be a part of a character; a terminal shows the character when it is complete.
 void print_now(std::string_view bytes) {
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   std::fflush(stdout);
 }
 
-// Answers the prompt, or if there is none every line of the standard input.
+// Answers the prompt, or, if there is none, every line of the standard input.
 void talk(Chat& chat, const std::optional<std::string>& prompt) {
   const auto answer = [&](const std::string& question) {
     chat.ask(question, print_now);

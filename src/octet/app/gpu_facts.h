@@ -1,4 +1,4 @@
-// What `octet doctor` and its gate share: facts about all GPUs of a machine.
+// Facts about all GPUs of a machine, which `octet doctor` and its gate share.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,12 @@ inline constexpr int kOldestWithFp8 = 89, kOldestWithKernels = 90;
 
 void judge(Fact& fact, Verdict verdict, std::string advice);
 
-// "GPU 0", "GPUs 0, 3": those of which this holds; "" for none.
+// Returns "GPU 0" or "GPUs 0, 3" for the GPUs for which `holds` returns true; "" for none.
 std::string gpus_where(const std::vector<GpuState>& gpus, const std::function<bool(const GpuState&)>& holds);
 const GpuState& first_where(const std::vector<GpuState>& gpus, const std::function<bool(const GpuState&)>& holds);
 
-// Sets a text that has the same words for all GPUs once, and different ones with the GPU's number. Without GPUs there is no
-// line.
+// Sets the text of a fact. If all GPUs have the same text, it appears once; otherwise each text appears with the GPU's number.
+// Without GPUs, sets nothing.
 void set_text(Fact& fact, const std::string& label, const std::vector<GpuState>& gpus,
               const std::function<std::string(const GpuState&)>& text_of);
 

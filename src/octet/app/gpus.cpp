@@ -10,8 +10,8 @@
 namespace octet::app {
 namespace {
 
-// The network of a DGX or HGX: 400 Gbit/s a GPU, of which large messages get 80%. An estimate: no run of ours has crossed a
-// network.
+// The network of a DGX or HGX: 400 Gbit/s for each GPU, of which large messages get 80%. This is an estimate, because no run of
+// ours has crossed a network.
 constexpr double kNetworkBytesPerSecond = 0.8 * 50e9;
 constexpr int kGpusOfANode = 8;
 constexpr int kMostGpus = 1 << 16;

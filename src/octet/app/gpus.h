@@ -1,4 +1,4 @@
-// The GPUs that `octet plan` knows, and "256xH100".
+// The GPUs that `octet plan` knows, and texts such as "256xH100".
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace octet::app {
 
-// `nodes` 0: of 8 GPUs, or one of fewer. Throws Error{config} for what is no cluster.
+// Returns the cluster. If `nodes` is 0, a node has 8 GPUs, or all of fewer. Throws Error{config} if `gpus` does not describe a
+// cluster.
 plan::Cluster parse_cluster(const std::string& gpus, int nodes);
 
 }  // namespace octet::app

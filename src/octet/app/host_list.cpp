@@ -45,7 +45,7 @@ std::vector<std::string> split(std::string_view list) {
   return parts;
 }
 
-// "node[003-005,9]" to node003, node004, node005, node9. `part` is known to be well formed.
+// Expands "node[003-005,9]" to node003, node004, node005, node9. `part` must be well formed.
 void expand(const std::string& part, std::vector<std::string>& hosts) {
   const std::size_t open = part.find('[');
   if (open == part.npos) {
@@ -73,7 +73,7 @@ HostList from_slurm(const Get& get) {
   fail(ExitCode::config, "SLURM_NODEID is set, but none of SLURM_STEP_NODELIST, SLURM_JOB_NODELIST and SLURM_NODELIST is");
 }
 
-// PyTorchJob names the first host only. The others tell theirs when they join.
+// PyTorchJob names only the first host. The others tell theirs when they join.
 HostList from_pytorch_job(const Get& get) {
   const std::string nodes = value_of(get, "PET_NNODES");
   const std::string most = nodes.substr(nodes.find(':') == nodes.npos ? 0 : nodes.find(':') + 1);  // "2" or "1:4"
@@ -107,7 +107,7 @@ HostList from_sagemaker(const Get& get, const std::filesystem::path& file) {
 // The name up to its first dot.
 std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
 
-// All addresses of this machine's interfaces, loopback apart.
+// Returns all addresses of this machine's interfaces except loopback.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
   ifaddrs* list = nullptr;

@@ -1,4 +1,4 @@
-// The hosts of a job of which each runs one supervisor.
+// The hosts of a job. Each host runs one supervisor.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +14,12 @@ struct HostList {
   int mine = 0;                    // the index of this host
 };
 
-// Where SageMaker names the hosts of a training job. Only images with SageMaker's own toolkit also have SM_HOSTS.
+// The file in which SageMaker names the hosts of a training job. Only images with SageMaker's own toolkit also have SM_HOSTS.
 inline constexpr const char* kSageMakerHosts = "/opt/ml/input/config/resourceconfig.json";
 
-// `list` is "auto", for what a scheduler says (Slurm, PyTorchJob, SageMaker), or names such as "a,b,c" and "pod-[0-2].svc". Of
-// such a list this host is the one that JOB_COMPLETION_INDEX counts, or that has this machine's name or an address of one of its
-// interfaces. `get` has the interface of getenv. Throws Error{config} with the variable or file and its value.
+// `list` is "auto", which asks the scheduler (Slurm, PyTorchJob, SageMaker), or names such as "a,b,c" and "pod-[0-2].svc". In
+// such a list, this host is the one with the index JOB_COMPLETION_INDEX, or the one that has this machine's name or an address
+// of one of its interfaces. `get` has the interface of getenv. Throws Error{config} with the variable or file and its value.
 HostList host_list(const std::string& list, const std::function<const char*(const char*)>& get,
                    const std::filesystem::path& sagemaker = kSageMakerHosts);
 

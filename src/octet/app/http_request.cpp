@@ -35,7 +35,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// Any port: a tunnel to this machine has one of its own.
+// Any port is accepted, because a tunnel to this machine has its own port.
 bool is_loopback_host(std::string_view host) {
   const std::string name = lower(host);
   for (const std::string_view ours : std::array<std::string_view, 3>{"127.0.0.1", "localhost", "[::1]"}) {

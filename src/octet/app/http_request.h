@@ -8,7 +8,7 @@
 
 namespace octet::app {
 
-// The length of the head that `bytes` begins with, its empty line included; nothing when more must come.
+// Returns the length of the head with which `bytes` begins, including its empty line; nothing if the head is incomplete.
 std::optional<std::size_t> http_head_length(std::string_view bytes);
 
 struct HttpRequest {
@@ -18,9 +18,9 @@ struct HttpRequest {
   std::string if_none_match;
 };
 
-// Refuses what is malformed (400), methods other than GET and HEAD (405), versions other than 1.0 and 1.1 (505), and a Host that
-// is not a name of this machine's loopback (403): a page of another site may have had its own name point here (DNS rebinding).
-// `any_host` permits every Host.
+// Refuses malformed requests (400), methods other than GET and HEAD (405), versions other than 1.0 and 1.1 (505), and a Host
+// that is not a loopback name of this machine (403), because a page of another site may have had its own name resolve to this
+// machine (DNS rebinding). `any_host` permits every Host.
 HttpRequest parse_http_request(std::string_view head, bool any_host = false);
 
 }  // namespace octet::app

@@ -15,7 +15,7 @@
 namespace octet::app {
 namespace {
 
-constexpr double kGoodbyeSeconds = 2;  // for what a client still sends after its answer
+constexpr double kGoodbyeSeconds = 2;  // how long to read what a client still sends after its answer
 constexpr double kAcceptAgainS = 1;    // after this process ran out of file descriptors
 
 const char* words_of(int status) {
@@ -66,8 +66,8 @@ bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 
 }  // namespace
 
-// A connection carries one request: read, answered, then emptied and closed. Closing with bytes unread would reset it, and the
-// client might lose the answer.
+// A connection carries one request, which is read and answered. Then the connection is emptied and closed. Closing it with
+// unread bytes would reset it, and the client might lose the answer.
 struct HttpServer::Client {
   enum class State { reading, writing, leaving, gone } state = State::reading;
   Descriptor socket;

@@ -1,5 +1,6 @@
-// A web server that answers GET and HEAD from memory. No request names a file. One thread; what a client may take of memory,
-// connections and time is bounded. On a loopback address, as for one person's browser, the Host of a request must be one, too.
+// A web server that answers GET and HEAD from memory. No request names a file. It uses one thread and bounds the memory,
+// connections and time of its clients. On a loopback address, which serves one person's browser, the Host of a request must be
+// a loopback name, too.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@ class HttpServer {
     double request_s = 10;         // from a connection's begin to its request's end
     double response_s = 60;
   };
-  // What stands at a path; null: nothing (404).
+  // Returns the content at a path; null: there is none (404).
   using Handler = std::function<std::shared_ptr<const HttpContent>(std::string_view path)>;
 
   struct Place {
@@ -43,7 +44,7 @@ class HttpServer {
   ~HttpServer();
   int port() const { return comm::port_of(listener_); }
 
-  // Serves. Whenever `fd` can be read, `stop` is asked whether to end.
+  // Serves requests. Whenever `fd` can be read, calls `stop`, and returns if it returns true.
   void run(int fd, const std::function<bool()>& stop);
 
  private:

@@ -22,7 +22,8 @@ namespace {
 constexpr double kGraceS = 20;     // for a last checkpoint
 constexpr double kLastWordsS = 2;  // the supervisor starts the ranks again from the checkpoints that are there
 
-// What the ranks say, on this process's own stdout and stderr: rank 0 byte for byte, the others in whole lines with "[rank] ".
+// Prints the output of the ranks on this process's stdout and stderr: rank 0's byte for byte, the others' in whole lines with
+// "[rank] ".
 class Console {
  public:
   void line(int rank, StandardStream stream, std::string_view text) {
@@ -36,8 +37,8 @@ class Console {
 
   void note(std::string_view sentence) { write_line(StandardStream::err, fmt::format("octet launch: {}", sentence)); }
 
-  // A full disk under the log must not end a run, as it does not end one without `launch`. It is said at the end if it is still
-  // full.
+  // If the disk under the log is full, the run continues, as it does without `launch`. The loss is reported at the end if the
+  // disk is still full.
   bool stdout_failed() const { return out_.lost(); }
 
  private:
@@ -115,7 +116,7 @@ int run_launch(const LaunchArgs& args) {
          "`octet launch --supervise` keeps `octet train` going, not `octet ", args.command.front(), "`");
   if (args.command.front() == "train") {
     if (args.train.run.path.empty()) return 0;  // `train --help`
-    // Each rank would say the same. supervisor_options() checks the configuration for the ranks of all hosts.
+    // All ranks would print the same error. supervisor_options() checks the configuration for the ranks of all hosts.
     if (!args.supervise) train::check_config(train::load_config(args.train.run.path, args.train.run.overrides), args.ranks);
   }
   std::signal(SIGPIPE, SIG_IGN);

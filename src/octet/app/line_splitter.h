@@ -8,7 +8,8 @@
 
 namespace octet::app {
 
-// Gives every line on whole, with its end; one of more than kLongest bytes in parts of that size, so that memory is bounded.
+// Passes every line on as a whole, with its end. A line of more than kLongest bytes comes in parts of that size, so that memory
+// is bounded.
 class LineSplitter {
  public:
   static constexpr std::size_t kLongest = 64 << 10;
@@ -31,7 +32,7 @@ class LineSplitter {
     }
   }
 
-  // The stream has ended: what follows the last line's end, if anything.
+  // Call it when the stream has ended. Passes on the text after the last line's end, if there is any.
   template <class Sink>
   void finish(Sink&& sink) {
     if (!rest_.empty()) sink(std::string_view(rest_));

@@ -40,7 +40,7 @@ std::string repeat(std::string_view text, int times) {
   return out;
 }
 
-// Half a column of the bar is a glyph of its own.
+// A half column of the bar has its own glyph.
 std::string bar(double share, int width, Glyphs glyphs) {
   if (glyphs == Glyphs::ascii) {
     const int full = static_cast<int>(std::lround(share * (width - 2)));
@@ -109,7 +109,7 @@ std::string live_text(const LiveStep& at, std::span<const double> losses, int co
   const auto take_field = [&](const std::string& text) {
     return !text.empty() && take(static_cast<int>(text.size() + kGap.size())) ? text : "";
   };
-  // In the order of what a reader misses most.
+  // From the field that a reader would miss most to the least important one.
   const std::string loss = take_field(std::isnan(at.loss) ? "" : fmt::format("loss {:.3f}", at.loss));
   const std::string eta = take_field(at.eta.empty() ? "" : "eta " + at.eta);
   const std::string label = take_field(at.label);

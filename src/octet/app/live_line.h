@@ -26,11 +26,12 @@ LiveStep live_step(std::string_view console_line);
 
 enum class Glyphs : std::uint8_t { ascii, unicode };
 
-// At most `columns` - 1 columns wide: what matters least is left out. `losses`, the latest last, make the sparkline, which
-// spans their range; ASCII has none.
+// Returns a text at most `columns` - 1 columns wide; the least important fields are left out first. `losses`, the latest last,
+// make the sparkline, which spans their range; ASCII has none.
 std::string live_text(const LiveStep& at, std::span<const double> losses, int columns, Glyphs glyphs);
 
-// A console line in at most `columns` columns: the fields that the live line shows, or that change little, go first.
+// Shortens a console line to at most `columns` columns. Fields that the live line shows, or that change little, are removed
+// first.
 std::string fit_console_line(std::string_view line, int columns);
 
 }  // namespace octet::app

@@ -17,7 +17,7 @@ void LockWatch::look() {
     seen_ = now;
     since_ = Clock::now();
   } else if (now != seen_) {
-    // If the lock has gone, its holder has ended, which is no sign that somebody trains.
+    // If the lock is gone, its holder has ended, which is no sign that a process trains.
     grew_ = !now.empty();
     seen_ = std::move(now);
     since_ = Clock::now();

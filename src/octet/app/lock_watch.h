@@ -1,4 +1,4 @@
-// Tells a supervisor whether ranks that it cannot reach still train: the process that holds run.lock raises its counter.
+// Tells a supervisor whether ranks that it cannot reach still train: the process that holds run.lock then raises its counter.
 #pragma once
 
 #include <filesystem>
@@ -15,16 +15,16 @@ class LockWatch {
   explicit LockWatch(std::filesystem::path run_folder) : folder_(std::move(run_folder)) {}
   // Forgets what the counter did until now.
   void restart();
-  // Looks at run.lock; to be called several times in kStillS. Throws Error if it cannot be read.
+  // Reads run.lock. Call it several times in kStillS. Throws Error if the file cannot be read.
   void look();
-  // Whether the counter has grown, and not stood still for kStillS since then.
+  // Whether the counter has grown within the last kStillS.
   bool grows() const { return grew_ && still_s() < kStillS; }
   // Whether nobody held the lock when this object looked last.
   bool is_free() const { return has_looked_ && seen_.empty(); }
-  // For how long the counter has stood still while this object watched it, or there was no lock.
+  // How many seconds the counter has not changed, or there was no lock, while this object watched it.
   double still_s() const { return has_looked_ ? seconds_since(since_) : 0; }
 
-  // Two beats of a holder and some more. Whoever takes the folder over waits for kSilenceS, as RunLock does.
+  // Two beats of a holder and some margin. A process that takes the folder over waits for kSilenceS, as RunLock does.
   static constexpr double kStillS = 2.4 * checkpoint::RunLockTimes().beat_s;
   static constexpr double kSilenceS = checkpoint::RunLockTimes().silence_s;
 

@@ -1,4 +1,4 @@
-// What the operating system says of this machine. Empty values could not be read.
+// The operating system's description of this machine. Empty values could not be read.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +43,11 @@ Machine describe_machine(const std::filesystem::path& root = "/");
 // The room on the file system of this path; nothing if it cannot be read.
 std::optional<Space> space_of(const std::filesystem::path& path);
 
-// Rate of the GEMM with operands and results of a dtype and this process's threads, best of half a second, in 1e9 FLOPs per second.
+// Returns the rate of a GEMM with operands and results of this dtype and this process's threads, in 1e9 FLOPs per second: the
+// best of half a second.
 double measure_gemm_gflops(DType dtype);
 
-// The file of a shared library that this program has loaded, by the beginning of its name ("libnccl.so"); "" when none is loaded.
+// Returns the path of a shared library that this program has loaded, found by the beginning of its name ("libnccl.so"), or "".
 std::string loaded_library(const std::string& name);
 
 }  // namespace octet::app

@@ -1,4 +1,4 @@
-// The layout of a run that its device has room for; a run without one is refused before anything is allocated.
+// Chooses a layout of a run that fits into its device's memory. If none fits, the run is refused before anything is allocated.
 #pragma once
 
 #include <string>
@@ -17,11 +17,12 @@ class DoesNotFit : public Error {
   explicit DoesNotFit(const std::string& lines) : Error(ExitCode::does_not_fit, lines) {}
 };
 
-// The run with the first of train::layouts_allowed whose plan fits what is free now on the device of rank `where`: a GPU, or a
-// machine's memory for all its ranks together. The snapshots of saves count in the machine's memory. Throws DoesNotFit.
+// Returns the run with the first of train::layouts_allowed whose plan fits into the free memory of rank `where`'s device: a
+// GPU, or a machine's memory for all its ranks together. The snapshots of saves count as memory of the machine. Throws
+// DoesNotFit.
 train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, const comm::RankEnvironment& where);
 
-// What rank 0 finds fitting, on every rank; a collective of the world.
+// Returns on every rank the run that rank 0 finds fitting. A collective of the world.
 train::Config fitting_together(train::World& world, const train::Config& config, const comm::RankEnvironment& where);
 
 }  // namespace octet::app

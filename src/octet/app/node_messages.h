@@ -1,4 +1,4 @@
-// What the supervisors of a run tell each other, as JSON. An order goes from the coordinator to a node, the others to the
+// The messages between the supervisors of a run, as JSON. An order goes from the coordinator to a node, the others to the
 // coordinator.
 #pragma once
 
@@ -23,7 +23,7 @@ inline constexpr const char* kWelcome = "welcome";      // Order without ranks: 
 inline constexpr const char* kSee = "see";              // NodePlace: that node coordinates
 inline constexpr const char* kSearching = "searching";  // Order without ranks: this node does not, as long as lower ones live
 inline constexpr const char* kOrder = "order";          // Order
-inline constexpr const char* kStacks = "stacks";        // {}: the ranks shall write the stacks of their threads
+inline constexpr const char* kStacks = "stacks";        // {}: asks the ranks to write the stacks of their threads
 inline constexpr const char* kStop = "stop";            // {"grace_s": ...}
 inline constexpr const char* kFinish = "finish";        // RunOver
 }  // namespace topic
@@ -48,7 +48,7 @@ struct Order {
   std::int64_t attempt = 0;
   std::int64_t recorded = 0;  // the highest number that has a file in attempts/
   std::string job;
-  bool loaded = false;  // an attempt of the job has got as far as loading, so no older run in the folder forbade it
+  bool loaded = false;  // an attempt of the job has reached `loading`, so no older run in the folder forbade it
   bool saved = false;   // an attempt of the job has saved a checkpoint
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
@@ -78,7 +78,7 @@ std::string text_of(const NodePlace& place);
 std::string text_of(const Order& order);
 std::string text_of(const NodeEnd& end);
 std::string text_of(const RunOver& over);
-// These throw Error{peer} if the text is not one.
+// These throw Error{peer} if the text is not such a message.
 NodeJoin join_of(const std::string& text);
 NodePlace place_of(const std::string& text);
 Order order_of(const std::string& text);
@@ -86,7 +86,8 @@ NodeEnd end_of(const std::string& text);
 RunOver over_of(const std::string& text);
 double grace_of(const std::string& text);  // of a stop
 
-// The pages of ranks first to first+count-1, with ages instead of times, because clocks of machines differ; and the reverse.
+// Write and read the pages of ranks first to first+count-1. The text holds ages instead of times, because clocks of machines
+// differ.
 std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, int first, int count);
 // Changes nothing and returns false if the text is about another attempt. Leaves ranks out for which `pages` has no room.
 bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPages& pages);

@@ -1,7 +1,7 @@
-// Messages between the supervisors of a run, one on each host (a node), over TCP connections that both ends have proved to know
-// the token of (comm/handshake.h). A node has at most one connection to the node that coordinates, its uplink, and as many from
-// others as connect to it. A thread serves them, so that a node that waits for a disk or for its terminal still shows signs of
-// life, for as long as Options::hang_s. The first supervisor with a node's number keeps the others with that number out.
+// Messages between the supervisors of a run, one on each host (a node), over TCP connections whose two ends have both proved
+// that they know the token (comm/handshake.h). A node has at most one connection to the coordinating node, its uplink, and any
+// number of connections from others. A thread serves them, so that a node that waits for a disk or for its terminal still sends
+// signs of life, for up to Options::hang_s. The first supervisor with a node's number keeps others with that number out.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace octet::app {
 
-inline constexpr int kUplink = -1;  // stands for the node that this one has connected to
+inline constexpr int kUplink = -1;  // denotes the node to which this node has connected
 // Part of the refusal of a node whose number another supervisor has: "node2 is here already, from 10.0.0.7".
 inline constexpr std::string_view kHereAlready = " is here already, from ";
 
@@ -39,7 +39,7 @@ class NodeNetwork {
  public:
   struct Options {
     int node = 0, nodes = 1;
-    std::string host;  // of this node; it listens there alone
+    std::string host;  // of this node; it listens only there
     int port = 0;      // of all nodes
     comm::Token token;
     std::string version;   // must be the same on all nodes
@@ -59,7 +59,7 @@ class NodeNetwork {
   // Does nothing if there is no such connection.
   void send(int node, const std::string& what, std::string text);
   void close(int node);
-  // Makes the uplink. Forgets the events of the one before. Throws Error{peer} with a sentence.
+  // Makes the uplink. Forgets the events of the previous uplink. Throws Error{peer} with a sentence.
   void connect(int node, const std::string& host, double timeout_s);
   // The address of this machine that the uplink uses, or the one where it listens.
   std::string address() const;
@@ -76,7 +76,7 @@ class NodeNetwork {
   // The thread calls these two and holds the mutex.
   std::string refusal(const comm::Claim& claim) const;
   void enter(comm::Guest&& guest);
-  // Whether the link still stands.
+  // Whether the connection still exists.
   bool serve(int node, Link& link, bool readable, Clock::time_point now, std::string& why);
   void tell(NodeEvent event);
 

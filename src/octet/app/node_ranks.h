@@ -23,7 +23,7 @@ struct NodeRanksOptions {
   std::filesystem::path run_folder;
   int node = 0;
   int most_ranks = 1;  // of all hosts
-  double grace_s = 2;  // what the other ranks have to end by themselves after one failed
+  double grace_s = 2;  // how long the other ranks have to end by themselves after one failed
   std::string token;   // of local_ranks()
   bool gate = false;   // this host is checked before its ranks start
   int gpus = 0;        // that its ranks use
@@ -37,23 +37,24 @@ class NodeRanks {
  public:
   explicit NodeRanks(NodeRanksOptions options);
 
-  // Starts the ranks of an attempt; none is fine. The gate comes before them: a full one until this host has passed it, then
-  // quick ones. A host without ranks runs a full gate, so that it can take the place of another one without delay. If the ranks
-  // cannot be started, or this host was asked to leave before, news() says so.
+  // Starts the ranks of an attempt, perhaps none. The gate runs before them: a full gate until this host has passed one, then
+  // quick ones. A host without ranks runs a full gate, so that it can replace another host without delay. If the ranks cannot
+  // be started, or this host was asked to leave before, news() says so.
   void start(const Order& order);
   // Waits until something happens to the ranks, `also` can be read, a signal arrives, or at_most_s have passed.
   void turn(int also, double at_most_s);
   bool running() const { return gate_ || (group_ && group_->running()); }
   bool in_gate() const { return gate_.has_value(); }
-  // What the gate has found out about this host; "": nothing.
+  // The fault that the gate has found on this host; "": none.
   const std::string& unfit() const { return unfit_; }
-  // What is to be reported of the attempt since the last call: that a rank has failed, then that all have ended.
+  // Returns what is to be reported about the attempt since the last call: first that a rank has failed, then that all have
+  // ended.
   std::optional<NodeEnd> news();
-  // A gate goes on, because what it finds out is worth the wait, but no ranks follow.
+  // Ends the ranks. A gate continues, because its result is worth the wait, but no ranks follow it.
   void end(double grace_s);
-  // Lets the threads of all ranks write where they are into the logs of the ranks, and adds what the kernel knows of them.
+  // Makes the threads of all ranks write their stacks into the logs of the ranks, and adds what the kernel knows about them.
   void write_stacks();
-  // Kills the ranks and waits for their end, as ~ProcessGroup() does. A gate goes on.
+  // Kills the ranks and waits for their end, like ~ProcessGroup(). A gate continues.
   void kill();
   // Whether a signal has asked this host to leave the run.
   bool asked() const { return asked_; }
@@ -62,22 +63,22 @@ class NodeRanks {
   // A page for each rank of the run. The ranks of this host write their own pages. The caller may fill in those of other hosts.
   telemetry::RankPages& pages() { return pages_; }
   const Order& order() const { return order_; }
-  // Says a sentence on the console and in this host's log.
+  // Writes a sentence to the console and to this host's log.
   void say(std::string_view sentence);
 
  private:
-  // The gate that must come before these ranks, if any.
+  // Returns the kind of gate that must run before these ranks, if any.
   std::optional<GateKind> gate_of(const Order& order) const;
   void prepare_and_start();
   void start_ranks();
-  // The attempt ends here before ranks run.
+  // Ends the attempt on this host before ranks run.
   void end_early(NodeEnd end);
-  // Calls end_early() if `start` fails, because there may be memory, processes and descriptors again for the next attempt.
+  // Calls end_early() if `start` fails, because the next attempt may have enough memory, processes and descriptors again.
   void or_end_early(const std::function<void()>& start);
   void end_gate();
   Cause cause() const;
   std::vector<int> unreachable() const;
-  // Which rank has failed, how, and what it said about it.
+  // Returns a sentence that says which rank has failed, how, and the last error that it printed.
   std::string what() const;
   bool is_out_of_memory() const;
 

@@ -1,5 +1,5 @@
-// The commands of octet with their options and what they fill in. The texts in cli.cpp and cli_models.cpp are also the reference pages, the
-// man pages and shell completion.
+// The commands of octet with their options and the structs that these fill in. The texts in cli.cpp and cli_models.cpp are also
+// the reference pages, the man pages and shell completion.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ void demand_own_file(std::string_view option, const std::filesystem::path& outpu
   try {
     checkpoint::SafetensorsFile::open(output);
   } catch (const Error& error) {
-    fail(ExitCode::config, option, "=", output.string(), ": there is a file that is not safetensors (", error.what(),
+    fail(ExitCode::config, option, "=", output.string(), ": the file there is not in safetensors format (", error.what(),
          "); give another name, or remove it first");
   }
 }

@@ -22,7 +22,7 @@ void check_picture(const std::filesystem::path& path, bool (*is_ours)(std::strin
   std::ifstream file(path, std::ios::binary);
   demand(file.is_open(), ExitCode::config, "--picture: cannot read ", path.string(), ", which is there");
   file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  demand(is_ours(begin), ExitCode::config, "--picture: ", path.string(), " exists and is no picture of `", command,
+  demand(is_ours(begin), ExitCode::config, "--picture: ", path.string(), " exists and is not a picture of `", command,
          "`; give another name, or remove it first");
 }
 

@@ -1,4 +1,4 @@
-// What `octet plan` knows of a run on a cluster.
+// The results of `octet plan` for a run on a cluster.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace octet::app {
 
-// What the plan does not hold.
+// Memory that the plan does not include.
 struct Overhead {
   std::size_t context = 0;  // CUDA and its libraries
   std::size_t nccl = 0;     // buffers of the communicators
@@ -23,7 +23,7 @@ struct Overhead {
 };
 Overhead overhead_of(const parallel::Mesh& mesh);
 
-// What cuDNN takes for the largest of the run's attention calls; a part of the plan's workspace.
+// The memory that cuDNN takes for the largest of the run's attention calls; a part of the plan's workspace.
 struct LibraryWorkspace {
   std::size_t bytes = 0;
   std::string version;  // of the table's row; empty: the shape has none, and this is an estimate
@@ -64,19 +64,19 @@ struct PlannedRun {
   bool fits() const { return needed() <= cluster.gpu.memory_bytes; }
 };
 
-// The functions below expect a configuration that was checked for the cluster, and whose layout is settled.
-// Returns the bytes that the fullest rank takes of its GPU, with those of CUDA and NCCL.
+// The functions below expect a configuration that was checked for the cluster, and whose layout is settled. Returns the bytes
+// that the fullest rank takes on its GPU, including those of CUDA and NCCL.
 std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster);
-// The same for one rank; and the ranks among which the fullest one is.
+// Return the same for one rank; and the ranks among which the fullest one is.
 std::size_t memory_of_rank(const train::Config& config, const plan::Cluster& cluster, int rank);
 std::vector<int> largest_ranks(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage = {});
-// The memory plan of the rank that takes most, of all or of those of `stage`.
+// The memory plan of the rank that takes most, among all ranks or those of `stage`.
 struct RankMemory {
   train::MemoryPlan plan;
   int rank = 0;
 };
 RankMemory most_memory(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage = {});
-// What can make a block take other memory or time than another one.
+// Properties that can make the memory or time of one block differ from another's.
 struct BlockKind {
   bool mixture = false, recomputed = false;  // recomputed: activation_checkpoint.layers counts it
   std::int64_t window = 0;
@@ -86,7 +86,7 @@ struct BlockKind {
 // The kind of each block of the model.
 std::vector<BlockKind> block_kinds(const train::Config& config);
 plan::Step step_of(const train::Config& config, const plan::Cluster& cluster);
-// `stage`: the plan is that of this pipeline stage, and not of the one that takes most memory and the one that is busy longest.
+// If `stage` is given, plans this pipeline stage instead of the stage that takes most memory and the one that is busy longest.
 PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage = {});
 // The parameters of a rank.
 plan::ParameterTable parameters_of(const train::Config& config, const plan::Cluster& cluster, int rank);
@@ -99,13 +99,13 @@ std::string cluster_text(const plan::Cluster& cluster);
 std::string pass_text(const parallel::Visit& visit, int chunks);
 std::string plan_text(const PlannedRun& run);
 std::string plan_json(const PlannedRun& run);
-// The predicted timeline of a step: a line for each named range with its stream, begin and end; the passes of all pipeline
-// stages; and the list of tasks.
+// Returns the predicted timeline of a step: a line for each named range with its stream, begin and end; the passes of all
+// pipeline stages; and the list of tasks.
 std::string schedule_text(const PlannedRun& run);
-// For --parameters: what each parameter of run.memory_rank takes.
+// For --parameters: returns the memory that each parameter of run.memory_rank takes.
 std::string parameters_text(const PlannedRun& run, const plan::ParameterTable& table);
 std::string parameters_json(const PlannedRun& run, const plan::ParameterTable& table);
-// For --goodput: what failures and saves leave of the time (plan/goodput.h).
+// For --goodput: the share of time that remains after failures and saves (plan/goodput.h).
 struct GoodputOptions {
   double mtbf_hours = 0;              // of one GPU
   double storage_bytes_per_s = 0;     // of all nodes together
@@ -113,10 +113,11 @@ struct GoodputOptions {
 };
 std::string goodput_text(const PlannedRun& run, const train::Config& config, const GoodputOptions& options);
 std::string goodput_json(const PlannedRun& run, const train::Config& config, const GoodputOptions& options);
-// SVGs for --picture: of the memory of a GPU; and with --schedule of the list's tasks, or of the passes of all pipeline stages.
+// Return SVGs for --picture: of the memory of a GPU; and, with --schedule, of the list's tasks or of the passes of all pipeline
+// stages.
 std::string memory_picture(const PlannedRun& run);
 std::string schedule_picture(const PlannedRun& run);
-// Full plans, best first, at most ten of `found` layouts that fit.
+// Returns full plans, best first, for at most ten of the `found` layouts that fit.
 std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);
 std::string search_json(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);
 

@@ -52,7 +52,7 @@ GoodputPlan goodput_plan(const PlannedRun& run, const train::Config& config, con
   result.copy_s = static_cast<double>(options.checkpoint_bytes) / writers / run.cluster.gpu.machine.host_bytes_per_s;
   result.notice_s = config.comm.silence_s;
   result.read_s = stored_s * (1 + run.layout.mesh.size(parallel::Axis::replicate));  // sums are checked, then every replica reads
-  // The copy runs beside forward and backward of the next step; its optimizer waits for the rest.
+  // The copy runs during forward and backward of the next step; that step's optimizer waits for the rest of the copy.
   const double hidden = config.checkpoint.async ? std::max(0., run.step.seconds - update_seconds(run.update)) : 0;
   result.upkeep = {.mtbf_s = 3600 * options.mtbf_hours / run.cluster.gpus,
                    .save_s = std::max(0., result.copy_s - hidden) + (config.checkpoint.async ? 0 : stored_s),

@@ -1,4 +1,4 @@
-// A run on a cluster: its memory and its step, both from the meta device.
+// Plans a run on a cluster: its memory and its step, both counted on the meta device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,15 +18,17 @@
 namespace octet::app {
 namespace {
 
-// What nvidia-smi shows beyond the plan on an H200: 0.3 to 0.6 GiB (docs/measurements/h200-one-gpu.md, "Memory against speed").
+// The difference between nvidia-smi and the plan on an H200: 0.3 to 0.6 GiB (docs/measurements/h200-one-gpu.md, "Memory against
+// speed").
 constexpr std::size_t kContextBytes = std::size_t{512} << 20;
-// What a communicator between GPUs takes: two took 1.3 GiB beside that and the plan, by nvidia-smi, on two H200 (2026-11-22).
+// The memory of a communicator between GPUs: by nvidia-smi, two took 1.3 GiB in addition to that and the plan, on two H200
+// (2026-11-22).
 constexpr std::size_t kCommunicatorBytes = std::size_t{680} << 20;
 
 // "shard x context of ranks 0, 1, ...": see parallel::make_groups.
 std::string axes_of(std::string_view group) { return std::string(group.substr(0, group.find(" of ranks "))); }
 
-// `more`: the same rank, counted with enough micro-batches to know what one more would add.
+// `more` is the same rank, counted with enough micro-batches to know the cost of one more.
 std::vector<Exchange> exchanges_of(const train::StepCount& count, const train::StepCount& more, const plan::Spans& spans) {
   std::vector<Exchange> result;
   const auto bytes_of = [](const std::vector<OpTime>& each, const OpTime& op) {
@@ -73,9 +75,9 @@ Overhead overhead_of(const parallel::Mesh& mesh) {
 
 namespace {
 
-// For each stage the first one that does the same: it has as many blocks of the same kinds in each chunk. The first stage has the
-// embedding and the last one the head, so no other stage is like them. Of stages that are alike the first one has the most
-// micro-batches under way, so it takes the most memory.
+// For each stage, the first stage that does the same work: it has as many blocks of the same kinds in each chunk. The first
+// stage has the embedding and the last one the head, so no other stage equals them. Among equal stages, the first one has the
+// most micro-batches under way, so it takes the most memory.
 std::vector<int> stages_alike(const train::Config& config, const parallel::Mesh& mesh) {
   const parallel::Stages stages = mesh.stages();
   const std::vector<BlockKind> kinds = block_kinds(config);
@@ -92,7 +94,7 @@ std::vector<int> stages_alike(const train::Config& config, const parallel::Mesh&
   return result;
 }
 
-// The first ranks of the stages that differ, and of `stage`. Without a pipeline this is rank 0.
+// Returns the first ranks of the stages that differ, and of `stage`. Without a pipeline this is rank 0.
 std::vector<int> first_ranks(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
   const std::vector<int> alike = stages_alike(config, mesh);
   std::set<int> stages(alike.begin(), alike.end());
@@ -106,7 +108,7 @@ bool is_of_stage(const parallel::Mesh& mesh, int rank, std::optional<int> stage)
   return !stage || mesh.coordinate(parallel::Axis::pipeline, rank) == *stage;
 }
 
-// The call of backward that takes the most.
+// Returns the backward call that needs the largest workspace.
 LibraryWorkspace attention_of(const train::EngineOptions& options) {
   using parallel::Axis;
   const std::int64_t tensor = options.layout.mesh.size(Axis::tensor), c = options.layout.mesh.size(Axis::context);
@@ -155,7 +157,7 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
                            shape.batch, sq, sk, shape.deterministic ? ", deterministic" : "", fp8 ? ", in FP8" : "")};
 }
 
-// A step of a rank, with all that its names refer to.
+// A counted step of a rank, with everything to which its names refer.
 struct Counted {
   train::EngineOptions options;
   parallel::Groups groups;
@@ -185,7 +187,7 @@ Counted count_rank(const train::Config& config, const plan::Cluster& cluster, co
   return c;
 }
 
-// The time of all stages. `ranks` are the first_ranks().
+// Returns the time of all stages. `ranks` are the first_ranks().
 plan::PipelineTime pipeline_of(const train::Config& config, const std::vector<Counted>& ranks, const plan::Cluster& cluster) {
   const parallel::Mesh& mesh = ranks.front().options.layout.mesh;
   const parallel::Stages stages = mesh.stages();
@@ -209,7 +211,7 @@ plan::PipelineTime pipeline_of(const train::Config& config, const std::vector<Co
   return plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds, message_s);
 }
 
-// The step of a rank of `stage`, or of the stage that is busy longest.
+// Counts the step of a rank of `stage`, or of the stage that is busy longest.
 Counted count_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
   std::vector<Counted> ranks;
@@ -235,7 +237,7 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster, std
 
 }  // namespace
 
-// Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
+// Ranks of a context group differ in the keys that their chunks see: the first or the last one takes most.
 std::vector<int> largest_ranks(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
   const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1;
   std::vector<int> ranks;

@@ -1,4 +1,4 @@
-// What `octet plan` says, for people and for programs.
+// Prints the results of `octet plan`, for people and for programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,7 +26,7 @@ std::string memory_text(const PlannedRun& run) {
   line("of the workspace cuDNN's", run.attention.bytes,
        run.attention.version.empty() ? concat("an estimate: cuDNN was not asked for ", run.attention.shape)
                                      : concat("measured, cuDNN ", run.attention.version));
-  line("beside it CUDA's context and libraries", run.overhead.context, "measured on an H200");
+  line("CUDA's context and libraries", run.overhead.context, "measured on an H200");
   if (run.overhead.nccl > 0) line("and NCCL's buffers", run.overhead.nccl, "an estimate");
   line("all", run.needed(),
        fmt::format("{} the {} of an {}", run.fits() ? "fits" : "does not fit", format_bytes(run.cluster.gpu.memory_bytes),

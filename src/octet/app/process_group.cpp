@@ -26,7 +26,7 @@ constexpr int kPreempted = static_cast<int>(ExitCode::preempted), kPeer = static
 // "NAME" of "NAME=value".
 std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
 
-// The ends of a pipe, above stdin, stdout and stderr even where this process was started without them.
+// Returns the ends of a pipe. Their numbers are above stdin, stdout and stderr, even if this process was started without them.
 std::array<Descriptor, 2> make_pipe() {
   constexpr const char* kTrouble = "cannot make a pipe for a rank's output";
   std::array<int, 2> low{};
@@ -37,7 +37,7 @@ std::array<Descriptor, 2> make_pipe() {
     ends[i] = Descriptor(::fcntl(low[i], F_DUPFD_CLOEXEC, 3));
   }
   if (!ends[0].open() || !ends[1].open()) fail_errno(ExitCode::internal, kTrouble);
-  // For reading only: a rank that writes more than fits must wait.
+  // The reading end only: a rank that writes more than fits must wait.
   ::fcntl(ends[0].get(), F_SETFL, O_NONBLOCK);
   return ends;
 }
@@ -103,7 +103,8 @@ int ProcessGroup::conclude() {
   return code_;
 }
 
-// Between fork and exec only calls that are safe in a signal handler: another thread may have held a lock of malloc.
+// Between fork and exec, only calls that are safe in a signal handler are allowed, because another thread may have held a lock
+// of malloc.
 void ProcessGroup::start(std::size_t rank) {
   std::vector<std::string> environment = environment_with(options_.environment[rank]);
   const std::vector<char*> argv = pointers(options_.arguments), envp = pointers(environment);
@@ -204,11 +205,11 @@ void ProcessGroup::reap() {
     siginfo_t info{};
     if (rank.pid < 0 || ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) continue;
     if (info.si_pid != rank.pid) continue;
-    ::kill(-rank.pid, SIGKILL);  // what it left behind, before the number of its process group can belong to others
+    ::kill(-rank.pid, SIGKILL);  // ends the processes that it left behind, before another process group can get its number
     int status = 0;
     ::waitpid(rank.pid, &status, 0);
     rank.pid = -1;
-    // Its last words come before the sentence about its end.
+    // Print the rank's last output before the sentence about its end.
     for (const StandardStream stream : {StandardStream::out, StandardStream::err}) {
       while (read(i, stream)) {
       }
@@ -222,7 +223,7 @@ void ProcessGroup::reap() {
 int ProcessGroup::code_of(int status) const {
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   const int signal = WTERMSIG(status);
-  // It had not come to its handlers yet, so there was nothing to save.
+  // The rank had not installed its handlers yet, so there was nothing to save.
   if (options_.trains && asked_to_end_ && train::asks_to_stop(signal)) return kPreempted;
   return 128 + signal;
 }
@@ -236,14 +237,14 @@ void ProcessGroup::judge(const End& end) {
     kill_after(options_.grace_s);
   }
   if (code_ == kPeer) {
-    // The peer that it misses may still be on its way out, with the end that is to be told and that no SIGTERM is to take away.
+    // The missed peer may still be ending, with the cause that is to be reported. A SIGTERM must not hide that cause.
     if (settles) misses_peer_ = end;
     if (end.code == kPeer || end.code == kPreempted || (killed_ && end.code == 128 + SIGKILL)) return;
     if (ending_ && end.code == 128 + SIGTERM) return;
     code_ = end.code;
     settles = true;
   }
-  // A rank that was asked, has saved and is on its way out may no longer catch a second SIGTERM.
+  // A rank that was asked to end, has saved and is about to end may no longer catch a second SIGTERM.
   if (settles && (end.code != kPreempted || !asked_to_end_)) signal_all(SIGTERM);
   // Being pre-empted is no failure, and the rest may end by the SIGTERM above.
   if (noted_ || end.code == kPreempted || (!settles && end.code == 128 + SIGTERM)) return;

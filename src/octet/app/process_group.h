@@ -1,4 +1,5 @@
-// Processes of this machine that work on one thing, as ranks 0 to N-1: started together, heard line by line, ended together.
+// Processes of this machine that work together as ranks 0 to N-1. They are started together, read line by line, and ended
+// together.
 #pragma once
 
 #include <sys/types.h>
@@ -18,9 +19,9 @@ namespace octet::app {
 
 enum class StandardStream { out, err };
 
-// This process's environment with these variables, each "NAME=value", in place of those of the same names.
+// Returns this process's environment with these variables, each "NAME=value", which replace those of the same names.
 std::vector<std::string> environment_with(const std::vector<std::string>& own);
-// Pointers to the texts, with a null at the end, as exec wants them.
+// Returns pointers to the texts, with a null at the end, as exec requires.
 std::vector<char*> pointers(std::vector<std::string>& texts);
 
 struct ProcessGroupOptions {
@@ -37,26 +38,26 @@ struct ProcessGroupOptions {
   std::function<void(std::string_view sentence)> note;  // which rank failed, and how; once
 };
 
-// Rank 0 has this process's stdin, all others have /dev/null. Each rank is a process group of its own, so that a terminal's
-// Ctrl-C reaches it once, through here; what a rank started ends with it. All ranks die with this process, however it ends:
-// therefore the thread that calls run() must be the main one (PR_SET_PDEATHSIG goes by the thread).
+// Rank 0 has this process's stdin, all others have /dev/null. Each rank is its own process group, so that a terminal's Ctrl-C
+// reaches it once, through this object; processes that a rank has started end with it. All ranks die with this process, however
+// it ends. Therefore the main thread must call run(), because PR_SET_PDEATHSIG is bound to the thread.
 class ProcessGroup {
  public:
   // A caller that starts several groups in turn gives them its own `signals`, so that none is lost in between.
   explicit ProcessGroup(ProcessGroupOptions options, SignalPipe* signals = nullptr);
-  // Kills the ranks that still live, and waits for their end. A rank that waits for a device or a file server may not end in time
-  // and is left behind.
+  // Kills the ranks that still run, and waits for their end. A rank that waits for a device or a file server may not end in
+  // time and is left behind.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  // Starts all ranks and returns when the last has ended: 0, or the exit code of the first that failed (128 + the signal that
-  // killed it). Code 78, a peer failed, stands only where no rank ends otherwise of itself: who is missed may end later than
-  // those who miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank, SIGINT as SIGTERM if
-  // the ranks train. When a rank fails, the others get SIGTERM, unless it failed for want of one of them, and SIGKILL after the
-  // grace.
+  // Starts all ranks and returns when the last one has ended: 0, or the exit code of the first that failed (128 + the signal
+  // that killed it). Code 78, a lost peer, counts only if no rank ended for another reason, because the rank that is missed may
+  // end later than those that miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank, SIGINT as
+  // SIGTERM if the ranks train. When a rank fails, the others get SIGTERM, unless it failed because it missed one of them, and
+  // SIGKILL after the grace period.
   int run();
-  // The same in steps, for a caller that also looks after other things:
+  // The same in steps, for a caller that also has other work:
   //     start(); while (running()) turn(...); return conclude();
   void start();
   bool running() const;
@@ -68,10 +69,10 @@ class ProcessGroup {
   int noted_rank() const { return noted_rank_; }
   // The process of the i-th rank here; -1: it does not run.
   pid_t pid(int i) const { return ranks_[static_cast<std::size_t>(i)].pid; }
-  // Ends the ranks because of what happened on another host: SIGTERM now, SIGKILL after the grace. How they end is no failure of
-  // theirs, except by a signal of its own; conclude() then returns 78.
+  // Ends the ranks because of an event on another host: SIGTERM now, SIGKILL after the grace period. Their ends then do not
+  // count as failures, except by a signal that was not sent here; conclude() then returns 78.
   void end(double grace_s);
-  // Whether one of train::kStopSignals was among what was passed on; the ranks may have come to their end all the same.
+  // Whether one of train::kStopSignals was passed on. The ranks may have finished nevertheless.
   bool asked_to_end() const { return asked_to_end_; }
   // When the first rank failed, if one did.
   std::optional<Clock::time_point> failed_at() const { return failed_at_; }
@@ -91,7 +92,7 @@ class ProcessGroup {
   };
 
   void start(std::size_t rank);
-  // Reads once; false when there is nothing to read for now or ever.
+  // Reads once. Returns false if there is nothing to read now or the stream has ended.
   bool read(std::size_t rank, StandardStream stream);
   void close(std::size_t rank, StandardStream stream);
   void reap();

@@ -31,7 +31,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// The first of these variables that is set decides, as in setlocale. The fonts of the Linux console lack the glyphs.
+// The first of these variables that is set decides, as in setlocale. The fonts of the Linux console lack these glyphs.
 Glyphs glyphs_of_terminal() {
   if (environment("TERM") == "linux") return Glyphs::ascii;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
@@ -43,7 +43,7 @@ Glyphs glyphs_of_terminal() {
   return Glyphs::ascii;
 }
 
-// Asked before each line: the window may have changed.
+// Called before each line, because the window may have changed.
 int columns_of_terminal() {
   winsize size{};
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -64,7 +64,7 @@ void on_crash(int signal) {
 
 std::terminate_handler terminate_before = nullptr;
 
-// A crash takes the live line away before anything is said about it. Handlers of a debugger's or sanitizer's are left alone.
+// Removes the live line in a crash before anything is printed about it. Handlers of debuggers and sanitizers stay.
 void clear_line_at_crash() {
   if (terminate_before) return;
   terminate_before = std::set_terminate([] {

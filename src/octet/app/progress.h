@@ -1,4 +1,4 @@
-// What a run prints as it goes on: lines in a file, on a terminal a live line below them.
+// Prints the progress of a run: lines in a file, and on a terminal also a live line below them.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace octet::app {
 
-// Prints to stdout. Elsewhere than on a terminal the live line does not exist, and lines are printed byte for byte.
+// Prints to stdout. If stdout is not a terminal, there is no live line, and lines are printed byte for byte.
 class Progress {
  public:
-  // `train` prints every line. One run of several, which has a label, prints a line every tenth of its steps, and on a terminal
-  // only the last, when it ends. Labels of `width` characters stand in a column.
+  // `train` prints every line. One of several runs, which has a label, prints a line every tenth of its steps, and on a
+  // terminal only the last line, when it ends. Labels are padded to `width` characters.
   Progress() : Progress("", 0, 0) {}
   Progress(std::string label, std::int64_t steps, std::size_t width);
   ~Progress();  // takes the live line away

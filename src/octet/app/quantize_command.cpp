@@ -24,7 +24,7 @@ namespace {
 using checkpoint::SafetensorsFile;
 using checkpoint::TensorInfo;
 
-// A tensor of the input; `x.<step>.<micro>` is replayed where the recipe has a history.
+// A tensor of the input. `x.<step>.<micro>` is replayed if the recipe has a history.
 struct Source {
   std::string name;       // of its outputs: whole
   std::string stem;       // of its state: without step and micro-batch
@@ -90,7 +90,7 @@ std::map<std::string, std::vector<Source>> read_sources(const SafetensorsFile& f
   return sources;
 }
 
-// Tensors in host memory on their way to a file.
+// Tensors in host memory that will be written to a file.
 class Results {
  public:
   Tensor add(const std::string& name, DType dtype, Shape shape) {
@@ -123,7 +123,7 @@ class Quantizer {
     }
   }
 
-  // Codes and scales of a tensor to `results`. `scale` and `amax` as for kernels::Quantize.
+  // Adds codes and scales of a tensor to `results`. `scale` and `amax` are as for kernels::Quantize.
   void quantize(const std::string& name, const Tensor& host, const float* scale, float* amax, Results& results) {
     const std::int64_t rows = host.rows(), cols = host.shape[1];
     Owned x = upload(host.data, host.dtype, host.shape);
@@ -152,7 +152,7 @@ class Quantizer {
     download_scales(columnwise_scale_inv.tensor, name + ".scale_inv_t", results);
   }
 
-  // The tensors of one stem through their history, which begins as in `state` (a new one where there is none).
+  // Replays the tensors of one stem through their history, which begins as in `state`, or as a new one if it is not there.
   void replay(const std::vector<Source>& sources, const SafetensorsFile& input, const SafetensorsFile* state, Results& results,
               Results& state_out) {
     const std::string& stem = sources.front().stem;
@@ -178,8 +178,8 @@ class Quantizer {
                                                 .is_weight = device_is_weight.tensor,
                                                 .margin = spec_.margin,
                                                 .most_recent = recipe_.amax_most_recent});
-      // An amax that is not entered leaves what stood there before the step. The update keeps a weight's, which in training is
-      // written after the step before; here its casts belong to the step.
+      // An amax that is not entered leaves the value from before the step. In training, a weight's amax is written after the
+      // previous step, and the update keeps it; here, a weight's casts belong to the step.
       if (role_ == Role::weight && (amax == 0.0f || !is_finite(amax))) {
         stream_->copy_to_device(recorded, &before, sizeof before);
         stream_->synchronize();

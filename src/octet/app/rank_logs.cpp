@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // bytes that wait for a slow or full disk
 constexpr std::chrono::seconds kRetry{1};
 
-// Lines of a run begin with their time already (base/log.h).
+// Whether the line already begins with a time, as the lines of a run do (base/log.h).
 bool has_time(std::string_view line) { return line.size() > 20 && line[4] == '-' && line[10] == 'T' && line[19] == 'Z'; }
 
 }  // namespace
@@ -114,7 +114,7 @@ std::string RankLogs::append(const std::string& name, std::string_view text) {
   }
   if (!why.empty() && !std::exchange(warned_, true))
     log_warning(
-        concat(path.string(), ": ", why, "; lines of ranks wait in memory until they can be written, and the run goes on"));
+        concat(path.string(), ": ", why, "; lines of ranks wait in memory until they can be written, and the run continues"));
   return std::string(text);
 }
 

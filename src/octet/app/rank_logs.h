@@ -1,6 +1,6 @@
-// OUT/logs/rank-00003.log: what each rank of a supervised run has said, over all attempts, and node-003.log: what the supervisor
-// of a host has. Every line begins with its time. A thread writes, so that a slow or full disk never holds up the ranks. Lines
-// that cannot be written wait in memory, and the thread tries again every second.
+// OUT/logs/rank-00003.log: the output of each rank of a supervised run, over all attempts; and node-003.log: the output of the
+// supervisor of a host. Every line begins with its time. A thread writes, so that a slow or full disk never delays the ranks.
+// Lines that cannot be written wait in memory, and the thread tries again every second.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace octet::app {
 class RankLogs {
  public:
   explicit RankLogs(const std::filesystem::path& run_folder);
-  // Tries once more to write what is left.
+  // Tries once more to write the remaining lines.
   ~RankLogs();
   RankLogs(const RankLogs&) = delete;
   RankLogs& operator=(const RankLogs&) = delete;

@@ -1,4 +1,4 @@
-// The parts of `octet report` that a page written once and one that is watched share.
+// Shared by `octet report` when it writes a page once and when it serves one with --watch.
 #pragma once
 
 #include <filesystem>
@@ -11,16 +11,17 @@
 
 namespace octet::app {
 
-// The runs' own folders, in the order named; a folder that holds several stands for these, by name. Throws Error{data}.
+// Returns the runs' own folders, in the order given. A folder that holds several runs is replaced by these, sorted by name.
+// Throws Error{data}.
 std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesystem::path>& directories);
 
-// Runs with the same name are called by their folders.
+// Reads the runs. Runs with the same name are renamed to their folders.
 std::vector<report::Run> read_runs(const ReportArgs& args, const std::vector<std::filesystem::path>& folders);
 
-// Name of the run that the others are compared with.
+// Returns the name of the run with which the others are compared.
 std::string baseline_of(const ReportArgs& args);
 
-// Puts the baseline first, wherever it was named. A run "NAME-repeat" of NAME's recipe becomes the repeat of the run NAME.
+// Moves the baseline to the front. A run "NAME-repeat" of NAME's recipe becomes the repeat of the run NAME.
 void arrange(std::vector<report::Run>& runs, const std::string& baseline);
 
 std::string title_of(const ReportArgs& args, const std::vector<report::Run>& runs);

@@ -68,8 +68,8 @@ void check_baseline(const std::string& baseline, const std::vector<report::Run>&
   fail(ExitCode::config, "--baseline=", baseline, ": no run has this name", near.empty() ? all : near);
 }
 
-// Calls runs by their folders if their names are the same. Tables tell runs of a recipe on several numbers of ranks apart by the
-// ranks, but not those that nobody has named. The first run with the baseline's name keeps it.
+// Names runs after their folders if their names are the same. Tables tell runs of a recipe on several numbers of ranks apart by
+// the ranks, but not those that nobody has named. The first run with the baseline's name keeps it.
 void tell_apart(std::vector<report::Run>& runs, const std::vector<std::filesystem::path>& folders, const std::string& baseline) {
   using Key = std::pair<std::string, std::int64_t>;
   std::map<Key, std::vector<std::size_t>> groups;
@@ -137,7 +137,7 @@ int run_report(const ReportArgs& args) {
   }
   for (const std::filesystem::path& folder : folders) {
     if (const auto below = runs_below(folder); !below.empty())
-      log_warning(concat(folder.string(), ": the folder of a run; runs below it are left out; for them give ",
+      log_warning(concat(folder.string(), ": the folder of a run; runs below it are left out; to include them, give ",
                          below.front().string(), below.size() > 1 ? " and so on" : ""));
   }
   if (args.baseline) check_baseline(*args.baseline, runs);

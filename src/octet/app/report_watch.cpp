@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What changes in a file that grows or is replaced.
+// The properties of a file that change when it grows or is replaced.
 struct Stamp {
   fs::path path;
   fs::file_time_type time;
@@ -62,7 +62,7 @@ std::shared_ptr<const HttpContent> content(std::string type, std::string body) {
       HttpContent{.type = std::move(type), .body = std::move(body), .etag = std::move(etag)});
 }
 
-// The page, drawn anew when a file has changed, but not more than once a second however often it is asked for.
+// The page. It is drawn again when a file has changed, but at most once a second.
 class Page {
  public:
   explicit Page(const ReportArgs& args) : args_(args) {}

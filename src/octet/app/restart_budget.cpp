@@ -37,7 +37,7 @@ int most_restarts(int code, Cause cause) {
 
 RestartBudget::Decision RestartBudget::judge(const End& end) {
   Decision decision{.code = end.code};
-  // Another program may have taken the memory for a while, and what this job has in memory would be lost.
+  // Another program may have taken the memory for a while. Ending the job would lose its state in memory.
   const bool fitted_before = end.code == static_cast<int>(ExitCode::does_not_fit) && end.trained;
   const int most = fitted_before ? std::numeric_limits<int>::max() : most_restarts(end.code, end.cause);
   if (end.asked || most == 0) return decision;

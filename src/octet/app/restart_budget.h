@@ -1,8 +1,8 @@
-// Whether a run that has ended starts again, and when.
+// Decides whether a run that has ended starts again, and when.
 //
-// The exit code says whether starting again can help, and how often; sometimes the cause of the end does. Restarts without
-// progress are counted: an attempt that has saved a later step than all attempts before, or has gone on from one, clears the
-// counts. Each restart waits longer than the one before.
+// The exit code, and sometimes the cause of the end, says whether starting again can help, and how often. Restarts without
+// progress are counted: an attempt that has saved a later step than all attempts before, or has continued from one, clears the
+// counts. Each restart waits longer than the previous one.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class RestartBudget {
     std::string why;  // a clause: "it has used up ..."; "" if the code itself says why
   };
   Decision judge(const End& end);
-  // Counts a restart that somebody else has decided on. It must have come before all that this one judges.
+  // Counts a restart that another node has decided. Call it before the restarts that this object judges.
   void count(const End& end);
 
  private:
@@ -59,10 +59,10 @@ class RestartBudget {
   std::deque<double> restarts_;   // of the last hour
 };
 
-// How many restarts without progress may follow ends with this code and cause, if RestartLimits allow as many. Starting again can
-// help after a crash, a kill, a lost peer and an internal error. It cannot after success, a request, an invalid configuration,
-// missing data, a model that does not fit, or a loss that is not finite. RestartBudget itself makes one exception: a model that
-// has fitted before.
+// Returns how many restarts without progress may follow ends with this code and cause, if RestartLimits allow as many. Starting
+// again can help after a crash, a kill, a lost peer and an internal error. It cannot help after success, a request, an invalid
+// configuration, missing data, a model that does not fit, or a loss that is not finite. RestartBudget itself makes one
+// exception: a model that has fitted before.
 int most_restarts(int code, Cause cause);
 
 }  // namespace octet::app

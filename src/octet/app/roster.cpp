@@ -67,7 +67,7 @@ std::vector<int> Roster::choose(const std::vector<int>& here, const std::vector<
 }
 
 bool NextSave::has_come(bool wanted, const telemetry::RankPage& page) {
-  // Until its first step rank 0 may still report the checkpoint that it goes on from, which is no new one.
+  // Until its first step, rank 0 may still report the checkpoint from which it continues, which is not a new one.
   if (!wanted || page.first_step_ns == 0) {
     step_before_.reset();
     return false;

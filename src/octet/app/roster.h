@@ -1,4 +1,4 @@
-// Which nodes run ranks in the next attempt, and what ended the last one. Pure bookkeeping of the coordinator.
+// Decides which nodes run ranks in the next attempt, and what ended the last one. Pure bookkeeping of the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ class Roster {
   void set_slow(int node, bool slow);
   bool is_slow(int node) const { return slow_.contains(node); }
   int unfit() const { return static_cast<int>(unfit_.size()); }
-  // Leaves a suspect that ran ranks before out of choose() if `suffice(number)` says that the run can go on with the other
-  // nodes that are here. The suspect stays out as long as it is one and the others suffice, or until take_back(). A suspect that
-  // was away, and so did not run before, is not left out.
+  // Excludes a suspect that ran ranks before from choose(), if `suffice(number)` says that the run can continue with the other
+  // nodes that are here. The suspect stays excluded as long as it is a suspect and the others suffice, or until take_back(). A
+  // suspect that was away, and so did not run before, is not excluded.
   void leave_out_suspect(const std::vector<int>& here, const std::vector<int>& ran_before,
                          const std::function<bool(int number)>& suffice);
   bool is_left_out(int node) const { return left_out_ == node; }
   void take_back(int node);
-  // The nodes that run ranks next, in the order of their ranks: at most `wanted` of those that are here. Suspects and slow nodes are
-  // chosen last, and of the others those that ran before first. A node that ran ranks before keeps them, unless too few
-  // nodes are left.
+  // Returns the nodes that run ranks next, in the order of their ranks: at most `wanted` of those that are here. Suspects and
+  // slow nodes are chosen last; among the others, those that ran before are chosen first. A node that ran ranks before keeps
+  // them, unless too few nodes are left.
   std::vector<int> choose(const std::vector<int>& here, const std::vector<int>& ran_before, int wanted) const;
 
  private:
@@ -47,7 +47,7 @@ class Roster {
   std::optional<int> left_out_;  // only one node can be to blame for two of three attempts
 };
 
-// Delays a change of the hosts until the run has saved once more, so that hosts that come and go cost little.
+// Delays a change of the hosts until the run has saved again, so that hosts that come and go cost little.
 class NextSave {
  public:
   // Whether the run has saved a checkpoint since the change was first wanted. `page` is that of rank 0. A change that is no longer
@@ -58,10 +58,10 @@ class NextSave {
   std::optional<std::int64_t> step_before_;
 };
 
-// What ended an attempt, of all that its nodes report. The ranks that miss a peer end too, so the weightiest report counts: a
-// stall, after which all ranks are killed, then a rank that failed for a known cause, then a rank that failed by itself, then a
-// node that was lost, then two nodes that cannot reach each other, then ranks that missed a peer or were asked to end. Of equals
-// the first counts.
+// What ended an attempt, according to the reports of its nodes. Ranks that miss a peer end too, so the weightiest report
+// counts. From the weightiest: a stall, after which all ranks are killed; a rank that failed for a known cause; a rank that
+// failed by itself; a lost node; two nodes that cannot reach each other; ranks that missed a peer or were asked to end. Among
+// equals, the first counts.
 class AttemptVerdict {
  public:
   void rank_failed(int node, int code, std::string_view what, Cause cause = Cause::unknown);
@@ -72,8 +72,9 @@ class AttemptVerdict {
   bool any() const { return weight_ != Weight::none; }
   int code() const { return code_; }
   const std::string& what() const { return what_; }
-  // -1 if no node is to blame, as when several nodes cannot read the storage. Of the two ends of a broken link it is the one with
-  // more broken links. If both have as many it is the node with the higher number, so that the same end is blamed again.
+  // -1 if no node is to blame, as when several nodes cannot read the storage. Of the two ends of a broken link, the one with
+  // more broken links is to blame. If both have as many, it is the node with the higher number, so that the same end is blamed
+  // again.
   int node() const;
   Cause cause() const { return cause_; }
 
@@ -89,7 +90,7 @@ class AttemptVerdict {
   std::set<std::pair<int, int>> broken_links_;  // the lower node first
 };
 
-// The mesh of a run, as far as the number of ranks can change it.
+// The mesh of a run, as far as a change of the number of ranks can change it.
 struct DataMesh {
   int replicate = 1, shard = 1;
   int rest = 1;                           // pipeline x context x tensor
@@ -97,8 +98,8 @@ struct DataMesh {
   int global_batch = 1, micro_batch = 1;  // sequences
   int ranks() const { return replicate * shard * rest; }
 };
-// The largest mesh with at most `ranks` ranks that keeps `rest` and whose replicate x shard divides the global batch. It has
-// fewer replicas first, then fewer shards. Nothing if there is none.
+// Returns the largest mesh with at most `ranks` ranks that keeps `rest` and whose replicate x shard divides the global batch.
+// Removes replicas first, then shards. Returns nothing if there is none.
 std::optional<DataMesh> shrunk(const DataMesh& mesh, int ranks);
 
 }  // namespace octet::app

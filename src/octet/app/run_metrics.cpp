@@ -38,7 +38,7 @@ class Exposition {
 
 std::string rank_label(std::size_t rank) { return fmt::format("rank=\"{}\"", rank); }
 
-// Adds a family with a sample for each GPU of which `value_of` knows something. `type` is "gauge" or "counter".
+// Adds a family with a sample for each GPU for which `value_of` returns a value. `type` is "gauge" or "counter".
 template <class Value>
 void add_gpu_family(Exposition& out, const std::vector<GpuReading>& gpus, const std::string& name, const std::string& type,
                     const char* help, const char* unit, Value&& value_of) {

@@ -1,5 +1,5 @@
-// The figures of a run for Prometheus and alike, and whether it moves: served by rank 0, by the process that compares recipes, or by the
-// supervisor of each host.
+// The figures of a run for Prometheus and similar programs, and whether it makes progress. Rank 0, the process that compares
+// recipes, or the supervisor of each host serves them.
 #pragma once
 
 #include <memory>
@@ -18,23 +18,23 @@
 
 namespace octet::app {
 
-// The highest values so far of counters whose figures may go back when a run restarts. Prometheus would take a lower value for a
-// new beginning from 0.
+// The highest values so far of counters that may go back when a run restarts. Prometheus would take a lower value for a restart
+// from 0.
 struct HighestCounts {
   std::int64_t tokens = 0;
   double between_s = 0;
 };
 
-// In the OpenMetrics text format, version 1.0.0. docs/guides/keep-running.md lists the figures; those that nobody knows yet are
-// left out. `attempts` are those that have ended, `gpus` those of this host.
+// Returns the figures in the OpenMetrics text format, version 1.0.0. docs/guides/keep-running.md lists them; unknown figures
+// are left out. `attempts` are those that have ended, `gpus` those of this host.
 std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attempt>& attempts, const std::vector<GpuReading>& gpus,
                          HighestCounts& highest);
 
-// Serves /metrics and /healthz. The latter answers 503 between two attempts, and while no rank has moved for longer than Movement
-// allows.
+// Serves /metrics and /healthz. The latter answers 503 between two attempts, and while no rank has moved for longer than
+// Movement allows.
 class RunMetrics {
  public:
-  // `pages` are those of all ranks; rank 0's is the first. They outlive the object. Begins as begin(pages) does. Throws
+  // `pages` are the pages of all ranks, rank 0's first. They must outlive the object. Starts as begin(pages) does. Throws
   // Error{config} if it cannot listen.
   RunMetrics(const std::string& address, int port, double stall_s, Pages pages);
   ~RunMetrics();
@@ -42,12 +42,12 @@ class RunMetrics {
   int port() const { return server_.port(); }
   // The attempts of this run that have ended. Later calls may only add some.
   void set_ended(std::vector<telemetry::Attempt> ended);
-  // An attempt begins. /healthz judges `ranks`, the pages of the ranks that this process knows of. If there are none, this host
-  // is a spare.
+  // Call it when an attempt begins. /healthz judges `ranks`, the pages of the ranks that this process knows. If there are none,
+  // this host is a spare.
   void begin(Pages ranks);
-  // No rank runs any more.
+  // Call it when no rank runs any more.
   void end();
-  // Another run begins, whose counters begin at 0.
+  // Call it when another run begins, whose counters begin at 0.
   void begin_run();
 
  private:
@@ -66,7 +66,7 @@ class RunMetrics {
   std::thread thread_;
 };
 
-// Serves the figures of this process at metrics.port. Null if that is 0, or if a supervisor serves them.
+// Serves the figures of this process at metrics.port. Returns null if the port is 0, or if a supervisor serves them.
 std::unique_ptr<RunMetrics> own_metrics(const train::Config& config);
 
 }  // namespace octet::app

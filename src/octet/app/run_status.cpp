@@ -92,8 +92,8 @@ void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, 
   status.eta_s = metrics.back().eta_s;
 }
 
-// Leaves out starts that were refused before they changed the run, unless they are all that is known of it. A restart that is
-// refused ends its job, so it counts.
+// Leaves out starts that were refused before they changed the run, unless nothing else is known about the run. A restart that
+// is refused ends its job, so it counts.
 std::vector<telemetry::Attempt> attempts_that_count(const std::vector<telemetry::Attempt>& attempts, const fs::path& folder) {
   std::vector<telemetry::Attempt> result;
   for (const telemetry::Attempt& attempt : attempts) {
@@ -106,7 +106,7 @@ std::vector<telemetry::Attempt> attempts_that_count(const std::vector<telemetry:
   return has_run ? result : attempts;
 }
 
-// The attempt whose ranks a supervisor of this machine has started, and that has not ended; or null.
+// Returns the attempt whose ranks a supervisor of this machine has started and that has not ended, or null.
 const telemetry::Attempt* current_of(const RunStatus& status) {
   for (auto attempt = status.attempts.rbegin(); attempt != status.attempts.rend(); ++attempt) {
     if (attempt->ended.empty() && fate_of(attempt->supervisor) == Fate::runs) return &*attempt;
@@ -120,8 +120,8 @@ bool is_left_over(const checkpoint::LockHolder& lock, const telemetry::Attempt& 
   return over && !last.job.empty() && lock.attempt.job == last.job && lock.attempt.number == last.number;
 }
 
-// Whether the run has exported its last weights: after its last step, or when evaluation.patience ended it earlier. If the run
-// went on from there and was stopped, its newest checkpoint is newer than the export.
+// Whether the run has exported its last weights, after its last step or when evaluation.patience ended it earlier. If the run
+// continued from there and was stopped, its newest checkpoint is newer than the export.
 bool has_exported(const RunStatus& status, const fs::path& folder) {
   const std::vector<checkpoint::StepDirectory> saved = checkpoint::find_checkpoints(folder / "checkpoints");
   for (const fs::path& file : {folder / "model/config.json", folder / "adapter/adapter_config.json"}) {

@@ -1,4 +1,4 @@
-// Where a run is, as its folder tells, and its supervisor if that is on this machine.
+// The state of a run, from its folder and from its supervisor if that is on this machine.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace octet::app {
 enum class RunState : std::uint8_t {
   running,
   waiting,    // its supervisor lives and will start the ranks again
-  elsewhere,  // somebody on another machine holds it, and may run or not
+  elsewhere,  // a process on another machine holds it and may still run
   done,
-  ended,     // before it was done, by itself
-  vanished,  // whoever ran it was killed, and could not say why
+  ended,     // ended by itself before it was finished
+  vanished,  // its process was killed and left no reason
 };
 std::string_view name_of(RunState state);
 
@@ -41,7 +41,7 @@ struct NewestSnapshot {
   std::int64_t step = 0;
   double age_s = 0;
 };
-// Nothing if a rank has none.
+// Returns nothing if a rank has no snapshot.
 std::optional<NewestSnapshot> newest_snapshot(const Pages& pages);
 
 struct RunStatus {

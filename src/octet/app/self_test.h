@@ -13,7 +13,8 @@ struct SelfTest {
   std::string failure;  // the first, with its values; "" when all is well
 };
 
-// Every code of E4M3, E5M2 and E8M0 decoded; every BF16 value cast, alone and by the device's kernel; subnormals kept.
+// Decodes every code of E4M3, E5M2 and E8M0, and casts every BF16 value, alone and by the device's kernel. Checks that
+// subnormals are kept.
 SelfTest fp8_self_test(DeviceKind device);
 
 }  // namespace octet::app

@@ -1,4 +1,4 @@
-// `--set` of the commands that take keys of a run without being one.
+// The option `--set` of commands that take keys of a run without starting one.
 #pragma once
 
 #include <string>

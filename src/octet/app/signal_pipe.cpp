@@ -22,7 +22,7 @@ void on_signal(int signal) {
   if (signal == SIGINT) interrupted = 1;
   const int error = errno;
   const auto byte = static_cast<unsigned char>(signal);
-  // A full pipe loses a signal, but then thousands are still unread.
+  // A full pipe loses a signal, but then thousands are unread.
   [[maybe_unused]] const ssize_t written = ::write(pipe_end, &byte, 1);
   errno = error;
 }
@@ -44,12 +44,12 @@ SignalPipe::SignalPipe() {
   sigemptyset(&ours);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &before_[i]);
-    // Under nohup the end of the terminal ends nothing.
+    // Under nohup, the end of the terminal must not end the program.
     if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) continue;
     ::sigaction(kSignals[i], &action, nullptr);
     sigaddset(&ours, kSignals[i]);
   }
-  // Whoever started this process may have held them back; with SIGCHLD among them nobody would ever be seen to end.
+  // The parent process may have blocked them. With SIGCHLD blocked, the end of a child would never be noticed.
   ::pthread_sigmask(SIG_UNBLOCK, &ours, &mask_before_);
 }
 

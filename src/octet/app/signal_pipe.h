@@ -1,4 +1,5 @@
-// Signals as data: what this process receives can be read from a file descriptor, next to everything else that poll waits for.
+// Turns signals into data: the signals that this process receives can be read from a file descriptor, next to everything else
+// that poll waits for.
 #pragma once
 
 #include <signal.h>
@@ -8,9 +9,9 @@
 
 namespace octet::app {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGUSR1, SIGUSR2 and SIGCHLD arrive here; one at a
-// time in a process. A second SIGINT ends the process at once with code 130: from the handler, because the process may be waiting
-// in a write that nobody reads.
+// While an object lives, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGUSR1, SIGUSR2 and SIGCHLD arrive
+// here. A process may have only one object at a time. A second SIGINT ends the process at once with code 130; the handler does
+// this, because the process may be waiting in a write that nobody reads.
 class SignalPipe {
  public:
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
@@ -21,9 +22,9 @@ class SignalPipe {
   SignalPipe& operator=(const SignalPipe&) = delete;
 
   int fd() const { return read_; }
-  // What has arrived since the last call; never waits.
+  // Returns the signals that have arrived since the last call. Never waits.
   std::vector<int> take() const;
-  // The handlers of before. Also for a child between fork and exec, so that what was ignored stays ignored (nohup).
+  // Restores the previous handlers. Also for a child between fork and exec, so that ignored signals stay ignored (nohup).
   void restore_handlers() const;
 
  private:

@@ -19,8 +19,8 @@ using telemetry::RankPage;
 constexpr double kSteps = 10;      // steps that may pass without a move
 constexpr double kLongPhase = 30;  // times the limit of training
 constexpr std::size_t kNamed = 8;  // ranks that a sentence lists
-// Every process shows about once a second that it runs. It is frozen if it has not for the first share of the time without a
-// move, while another process has within the second.
+// Every process shows about once a second that it runs. It counts as frozen if it has not shown this for the first share of the
+// time without progress, while another process has shown it within the last second.
 constexpr double kFrozen = 0.8, kRuns = 0.5;
 
 // "rank 3", "ranks 1, 4 and 5", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 56 more".
@@ -36,7 +36,7 @@ std::string exchange_of(const GroupPage& group) {
                      telemetry::format_bytes(static_cast<std::uint64_t>(std::max(0.0, group.bytes.load()))));
 }
 
-// What a rank does: the exchange that it waits in, or else its phase and its last exchange in each group.
+// Describes the activity of a rank: the exchange in which it waits, or else its phase and its last exchange in each group.
 std::string action_of(const RankPage& page) {
   std::string last;
   for (const GroupPage& group : page.groups) {
@@ -46,7 +46,7 @@ std::string action_of(const RankPage& page) {
   return concat(telemetry::name_of(page.phase), " after step ", page.step.load(), last.empty() ? "" : ", last ", last);
 }
 
-// The ranks whose processes do not run any more, while those of others do.
+// Returns the ranks whose processes do not run any more, while those of others do.
 std::vector<int> ranks_frozen(const Pages& pages, double silent_s) {
   const std::int64_t now = telemetry::monotonic_ns();
   std::vector<double> ages;

@@ -1,5 +1,6 @@
-// Finds ranks that hang. A rank that has ended is noticed at once. A rank that waits for ever is not: it may wait for a disk that
-// does not answer, or for an exchange that the other ranks do not take part in. Then, after a while, no rank moves any more.
+// Finds ranks that hang. A rank that has ended is noticed at once. A rank that waits for ever is not: it may wait for a disk
+// that does not answer, or for an exchange in which the other ranks do not take part. After a while, no rank makes progress any
+// more.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +20,19 @@ struct Stall {
   std::vector<int> behind;  // the ranks that the others wait for; empty: all have come equally far
 };
 
-// Finds out from the pages which ranks hold up the others. If the processes of some ranks do not run, it is these. Otherwise it
-// is the ranks that have begun fewer exchanges of a group than its other ranks have, and do not wait themselves in a group where
-// another rank has begun fewer. On a GPU the host does not wait, so only the numbers of exchanges count.
+// Determines from the pages which ranks hold up the others. If the processes of some ranks do not run, they are these ranks.
+// Otherwise they are the ranks that have begun fewer exchanges of a group than its other ranks, and do not themselves wait in a
+// group where another rank has begun fewer. On a GPU the host does not wait, so only the numbers of exchanges count.
 Stall stall_of(const Pages& pages, double silent_s);
 
-// Whether ranks move, for somebody who looks at their pages again and again.
+// Judges whether ranks make progress, for a caller that looks at their pages repeatedly.
 class Movement {
  public:
-  // stall_s: how long all pages may stay the same while ranks train and evaluate. As long as ten steps take is always allowed,
+  // `stall_s` is how long all pages may stay the same while ranks train and evaluate. The time of ten steps is always allowed,
   // and thirty times stall_s before the second step has ended and while rank 0 loads, saves or exports.
   explicit Movement(double stall_s) : stall_s_(stall_s) {}
 
-  // How long no page has changed, in seconds, if that is longer than allowed.
+  // Returns for how many seconds no page has changed, if that is longer than allowed.
   std::optional<double> stalled_s(const Pages& pages, Clock::time_point now);
 
  private:
@@ -40,7 +41,7 @@ class Movement {
   Clock::time_point changed_;
 };
 
-// Reports the stall of an attempt, once.
+// Reports a stall of an attempt, once.
 class StallWatch {
  public:
   explicit StallWatch(double stall_s) : movement_(stall_s) {}

@@ -22,7 +22,7 @@ LastingOutput* lasting_stdout = nullptr;  // set by outlive_stdout()
 
 // Not by way of log.h: whoever prints may hold what log.h takes.
 void say(int error) {
-  const std::string line = concat("warning: cannot write to stdout: ", std::strerror(error), "; octet goes on without it\n");
+  const std::string line = concat("warning: cannot write to stdout: ", std::strerror(error), "; octet continues without it\n");
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

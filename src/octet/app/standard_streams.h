@@ -8,14 +8,14 @@
 
 namespace octet::app {
 
-// Text on its way to a file descriptor. What goes to a terminal is made visible (octet/base/visible.h): text from files, options
-// and models must not control the terminal of the user who looks at it. Files and pipes get the bytes as they are. Octet's own
-// control sequences, of the line at the bottom, do not come this way.
+// Text for a file descriptor. Text for a terminal is made visible (octet/base/visible.h), because text from files, options and
+// models must not control the terminal of the user who looks at it. Files and pipes get the bytes as they are. Octet's own
+// control sequences, for the bottom line, bypass this class.
 class OutputText {
  public:
   explicit OutputText(int fd);
-  // Writes everything, waiting if somebody made the descriptor non-blocking. Returns 0 or the errno of the failure. `rest` gets
-  // the number of bytes that were not written.
+  // Writes everything, and waits if the descriptor is non-blocking. Returns 0 or the errno of the failure. `rest` gets the
+  // number of bytes that were not written.
   int write(std::string_view text, std::size_t* rest = nullptr);
 
  private:
@@ -24,14 +24,14 @@ class OutputText {
   VisibleText visible_;
 };
 
-// The same for output whose loss must not end a run. After a full disk each text is tried anew, and the first that is written
-// says in a line before it how many bytes are missing. Nothing is tried any more when the reader has gone.
+// The same for output whose loss must not end a run. After a full disk, each text is tried anew, and before the first one that
+// can be written, a line says how many bytes are missing. When the reader has gone, nothing is written any more.
 class LastingOutput {
  public:
   explicit LastingOutput(int fd) : text_(fd) {}
   // Returns 0 or the errno of the failure.
   int write(std::string_view text);
-  // Whether something is missing, and nothing in the output says so. A reader that has gone misses nothing.
+  // Whether output is missing that no line reports. If the reader has gone, nothing counts as missing.
   bool lost() const { return missing_ > 0 && !unread_; }
 
  private:
@@ -43,7 +43,8 @@ class LastingOutput {
   bool unread_ = false, within_a_line_ = false;
 };
 
-// While it lives, stdout is stderr. For a command with --json: a program that reads its standard output must find the JSON alone.
+// While an object lives, stdout is stderr. For a command with --json: a program that reads its standard output must find only
+// the JSON.
 class StdoutToStderr {
  public:
   StdoutToStderr() : stdout_(std::exchange(stdout, stderr)) {}
@@ -57,21 +58,22 @@ class StdoutToStderr {
 
 // Whether a descriptor is a terminal that can erase a line and show colours.
 bool obeys_sequences(int fd);
-// Whether its user wants colours, too: NO_COLOR is not set (no-color.org).
+// Whether the user also wants colours: NO_COLOR is not set (no-color.org).
 bool wants_colours(int fd);
 
-// Writes text with Octet's own control sequences to stdout, past its OutputText. The caller has made all other text in it visible.
+// Writes text with Octet's own control sequences to stdout, bypassing its OutputText. The caller must have made all other text
+// in it visible.
 void print_coloured(std::string_view text);
 
-// Takes the numbers of stdin, stdout and stderr where the program was started without them (`<&-`, some daemons): the next file
-// to be opened would have one, and what is said would be written into it. Reading and writing there fail as if they were closed.
-// Puts an OutputText behind stdout and stderr where they are terminals. From here on a write beyond the size that files may have
-// (ulimit -f) fails and does not end the program. To be called before any file is opened. Throws Error{internal} when /dev/null
+// Opens stdin, stdout and stderr if the program was started without them (`<&-`, some daemons). Otherwise the next file to be
+// opened would get one of their numbers, and messages would be written into it. Reading and writing there fail as if they were
+// closed. Uses an OutputText for stdout and stderr if they are terminals. From here on, a write beyond the permitted size of
+// files (ulimit -f) fails and does not end the program. Call it before any file is opened. Throws Error{internal} if /dev/null
 // cannot be opened.
 void hold_standard_streams();
 
-// For commands whose work matters more than what they print: from here on no write to stdout fails, and none ends the program,
-// also when its reader has gone (`| head`, a closed terminal). The first that is refused is said on stderr. Stdout is a
+// For commands whose work matters more than what they print. From here on no write to stdout fails, and none ends the program,
+// even when its reader has gone (`| head`, a closed terminal). The first refused write is reported on stderr. Stdout becomes a
 // LastingOutput.
 void outlive_stdout();
 // LastingOutput::lost() of stdout.

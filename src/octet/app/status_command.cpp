@@ -1,4 +1,4 @@
-// `octet status`: where a run is, who holds it, and what went wrong.
+// `octet status`: the progress of a run, its process, and what went wrong.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using telemetry::format_duration;
 
 constexpr int kVanished = 137;  // as a shell says of a process that was killed
 
-// What --code returns: 0 while the run goes on and when it is done.
+// Returns the code for --code: 0 while the run continues and when it has finished.
 int code_of(const RunStatus& status) {
   switch (status.state) {
     case RunState::running:
@@ -54,7 +54,7 @@ std::string start_text(const std::vector<telemetry::Attempt>& attempts) {
   return lost_s ? fmt::format("{}; {} lost", text, format_duration(*lost_s)) : text;
 }
 
-constexpr double kLongS = 5;  // from here on it is worth a word that a rank stands still
+constexpr double kLongS = 5;  // a rank without progress for this long is mentioned
 
 // "2 training step 13, 1 saving"; then the rank that has stood still for longest.
 std::string ranks_text(const std::vector<RankStatus>& ranks) {
@@ -72,7 +72,7 @@ std::string ranks_text(const std::vector<RankStatus>& ranks) {
                      format_count(longest->step), format_duration(longest->unchanged_s));
 }
 
-// Seconds until a running process ends, or NaN. An earlier process left 0 at the step of its --until.
+// Returns the seconds until a running process ends, or NaN. An earlier process left 0 at the step of its --until.
 double eta_s(const RunStatus& s) {
   return s.state == RunState::running && s.step < s.steps && s.eta_s > 0 ? s.eta_s : telemetry::kUnknown;
 }

@@ -60,7 +60,7 @@ int port_of_run(const SupervisorOptions& options) {
   return comm::kFirstPort + static_cast<int>(std::stoul(sum.hex().substr(0, 7), nullptr, 16) % comm::kPorts);
 }
 
-// Where this host listens: at its name in the list, unless that leads to itself alone.
+// Returns where this host listens: at its name in the list, unless that is a loopback address.
 std::string own_host(const SupervisorOptions& options) {
   if (options.interface != "auto") return comm::address_on(options.interface);
   const std::vector<std::string>& hosts = options.hosts.hosts;
@@ -258,7 +258,7 @@ bool Supervisor::is_replaced() {
   return replaced;
 }
 
-// One that another run has refused has finished no step.
+// A job that another run has refused has finished no step.
 bool Supervisor::is_of_later_job(const telemetry::Attempt& attempt) const {
   return took_part_ && attempt.job != job_ && attempt.number > newest_attempt_ && attempt.seconds.contains("first_step");
 }
@@ -340,7 +340,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         "within roundoff, not to the bit",
         attempt.number, attempt.ranks, chosen_.size(), smaller_->replicate, smaller_->shard, options_.ranks * wanted()));
   }
-  // A killed process says nothing about a processor. A GPU may have killed it.
+  // A killed process is no sign of a faulty processor. A faulty GPU may have been the cause.
   const bool gate = options_.gpus > 0 || ended_.empty() || ended_.back().code <= 128;
   const NodeJoin& first = member(chosen_.front()).join;
   for (int node = 0; node < nodes(); ++node) {
@@ -367,7 +367,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
   }
 }
 
-// The host half the run away keeps a host's snapshots, so that one rack rarely holds both.
+// A host's snapshots go to the host half the list further on, so that both are rarely in one rack.
 checkpoint::ReplicaPlaces Supervisor::replica_places(int node) const {
   checkpoint::ReplicaPlaces places{.ranks_per_host = options_.ranks};
   const auto place_of = [&](int other) {
@@ -414,7 +414,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
     tell_progress(attempt.ranks);
     if (const std::optional<Stall> stall = watch.look(ranks_.pages().first(attempt.ranks), Clock::now())) end_stall(*stall);
     if (can_grow()) {
-      ranks_.say("enough hosts are here again: saves, and goes on with more ranks");
+      ranks_.say("enough hosts are here again: saves, and continues with more ranks");
       regrouping_ = true;
       stop_others(kSaveS);
     }
@@ -526,7 +526,7 @@ bool Supervisor::pause(double seconds) {
     for (const NodeEvent& event : turn(std::max(0.0, seconds - seconds_since(start)))) handle(event);
     if (too_many_leave()) return true;  // gather() deals with it
     if (ranks_.asked()) {
-      ranks_.say("asked to end while no rank ran; the same command goes on from the newest checkpoint");
+      ranks_.say("asked to end while no rank ran; the same command continues from the newest checkpoint");
       return false;
     }
   } while (seconds_since(start) < seconds);

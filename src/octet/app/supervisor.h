@@ -1,16 +1,17 @@
-// `octet launch --supervise`: keeps a run going. After a crash, a kill or a lost peer it ends the other ranks and starts all of
-// them again, and they resume from the newest checkpoint. restart_budget.h says when it gives up, telemetry/attempts.h and
-// rank_logs.h what it leaves in the run folder.
+// `octet launch --supervise` keeps a run going. After a crash, a kill or a lost peer it ends the other ranks and starts all of
+// them again, and they resume from the newest checkpoint. restart_budget.h says when it gives up. telemetry/attempts.h and
+// rank_logs.h describe the files that it leaves in the run folder.
 //
-// On several hosts one supervisor runs on each: a node. The node that the others have found coordinates: it gives orders and
-// judges how an attempt ended. The others follow. If the coordinator is lost, they end their ranks and search for another: the
-// lowest node that they reach. Only who creates the file of an attempt may start it, so two sides of a network that fell apart
-// cannot both go on.
+// On several hosts, one supervisor runs on each: a node. The node that the others have found coordinates: it gives orders and
+// judges how an attempt ended. The others follow. If the coordinator is lost, they end their ranks and search for another one:
+// the lowest node that they reach. Only the node that creates the file of an attempt may start it, so the two sides of a
+// divided network cannot both continue.
 //
-// The file of an attempt belongs to the node that has created it, and once the next attempt has a file, to the node that has
-// created that one. A node that has lost the coordinator cannot tell whether it is dead or cannot be reached, so it writes into
-// the coordinator's file only then, or when it gives the run up and the counter in run.lock has stood still (lock_watch.h).
-// A side with fewer than half of the hosts that ran ranks lets the counter stand still before it begins an attempt, too.
+// The file of an attempt belongs to the node that has created it. When the next attempt has a file, it belongs to the node that
+// has created that one. A node that has lost the coordinator cannot tell whether the coordinator is dead or cannot be reached.
+// So it writes into the coordinator's file only when the next attempt has a file, or when it gives the run up and the counter
+// in run.lock has not grown (lock_watch.h). Before it begins an attempt, a side with fewer than half of the hosts that ran
+// ranks also waits until the counter no longer grows.
 #pragma once
 
 #include <algorithm>
@@ -38,9 +39,9 @@
 
 namespace octet::app {
 
-// What ranks have for a last checkpoint if others shall take their place.
+// How long ranks have for a last checkpoint if others are to take their place.
 inline constexpr double kSaveS = 20;
-// After SIGKILL, until a node that has not reported the end of its ranks is lost.
+// How long after SIGKILL a node that has not reported the end of its ranks counts as lost.
 inline constexpr double kLateS = 10;
 
 struct SupervisorOptions {
@@ -74,8 +75,8 @@ struct SupervisorOptions {
 class Supervisor {
  public:
   explicit Supervisor(SupervisorOptions options);
-  // Returns when the run is done, was asked to end, or cannot go on: the exit code of the last attempt. Throws Error{config} and
-  // Error{peer} if this host cannot take part.
+  // Returns when the run is finished, was asked to end, or cannot continue: the exit code of the last attempt. Throws
+  // Error{config} and Error{peer} if this host cannot take part.
   int run();
 
  private:
@@ -100,10 +101,10 @@ class Supervisor {
     return member.here && !member.asked && member.join.port > 0 && !roster_.is_unfit(node);
   }
   static constexpr double kLongestTurnS = 0.5;  // between two looks at the clock
-  // Waits as NodeRanks::turn, and returns what other nodes have sent.
+  // Waits like NodeRanks::turn(), and returns what other nodes have sent.
   std::vector<NodeEvent> turn(double at_most_s);
   NodeJoin own_join();
-  // A free port at this node's address, or 0 as long as this host does not have that address.
+  // Returns a free port at this node's address, or 0 as long as this host does not have that address.
   int own_port();
 
   // What a coordinator does (supervisor.cpp, supervisor_gather.cpp, supervisor_end.cpp). coordinate() returns nothing if another
@@ -115,38 +116,38 @@ class Supervisor {
   bool is_replaced();
   // Whether the newest attempt in the folder is of another job and may still run, on hosts that this node does not reach.
   bool other_job_may_run();
-  // Looks at run.lock. If it cannot be read and it is `late`, ends the run, because nobody knows then who trains.
+  // Looks at run.lock. If it cannot be read and `late` is true, ends the run, because nobody knows then whether others train.
   void watch_lock(bool late);
   // Whether most of the hosts that ran ranks are missing. They may begin the next attempt by themselves.
   bool is_outnumbered() const;
-  // Whether the file of the newest attempt is this node's to write (above).
+  // Whether this node may write the file of the newest attempt (see above).
   bool is_own_attempt() const { return ended_.empty() || ended_.back().coordinator == me(); }
-  // Whether hosts were asked to leave, and those that stay do not suffice.
+  // Whether hosts were asked to leave, and the remaining ones do not suffice.
   bool too_many_leave() const;
-  // Chooses the nodes and writes the attempt down. False: another node has begun it. `has_file` is about the attempt before, and
-  // then about this one.
+  // Chooses the nodes and writes the attempt down. Returns false if another node has begun it. On entry, `has_file` is about
+  // the previous attempt, on return about this one.
   bool begin(telemetry::Attempt& attempt, bool& has_file);
   // Gives the attempt a number and a file. Returns false if another node has begun a newer attempt. Throws SystemError.
   bool take_number(telemetry::Attempt& attempt);
   bool is_of_another(const telemetry::Attempt& attempt) const;
   // Whether a job that was started after this one has trained in the same folder, as when this host froze for long.
   bool is_of_later_job(const telemetry::Attempt& attempt) const;
-  // Says that a node runs no ranks any more because its gate has found a fault.
+  // Reports that a node runs no ranks any more because its gate has found a fault.
   void exclude_unfit(int node, std::string_view what);
-  // Whether the run can go on with so many hosts.
+  // Whether the run can continue with this many hosts.
   bool suffice(int hosts) const;
   int fewest() const;  // that suffice
-  // Why the run cannot go on if too many hosts are unfit; "": it can.
+  // Returns why the run cannot continue if too many hosts are unfit; "": it can.
   std::string too_few_fit() const;
-  // Tells of the nodes that ran ranks and no longer do, because they failed too often. `has_file` is about the attempt that
+  // Reports the nodes that ran ranks and no longer do because they failed too often. `has_file` is about the attempt that
   // ended.
   void exclude_suspects(const std::vector<int>& ran_before, bool has_file);
-  // Ends this supervisor, which was asked to, and the run if the other hosts cannot go on.
+  // Ends this supervisor, which was asked to end, and also the run if the other hosts cannot continue.
   int leave_between_attempts(bool has_file);
   // Corrects the file of the newest attempt, which says that the run restarts, and ends the run.
   int end_between_attempts(bool has_file, ExitCode code, const std::string& next);
   void give_orders(const telemetry::Attempt& attempt);
-  // Where the ranks of a node send their snapshots, and where they find what they lack.
+  // Returns where the ranks of a node send their snapshots, and where they find snapshots that they lack.
   checkpoint::ReplicaPlaces replica_places(int node) const;
   void run_attempt(telemetry::Attempt& attempt);
   void handle(const NodeEvent& event);
@@ -165,41 +166,42 @@ class Supervisor {
   bool can_grow();
   // Lets a spare take the place of a node with a straggler (supervisor_exclude.cpp).
   void exclude_straggler(int ranks);
-  // Whether the hosts suffice that were not asked to leave. Waits a little, because a scheduler that ends the job asks all
-  // hosts, if not at the same moment.
+  // Whether the hosts that were not asked to leave suffice. Waits a little, because a scheduler that ends the job asks all
+  // hosts, but not at the same moment.
   bool others_go_on();
-  // Learns from the run folder which restarts this job has had, whoever ordered them, and whether it has loaded and saved.
+  // Reads from the run folder which restarts this job has had, whichever node ordered them, and whether it has loaded and
+  // saved.
   void look_back();
   void judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision);
   int finish(int code);
   bool pause(double seconds);
   void say_recovered();
-  // Tells the other nodes once that the attempt has loaded, and once that a checkpoint is there, so that the next coordinator
+  // Tells the other nodes once that the attempt has loaded, and once that a checkpoint exists, so that the next coordinator
   // knows how to begin again.
   void tell_progress(int ranks);
   // The state of the job, without ranks.
   std::string news() const;
-  // From where and how fast rank 0 began, and then also how the attempt went.
+  // Records from which step and how fast rank 0 began, and later how the attempt went.
   void record_start(telemetry::Attempt& attempt, const telemetry::RankPage& page) const;
   void record_times(telemetry::Attempt& attempt, const telemetry::RankPage& page);
   double since_begin(std::int64_t ns) const;  // of the attempt, in seconds
-  // Ends the newest attempt of a coordinator that was lost, as far as this node knows how. Returns whether that attempt has a
-  // file, into which begin() writes.
+  // Ends the newest attempt of a lost coordinator in its file, as far as this node knows the facts. Returns whether that
+  // attempt has a file into which begin() writes.
   bool end_orphan();
 
   // Records (supervisor_record.cpp).
-  // Writes the attempt down, after those that wait. What does not get onto a full disk waits.
+  // Writes the attempt down, after those that wait. If the disk is full, the attempt waits.
   void write_down(const telemetry::Attempt& attempt);
   void write_waiting();
-  // Gives back the room that the last record of the run needs on a full disk.
+  // Frees reserved space for the last record of the run on a full disk.
   void free_room();
-  // Why the run folder could not be read, or written, the last time; {}: it could.
+  // Why the last attempt to read or write the run folder failed; {}: it succeeded.
   struct Trouble {
     std::string text;
     int number = 0;  // errno; 0: not known
   };
-  // Calls a function that reads or writes the run folder, and returns whether it could. A full disk must not end the run. Says
-  // the same trouble once.
+  // Calls a function that reads or writes the run folder, and returns whether it succeeded. A full disk must not end the run.
+  // Reports the same trouble once.
   bool record(Trouble& trouble, const std::function<void()>& call);
   void say_all_attempts();
 
@@ -242,27 +244,27 @@ class Supervisor {
   std::int64_t attempt_ = 0;
   NextSave save_to_grow_;                       // after a missing host has come back
   bool stopping_ = false;                       // the nodes have been told to end their ranks
-  std::optional<Clock::time_point> late_at_;    // when all of them must have reported the end
-  bool regrouping_ = false;                     // for no fault: a host has come back
-  NextSave save_to_exclude_;                    // after a straggler has stood for long enough
+  std::optional<Clock::time_point> late_at_;    // when all nodes must have reported the end
+  bool regrouping_ = false;                     // whether the ranks end without a fault, because a host has come back
+  NextSave save_to_exclude_;                    // after a straggler has been slow for long enough
   std::string without_straggler_;               // why the next attempt has other hosts; "": for another reason
   bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
   bool has_begun_ = false;                      // an attempt of the job has begun
-  bool has_loaded_ = false;                     // one got as far as loading, so no older run in the folder forbade it
+  bool has_loaded_ = false;                     // an attempt has reached `loading`, so no older run in the folder forbade it
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint
   bool has_trained_ = false;                    // an attempt of the job has finished a step
   bool made_room_ = false;                      // this supervisor has made attempts/.room
   // The attempts that this node has coordinated, and the last one of each coordinator that was lost.
   std::vector<telemetry::Attempt> ended_;
   bool is_orphan_ = false;                   // ended_.back() is of a lost coordinator, and its end is not written down
-  std::vector<telemetry::Attempt> waiting_;  // to be written down, when there is room on the disk again
+  std::vector<telemetry::Attempt> waiting_;  // attempts to write down when the disk has room again
   Clock::time_point tried_at_;               // the last time
   std::set<std::int64_t> without_file_;      // numbers of attempts that could not be written down when they began
   Trouble read_trouble_, write_trouble_;
-  std::string port_trouble_;               // why there was no port the last time
+  std::string port_trouble_;               // why own_port() found no port the last time
   Clock::time_point born_ = Clock::now();  // the search for a coordinator counts as waiting for the others
 
   // The members below serve a node that follows the coordinator or searches for it.
@@ -274,8 +276,8 @@ class Supervisor {
   std::optional<NodePlace> lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
-  std::vector<NodeEvent> early_;  // what came before this node knew its role
-  std::set<std::string> refusals_;  // of nodes that this one has asked; each is said once
+  std::vector<NodeEvent> early_;  // messages that arrived before this node knew its role
+  std::set<std::string> refusals_;  // of nodes that this one has asked; each is printed once
   Clock::time_point pages_sent_;
   bool fresh_ = true;       // has not found a coordinator yet
   bool took_part_ = false;  // in job_: has coordinated it or followed

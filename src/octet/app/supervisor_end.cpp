@@ -65,7 +65,7 @@ void Supervisor::give_up_own_ranks() {
   fail(ExitCode::peer, what);
 }
 
-// The kernel cannot kill a process that waits for a device or a file server. Its host must not hold up the others.
+// The kernel cannot kill a process that waits for a device or a file server. Such a host must not hold up the others.
 void Supervisor::lose_late() {
   if (!late_at_ || Clock::now() < *late_at_) return;
   late_at_.reset();
@@ -112,7 +112,7 @@ void Supervisor::end_stall(const Stall& stall) {
   stop_others(options_.grace_s);
 }
 
-// Also this node's own ranks, unless they are ending by themselves.
+// Also stops this node's own ranks, unless they are ending by themselves.
 void Supervisor::stop_others(double grace_s) {
   if (std::exchange(stopping_, true)) return;
   late_at_ = Clock::now() + comm::seconds(grace_s + kLateS);
@@ -165,7 +165,7 @@ void Supervisor::look_back() {
 }
 
 void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision) {
-  // What several hosts cannot read or write is the fault of none.
+  // If several hosts cannot read or write a file, no host is to blame.
   if (attempt.code == kUnfit && verdict_.node() < 0) attempt.code = static_cast<int>(ExitCode::data);
   // Wrong bits may have been a single event, so that is a fault like any other.
   const bool unfit = attempt.code == kUnfit && verdict_.cause() != Cause::wrong_bits;
@@ -173,7 +173,7 @@ void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& dec
   if (verdict_.any()) roster_.blame(verdict_.node());
   if (verdict_.node() >= 0) faults_[verdict_.node()] = {.code = verdict_.code(), .what = verdict_.what()};
   if (network_ && verdict_.node() >= 0 && roster_.is_suspect(verdict_.node()) && !roster_.is_unfit(verdict_.node()))
-    ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough"));
+    ranks_.say(concat(name_of(verdict_.node()), " is under suspicion; other hosts run the ranks if there are enough of them"));
   const bool asked = left_ || ranks_.asked();
   if (attempt.code != 0 && asked && others_go_on()) {
     decision = {.restarts = true};

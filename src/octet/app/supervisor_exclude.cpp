@@ -1,4 +1,4 @@
-// Which hosts a coordinator takes no ranks to any more.
+// Excludes hosts from running ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void Supervisor::exclude_suspects(const std::vector<int>& ran_before, bool has_f
     const bool runs = runs_ranks(node);
     if (runs || !roster_.is_suspect(node) || roster_.is_unfit(node)) continue;
     constexpr std::string_view kWhy = " to blame for two of the last three attempts";
-    ranks_.say(concat(name_of(node), " runs no ranks any more, because it is", kWhy,
+    ranks_.say(concat(name_of(node), " no longer runs ranks, because it is", kWhy,
                       smaller_ && roster_.is_left_out(node) ? "; to take it back, start its supervisor again" : ""));
     exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
     ended_.back().next += concat(", without ", name_of(node), ", which is", kWhy);
@@ -53,7 +53,7 @@ void Supervisor::exclude_suspects(const std::vector<int>& ran_before, bool has_f
   }
 }
 
-// It waits for the next checkpoint, as can_grow() does.
+// Waits for the next checkpoint, as can_grow() does.
 void Supervisor::exclude_straggler(int ranks) {
   if (options_.exclude_stragglers == 0 || stopping_) return;
   bool has_spare = false;
@@ -81,7 +81,7 @@ void Supervisor::exclude_straggler(int ranks) {
 
 int Supervisor::leave_between_attempts(bool has_file) {
   if (!others_go_on()) return end_between_attempts(has_file, ExitCode::preempted, telemetry::kAskedToEnd);
-  ranks_.say("leaves the run; the other hosts go on");
+  ranks_.say("leaves the run; the other hosts continue");
   return static_cast<int>(ExitCode::preempted);
 }
 

@@ -75,7 +75,7 @@ Supervisor::Gathered Supervisor::gather(bool first) {
     const bool were_asked = !first && !is_orphan_ && !ended_.empty() && ended_.back().next == telemetry::kWithoutTheAsked;
     if (enough && (lock_watch_.still_s() >= LockWatch::kSilenceS || (were_asked && lock_watch_.is_free()))) return Gathered::yes;
     demand(!late || !lock_watch_.grows(), ExitCode::peer, name_of(me()),
-           " cannot reach the hosts on which the run goes on: the counter in ", lock.string(), " grows");
+           " cannot reach the hosts on which the run continues: the counter in ", lock.string(), " grows");
     std::vector<std::string> missing;
     for (int node = 0; node < nodes(); ++node) {
       if (!is_ready(node) && !roster_.is_unfit(node)) missing.push_back(name_of(node));
@@ -87,13 +87,13 @@ Supervisor::Gathered Supervisor::gather(bool first) {
       if (!enough)
         ranks_.say(fmt::format("{} of {} hosts are here after {:.0f} s, and {} are needed; missing: {}{}", here, nodes(),
                                waited_s, fewest(), which, refusal.empty() ? "" : "; " + refusal));
-      if (!gives_up) ranks_.say(concat("watches ", lock.string(), ", because the run may go on without this host"));
+      if (!gives_up) ranks_.say(concat("watches ", lock.string(), ", because the run may continue without this host"));
     }
     if (gives_up) return Gathered::too_few;
     if (!late && waited_s >= told_s + kSparesS) {
       ranks_.say(fmt::format("waits for {}; {}", which,
-                             enough ? concat("the run may go on there, unless the counter in ", lock.string(),
-                                             " stands still for ", LockWatch::kSilenceS, " s")
+                             enough ? concat("the run may continue there, unless the counter in ", lock.string(),
+                                             " does not grow for ", LockWatch::kSilenceS, " s")
                                     : fmt::format("{:.0f} s left", options_.join_timeout_s - waited_s)));
       told_s = waited_s + options_.join_timeout_s / 10;
     }

@@ -45,7 +45,9 @@ Supervisor::Role Supervisor::search() {
       }
     });
     demand(!other_job, ExitCode::peer, name_of(me()), kOfAnOldJob, "attempt ", other_job ? other_job->number : 0, " in ",
-           (options_.run_folder / "attempts").string(), " is of a later job. Start its command again on this host to join that");
+           (options_.run_folder / "attempts").string(),
+           " belongs to a later job. Start that job's command again on this host "
+           "to join it");
     if (newest && newest->job == job_ && newest->number >= recorded_attempt_ && !telemetry::goes_on(*newest)) {
       over_code_ = telemetry::code_of_run(*newest);
       ranks_.say(concat(attempts_.path_of(newest->number).string(), " says that the run has ended with code ", over_code_,

@@ -1,4 +1,4 @@
-// Shows how far a long operation is, and when it should be done. An operation that takes only a moment shows nothing.
+// Shows the progress of a long operation and when it should end. For a very short operation, shows nothing.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace octet::app {
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double elapsed_s,
                           const std::string& unit = "");
 
-// On stderr: on a terminal one line that is rewritten and goes in the end, elsewhere a line every ten seconds.
+// Prints to stderr: on a terminal one line that is rewritten and finally removed, otherwise a line every ten seconds.
 class WorkProgress {
  public:
   // `unit`: what is counted, like "meshes"; empty: bytes.

@@ -25,7 +25,7 @@ BottomLine& bottom_line() {
   return *line;
 }
 
-// A terminal that takes nothing any more is no reason to end a run.
+// Ignores errors: a terminal that no longer accepts output is no reason to end a run.
 void write_all(int fd, std::string_view text) noexcept {
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
 }
@@ -34,7 +34,8 @@ void erase(BottomLine& line) noexcept {
   if (line.drawn.exchange(false)) write_all(line.fd, kErase);
 }
 
-// Without the terminal's wrapping (mode 7), so that a text wider than it does not fill a second line, which nobody would erase.
+// Draws the line with the terminal's wrapping (mode 7) off. Otherwise a text that is wider than the terminal would fill a
+// second line, which nobody would erase.
 void draw(BottomLine& line) {
   if (line.text.empty()) return;
   std::string bytes(kErase);
@@ -66,7 +67,7 @@ AboveBottomLine::~AboveBottomLine() {
   line.mutex.unlock();
 }
 
-// Where nobody reads the terminal, a write would keep the process from ending.
+// Writes only if poll() permits it: if nobody reads the terminal, a write would keep the process from ending.
 void abandon_bottom_line() noexcept {
   BottomLine& line = bottom_line();
   pollfd writable = {.fd = line.fd, .events = POLLOUT, .revents = 0};

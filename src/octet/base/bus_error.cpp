@@ -17,8 +17,8 @@
 namespace octet {
 namespace {
 
-// The handler may interrupt anything, so that it takes no lock: it reads atomics alone. A message lives as long as its file is
-// mapped, and so while a thread reads in it.
+// The handler may interrupt anything, so it takes no lock and reads only atomics. A message lives as long as its file is
+// mapped, and therefore as long as a thread reads from the mapping.
 struct WatchedRange {
   std::atomic<std::uintptr_t> begin{0}, end{0};  // begin 0: free
   std::atomic<const char*> message{nullptr};
@@ -38,7 +38,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, message, std::strlen(message));
     ::_exit(static_cast<int>(ExitCode::data));
   }
-  // Not one of ours: whoever was here before sees the signal, as the instruction runs again, or as it is sent again.
+  // Not our range. The previous handler gets the signal when the instruction runs again or the signal is raised again.
   ::sigaction(signal, &handler_before, nullptr);
   if (info->si_code <= 0) ::raise(signal);
 }

@@ -41,7 +41,8 @@ class RunningChecksum {
   std::unique_ptr<State> state_;
 };
 
-// RunningChecksum::hex() of a whole file, which is read in pieces: memory does not grow with it. Calls `after_piece` after each.
+// Returns RunningChecksum::hex() of a whole file. Reads the file in pieces, so that memory does not grow with it, and calls
+// `after_piece` after each.
 std::string checksum_of(const FileReader& file, const std::function<void()>& after_piece = {});
 
 }  // namespace octet

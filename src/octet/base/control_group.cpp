@@ -30,7 +30,7 @@ struct Text {
   int error = 0;  // errno; 0: read
 };
 
-// A file of /proc or /sys: its size is not known before it is read, so that it cannot be mapped.
+// Reads a file of /proc or /sys. Its size is not known before it is read, so it cannot be mapped.
 Text read_text(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {.text = "", .error = errno};
@@ -47,7 +47,7 @@ Text read_text(const fs::path& path) {
   return result;
 }
 
-// The text, or empty with a line in `unread`.
+// Returns the text of a file. If it cannot be read, returns nothing and adds a line to `unread`.
 std::optional<std::string> text_of(const fs::path& path, Unread& unread) {
   Text file = read_text(path);
   if (file.error == 0) return std::move(file.text);
@@ -69,7 +69,7 @@ std::optional<std::int64_t> number_of(std::string_view text) {
   return value;
 }
 
-// The number of words that a file holds, or empty with a line in `unread`.
+// Returns the number that a file consists of. If there is none, returns nothing and adds a line to `unread`.
 std::optional<std::int64_t> number_in(const fs::path& path, Unread& unread) {
   const std::optional<std::string> text = text_of(path, unread);
   if (!text) return std::nullopt;
@@ -87,13 +87,13 @@ bool lists(const std::string& comma_list, std::string_view name) {
   return false;
 }
 
-// The folders of the groups that limit this process: its own, and those above it up to the root that is mounted here.
+// The folders of the groups that limit this process: its own group, and all groups above it up to the mounted root.
 struct Groups {
   int version = 2;
   std::vector<fs::path> folders;
 };
 
-// "/a/b" below "/a" is "b"; empty when it does not lie below.
+// Returns the part of `path` below `top`: "b" for "/a/b" and "/a". Returns nothing if `path` is not below `top`.
 std::optional<fs::path> path_below(const fs::path& path, const fs::path& top) {
   const fs::path relative = path.lexically_relative(top);
   if (relative.empty() || *relative.begin() == "..") return std::nullopt;
@@ -155,12 +155,12 @@ Groups groups_of(std::string_view controller, const fs::path& root, Unread& unre
   return {};
 }
 
-// The bytes that a group may use; empty without a limit.
+// Returns the bytes that a group may use, or nothing if it has no limit.
 std::optional<std::int64_t> limit_of(const fs::path& folder, int version, Unread& unread) {
   if (version == 2) {
     const fs::path path = folder / "memory.max";
     const Text file = read_text(path);
-    // The root has no such file, and neither has a group whose parent does not hand the controller on.
+    // The root has no such file, nor does a group whose parent does not pass the controller on.
     if (file.error == ENOENT || (file.error == 0 && words_of(file.text) == std::vector<std::string>{"max"})) return std::nullopt;
     return number_in(path, unread);
   }
@@ -168,7 +168,7 @@ std::optional<std::int64_t> limit_of(const fs::path& folder, int version, Unread
   return limit && *limit < kNoLimit ? limit : std::nullopt;
 }
 
-// Bytes of files that the kernel keeps in memory for this group and drops when it needs the room.
+// Returns the bytes of file contents that the kernel caches for this group and drops when it needs the memory.
 std::int64_t cached_bytes(const fs::path& folder, int version, Unread& unread) {
   const std::optional<std::string> stat = text_of(folder / "memory.stat", unread);
   if (!stat) return 0;
@@ -182,7 +182,7 @@ std::int64_t cached_bytes(const fs::path& folder, int version, Unread& unread) {
   return bytes;
 }
 
-// The number behind a key, of lines such as "oom_kill 3".
+// Returns the number after `key` in lines such as "oom_kill 3".
 std::optional<std::int64_t> value_in(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -192,7 +192,7 @@ std::optional<std::int64_t> value_in(const std::string& text, const std::string&
   return std::nullopt;
 }
 
-// "1234 kB" behind a key of /proc/meminfo, in bytes.
+// Returns a value of /proc/meminfo, such as "1234 kB", in bytes.
 std::optional<std::int64_t> meminfo_value(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -215,7 +215,7 @@ GroupMemory group_memory(const fs::path& root) {
     if (!limit) continue;
     const std::optional<std::int64_t> used =
         number_in(folder / (groups.version == 2 ? "memory.current" : "memory.usage_in_bytes"), memory.unread);
-    // Without the usage the limit itself is all that is known of what is left.
+    // If the usage is unknown, the limit is the best known bound of the free memory.
     const std::int64_t left = used ? *limit - *used + cached_bytes(folder, groups.version, memory.unread) : *limit;
     const std::int64_t free = std::clamp<std::int64_t>(left, 0, *limit);
     memory.limit_bytes = std::min(*limit, memory.limit_bytes.value_or(*limit));

@@ -20,8 +20,8 @@ struct GroupMemory {
 };
 GroupMemory group_memory(const std::filesystem::path& root = "/");
 
-// How many processes of this process's group the kernel has killed since the group was made, because memory was used up. Empty:
-// not known, as on a machine without control groups of memory.
+// Returns how many processes of this process's group the kernel has killed because memory ran out, since the group was made.
+// Empty if unknown, for example on a machine without control groups for memory.
 std::optional<std::int64_t> memory_kills(const std::filesystem::path& root = "/");
 
 struct GroupCores {
@@ -30,7 +30,7 @@ struct GroupCores {
 };
 GroupCores group_cores(const std::filesystem::path& root = "/");
 
-// The memory that this process can use: the machine's, or what its control groups leave of it. Empty: not known.
+// The memory that this process can use: the machine's memory, or what its control groups leave of it. Empty if unknown.
 struct HostMemory {
   std::optional<std::int64_t> total_bytes, available_bytes;
   std::string limited_by;  // folder of the control group that sets `available_bytes`; "": the machine does

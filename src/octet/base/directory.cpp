@@ -19,21 +19,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The mode of what is under this name, or 0 if nothing is.
+// Returns the mode of the file or folder with this name, or 0 if there is none.
 mode_t mode_of(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) return info.st_mode;
-  // Nothing can have a name that is too long for the file system.
+  // A name that is too long for the file system cannot exist.
   if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG) fail_errno(ExitCode::data, path, "");
   return 0;
 }
 
-// Says that `path` is a link with nothing behind it, or returns "".
+// Returns a message if `path` is a link whose target does not exist, otherwise "".
 std::string lost_link(const fs::path& path) {
   std::error_code is_no_link;
   const fs::path target = fs::read_symlink(path, is_no_link);
   if (is_no_link || ::access(path.c_str(), F_OK) == 0 || errno != ENOENT) return "";
-  return concat("a link that leads nowhere, to ", target.string(), ". Is a file system not mounted? Else remove the link");
+  return concat("a link that leads nowhere, to ", target.string(), ". Is a file system not mounted? Otherwise remove the link");
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ bool is_file(const fs::path& path) { return S_ISREG(mode_of(path)); }
 bool is_folder(const fs::path& path) { return S_ISDIR(mode_of(path)); }
 
 void demand_not_lost(const fs::path& path) {
-  constexpr int kNoNumber = 0;  // with ENOENT, callers would take the file for absent
+  constexpr int kNoNumber = 0;  // with ENOENT, callers would think that the file is absent
   if (const std::string lost = lost_link(path); !lost.empty())
     throw SystemError(ExitCode::data, concat(path.string(), ": ", lost), kNoNumber);
 }

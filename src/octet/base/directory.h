@@ -8,19 +8,19 @@
 
 namespace octet {
 
-// Whether there is anything under this name. Links are followed; nothing is behind a dangling link.
+// Whether a file or folder with this name exists. Links are followed, so a dangling link counts as absent.
 bool path_exists(const std::filesystem::path& path);
-// Whether there is a regular file, or a folder, under this name. Links are followed.
+// Whether a regular file, or a folder, with this name exists. Links are followed.
 bool is_file(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
-// Throws SystemError if there is a link under this name and nothing behind it. What it leads to may be on a file system that is
-// not mounted, so it must not be taken for absent.
+// Throws SystemError if this name is a link whose target does not exist. The target may be on a file system that is not
+// mounted, so the caller must not treat it as absent.
 void demand_not_lost(const std::filesystem::path& path);
 
 // The paths of everything in a folder, sorted. Also throws if the folder does not exist.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
-// The absolute path without links and dots, as far as it exists: two names of one folder have the same.
+// Returns the absolute path without links and dots, as far as it exists. All names of a folder give the same path.
 std::filesystem::path true_path(const std::filesystem::path& path);
 
 // Makes the folder and those above it that are missing. Throws Error{internal} "PATH: cannot create: REASON", or says that PATH

@@ -38,7 +38,7 @@ inline constexpr Range kPositive{.min = 0, .above_min = true};
 inline constexpr Range kNotNegative{.min = 0};
 inline constexpr Range kAtLeastOne{.min = 1};
 inline constexpr Range kFraction{.min = 0, .max = 1};
-// Settings that FP32 computes with: far from its largest number, so that they do not become infinite.
+// A range for settings that FP32 computes with. Its limit is far below FP32's largest number, so that results do not overflow.
 inline constexpr Range kPositiveFp32{.min = 0, .max = 1e30, .above_min = true};
 inline constexpr Range kNotNegativeFp32{.min = 0, .max = 1e30};
 // An epsilon is added to a number of moderate size. If it were larger than 1, it would drown that number, and a run would learn
@@ -49,11 +49,11 @@ struct Field {
   std::string_view name;
   std::string_view help = "";   // one plain sentence: --print-config, the reference page and shell completion show it
   std::string_view value = "";  // what a value is: the unit of a number ("steps"), what a string names ("DIR": is_path()), or ""
-  std::string choices = "";     // of a string: "a | b | c", or "" for any
+  std::string choices = "";     // the strings that are allowed: "a | b | c"; "" for any string
   Range range = kAnyNumber;
-  bool number = false;          // of a string: a number without quotes may stand for it
-  bool single = false;          // of a list of strings: one string may stand for a list of it alone; of a record: for every member
-  bool s3 = false;              // of a path: s3://BUCKET/PREFIX may stand for it
+  bool number = false;          // a string may also be given as a number without quotes
+  bool single = false;          // a list of strings may be one string, its only element; a record may be one for all members
+  bool s3 = false;              // a path may also be given as s3://BUCKET/PREFIX
 };
 
 // A key as the reference describes it.
@@ -73,16 +73,16 @@ std::string why_no_path(const Field& field, std::string_view text);
 bool contains(const Range& range, double number);
 // "at least 0 and below 1", or "" if any number is in the range.
 std::string describe(const Range& range);
-// What a number must be that `range` does not contain: "at least 1", "finite".
+// What `range` requires of a number outside it: "at least 1", "finite".
 std::string requirement(const Range& range, double number);
 // "a | b | c" cut at its bars.
 std::vector<std::string> cut_choices(std::string_view choices);
 
-// Where values come from, and what an unknown key is answered with.
+// The source of values, and the advice that the message about an unknown key gives.
 struct FieldSource {
   std::string name;                                               // a file, or "--section.key=value"
   bool is_override = false;
-  std::function<std::string(const std::string& path)> advise = {};  // of an unknown key's path: " (did you mean X?)" or ""
+  std::function<std::string(const std::string& path)> advise = {};  // the advice for an unknown key: " (did you mean X?)" or ""
 };
 
 // "FILE:12: section.key = value", "--section.key=value": the beginning of every message about a value.
@@ -245,8 +245,9 @@ inline TomlNode single_node(TomlNode table) {
 }
 }  // namespace detail
 
-// The value as a tree; a record's fields in the order of their declaration, help as comments; empty optionals and lists of
-// records are absent. A record for which one string may stand becomes this string if all of its members are equal.
+// Returns the value as a tree. A record's fields are in the order of their declaration, with their help as comments; empty
+// optionals and empty lists of records are absent. A record that may be given as one string becomes this string if all of its
+// members are equal.
 template <class T>
 TomlNode to_node(const T& value) {
   TomlNode node;

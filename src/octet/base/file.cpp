@@ -21,14 +21,14 @@ namespace {
 constexpr std::size_t kBufferBytes = 1 << 20;
 
 std::filesystem::path temporary_for(const std::filesystem::path& path) {
-  // Processes of two hosts may have the same id.
+  // Processes on two hosts may have the same id, so a random number follows it.
   return concat(path.string(), ".tmp-", ::getpid(), "-", std::random_device{}());
 }
 
-// Removes the temporary files in a folder whose writes were to files that `removes` accepts.
+// Removes the folder's temporary files that were meant to become files whose names `removes` accepts.
 void remove_temporaries(const std::filesystem::path& folder, const std::function<bool(std::string_view file)>& removes) {
   constexpr std::string_view kMark = ".tmp-";
-  std::error_code error;  // what stays only takes room
+  std::error_code error;  // files that stay only take up room
   std::filesystem::directory_iterator entry(folder, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();

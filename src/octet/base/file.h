@@ -13,8 +13,8 @@ namespace octet {
 // for ever. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
 int open_regular(const std::filesystem::path& path);
 
-// Returns the whole file, or what is left of it if another process shortens it meanwhile, as a run does with its metrics when it
-// goes back. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
+// Returns the whole file. If another process shortens the file meanwhile, as a run shortens its metrics when it goes back,
+// returns what is left of it. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
 std::string read_file(const std::filesystem::path& path);
 
 // A read-only memory map of a whole file; an empty file gives an empty span. The constructor throws Error{data} "PATH: reason".
@@ -48,7 +48,7 @@ class FileReader {
   // Fills `out` with the bytes from `offset` on. Any thread may call it. Throws Error{data} "PATH: reason", also if the file has
   // become too short since it was opened.
   void read_at(std::size_t offset, std::span<std::byte> out) const;
-  // The same up to the end of the file. Returns the number of bytes.
+  // Like read_at(), but stops at the end of the file. Returns the number of bytes read.
   std::size_t read_up_to(std::size_t offset, std::span<std::byte> out) const;
 
  private:
@@ -110,16 +110,17 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path);
 // Writes a temporary file in the same folder, calls fsync and renames it to file_to_replace(path). Readers see either the old or the
 // new content.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
-// Removes the temporary files of writes to `path` that a kill has interrupted, as far as it can. Nobody may be writing it now.
+// Removes the temporary files that killed writes to `path` have left, as far as the system allows. Nobody may be writing `path`
+// now.
 void remove_interrupted_writes(const std::filesystem::path& path);
-// The same for every file in a folder.
+// Does the same for every file in a folder.
 void remove_interrupted_writes_in(const std::filesystem::path& folder);
 
-// Creates a file that appears with its content. Returns false if `path` is there already, and leaves that file alone. Needs a
+// Creates a file that appears with its content. Returns false if `path` exists already, and leaves that file alone. Needs a
 // file system with hard links. Call sync_directory() if the name must survive a power failure.
 bool create_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// As write_file_atomically(), for an output that the user has named (create_output).
+// Like write_file_atomically(), for an output that the user has named (create_output).
 void write_output(const std::filesystem::path& path, std::string_view text);
 
 // Calls fsync on a folder, so that a rename in it survives a power failure. Throws Error{internal} with path and reason if the folder

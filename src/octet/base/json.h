@@ -31,24 +31,24 @@ inline constexpr std::size_t kOrderedKeys = 10'000;  // of an object whose order
 
 // Parses a document. Throws Error{data} "SOURCE: line L, column C: REASON".
 nlohmann::json parse_json(std::string_view text, const std::string& source, int max_depth = kJsonDepth);
-// The same with the keys in the order of the text.
+// Does the same and keeps the keys in the order of the text.
 Json parse_ordered_json(std::string_view text, const std::string& source);
-// The same of a file. Also throws Error{data} if the file cannot be read.
+// Parses a file. Also throws Error{data} if the file cannot be read.
 nlohmann::json read_json(const std::filesystem::path& path);
 Json read_ordered_json(const std::filesystem::path& path);
-// The same of text that may be anything: is_discarded() of the result is true if `text` is refused.
+// Parses text of unknown origin and does not throw: is_discarded() of the result is true if `text` is refused.
 Json json_of(std::string_view text);
 
-// Why a text is refused, and the byte at which the reason shows, from 1.
+// Why a text is refused, and at which byte, counted from 1.
 struct JsonFault {
   std::size_t byte = 0;
   std::string reason;
 };
-// Sends the values of `text` to `events` and builds no tree. Returns the first fault, also if an event returned false, or
-// nothing.
+// Sends the values of `text` to `events` and builds no tree. Returns the first fault, or nothing. An event that returns false
+// is a fault, too.
 std::optional<JsonFault> read_json_events(std::string_view text, nlohmann::json_sax<nlohmann::json>& events);
 
-// A value as text. Bytes that are not UTF-8, which the name of a file may have, become U+FFFD.
+// Returns a value as text. Bytes that are not UTF-8, which the name of a file may have, become U+FFFD.
 std::string json_text(const Json& value, int indent = -1);
 // The beginning of a value as text, for a message.
 std::string shown(const nlohmann::json& value);

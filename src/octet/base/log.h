@@ -16,8 +16,8 @@ void log_shared_warning(std::string_view line);
 enum class Log : std::uint8_t { all, warnings, own_warnings };
 void set_log(Log log);
 
-// Lines without a time suit a command that ends soon. Lines of a run begin with the present time in UTC: "2026-11-23T20:05:00Z "
-// in a file or pipe, "20:05:00Z " on a terminal.
+// Whether lines begin with the time. Commands that end soon print no time. Lines of a run begin with the present time in UTC:
+// "2026-11-23T20:05:00Z " in a file or pipe, "20:05:00Z " on a terminal.
 enum class LogTime : std::uint8_t { none, utc };
 void set_log_time(LogTime time);
 

@@ -1,4 +1,4 @@
-// The one place of medians: of times, rates, losses and samples.
+// Medians of times, rates, losses and samples. All medians of the program are computed here.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace octet {
 
-// The middle value; of an even number of values the mean of the middle two. NaN without values.
+// Returns the middle value, or the mean of the middle two if the number of values is even. NaN without values.
 inline double median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::sort(values.begin(), values.end());
@@ -16,7 +16,8 @@ inline double median(std::vector<double> values) {
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-// The middle value, or the lower one of the middle two: always one of the values. NaN without values.
+// Returns the middle value, or the lower one of the middle two, so that the result is always one of the values. NaN without
+// values.
 inline double lower_median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);

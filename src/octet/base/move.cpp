@@ -28,7 +28,7 @@ void copy_file(const fs::path& from, const fs::path& to, const std::function<voi
   copy.finish();
 }
 
-// A relative target is one of the link's old folder.
+// Moves a link. A relative target becomes absolute, because it is relative to the link's old folder.
 void move_link(const fs::path& to, const fs::path& from) {
   std::error_code error;
   const fs::path target = fs::read_symlink(from, error);
@@ -55,7 +55,7 @@ void copy_tree(const fs::path& from, const fs::path& to, const std::function<voi
 
 void move_into(const fs::path& folder, const fs::path& from, const std::function<void()>& copied) {
   const fs::path to = folder / from.filename();
-  if (std::error_code ignored; fs::is_symlink(from, ignored)) return move_link(to, from);  // what it leads to may be gone
+  if (std::error_code ignored; fs::is_symlink(from, ignored)) return move_link(to, from);  // its target may be gone
   if (!path_exists(from)) return;
   if (std::rename(from.c_str(), to.c_str()) == 0) return;
   if (errno != EXDEV) fail_errno(ExitCode::internal, from, "cannot be moved to " + folder.string());
@@ -63,8 +63,8 @@ void move_into(const fs::path& folder, const fs::path& from, const std::function
   copy_tree(from, copy, copied);
   rename_or_fail(copy, to);
   sync_directory(folder);
-  remove_tree(old);           // of a move that was killed
-  rename_or_fail(from, old);  // a kill while it is deleted leaves nothing incomplete under its name
+  remove_tree(old);           // left by a move that was killed
+  rename_or_fail(from, old);  // so that a kill during the deletion leaves no incomplete tree under the name `from`
   remove_tree(old);
 }
 

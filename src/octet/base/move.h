@@ -10,8 +10,8 @@ namespace octet {
 // survives a loss of power. `copied` is called after each piece. Throws SystemError.
 void copy_tree(const std::filesystem::path& from, const std::filesystem::path& to, const std::function<void()>& copied = {});
 
-// Moves what is under this name into `folder`, and does nothing if nothing is there. A link moves as a link to the same target.
-// To another file system `from` is copied, and goes when its copy is complete. Throws SystemError.
+// Moves the file or folder `from` into `folder`. Does nothing if it does not exist. A link moves as a link to the same target.
+// Between two file systems, `from` is copied, and removed when its copy is complete. Throws SystemError.
 void move_into(const std::filesystem::path& folder, const std::filesystem::path& from, const std::function<void()>& copied = {});
 
 }  // namespace octet

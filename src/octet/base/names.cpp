@@ -7,7 +7,7 @@
 namespace octet {
 namespace {
 
-// The most pairs of letters that one call compares, which takes about a tenth of a second.
+// The maximum number of letter pairs that one call compares, which takes about a tenth of a second.
 constexpr std::size_t kMostWork = 30'000'000;
 
 // Returns the edit distance if it is below `bound`, otherwise `bound` or more. Takes its work from `left`; nothing is close any

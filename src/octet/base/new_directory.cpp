@@ -34,7 +34,7 @@ std::string here(const ProcessIdentity& me) {
 // of other machines stay, because nothing here tells whether their processes still write.
 void remove_interrupted(const fs::path& begin, ProcessIdentity process) {
   const std::string name_begin = begin.filename().string();
-  std::error_code error;  // what stays only takes room
+  std::error_code error;  // folders that stay only take up room
   fs::directory_iterator entry(begin.has_parent_path() ? begin.parent_path() : ".", error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();

@@ -19,7 +19,7 @@ fs::path find_plugin(const PluginKind& kind, const std::string& named, const fs:
   for (const fs::path& path : {program / kind.file, program / OCTET_INSTALLED_PLUGINS / kind.file}) {
     if (path_exists(path)) return path;
   }
-  fail(ExitCode::config, kind.purpose, ", and there is no ", kind.file, " beside the program in ", program.string(),
+  fail(ExitCode::config, kind.purpose, ", and there is no ", kind.file, " next to the program in ", program.string(),
        "; install pyarrow or Apache Arrow and build Octet with -DOCTET_ARROW=its folder (", kind.page, "), or ", kind.remedy);
 }
 

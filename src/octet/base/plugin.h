@@ -1,5 +1,5 @@
-// Plugins: libraries that the program loads when it first needs them, so that it starts and runs without the libraries that they
-// need.
+// Plugins: libraries that the program loads when it first needs them. The program therefore starts and runs without the
+// libraries on which its plugins depend.
 #pragma once
 
 #include <cstdint>

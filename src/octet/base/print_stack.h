@@ -1,4 +1,4 @@
-// Lets whoever asks see where the threads of this process are.
+// Shows where the threads of this process are when another process asks.
 #pragma once
 
 namespace octet {

@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-// The first line of a file of the system, or "" if it cannot be read: an identity that is not known matches none.
+// Returns the first line of a system file, or "" if it cannot be read: an unknown identity matches none.
 std::string line_of(const char* path) {
   std::string line;
   std::ifstream file(path);

@@ -1,4 +1,4 @@
-// Tries again what failed for a reason that may pass by itself.
+// Retries operations that failed for a reason that may pass.
 #pragma once
 
 #include "octet/base/clock.h"
@@ -6,15 +6,15 @@
 
 namespace octet {
 
-// How long reading goes on after the first error, unless a run says otherwise (checkpoint.retry_s).
+// How long reads are retried after the first error, unless a run sets another limit (checkpoint.retry_s).
 inline constexpr double kRetryS = 60;
 
 class BackOff {
  public:
   explicit BackOff(double limit_s) : limit_s_(limit_s) {}
-  // Waits before the next attempt: 50 ms at first, each time twice as long, at most 5 s. The first wait prints a warning. Throws
-  // the error instead if it does not pass by itself (SystemError::may_pass()) or `limit_s` seconds are over; then its message
-  // says so.
+  // Waits before the next attempt: 50 ms at first, each time twice as long, at most 5 s. The first wait prints a warning.
+  // Throws `error` instead if it cannot pass by itself (SystemError::may_pass()) or if `limit_s` seconds are over, which the
+  // message then says.
   void wait_after(const SystemError& error);
 
  private:
@@ -23,7 +23,7 @@ class BackOff {
   Clock::time_point start_;
 };
 
-// Returns act(), which is called again as BackOff says while it throws SystemError.
+// Returns act(). While act() throws SystemError, waits and calls it again, as BackOff describes.
 template <class Act>
 auto retry(double limit_s, Act&& act) {
   for (BackOff back_off(limit_s);;) {

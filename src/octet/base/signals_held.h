@@ -1,12 +1,12 @@
-// Holds signals back from a thread.
+// Blocks signals in a thread.
 #pragma once
 
 #include <signal.h>
 
 namespace octet {
 
-// While it lives, its thread receives no signals. A thread that is started meanwhile never does, so that signals reach the main
-// thread.
+// While an object lives, its thread receives no signals. Threads that it starts meanwhile never receive any, so that signals
+// reach the main thread.
 class SignalsHeld {
  public:
   SignalsHeld() {

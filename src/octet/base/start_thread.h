@@ -26,8 +26,8 @@ std::thread start_thread(std::string_view what, Body body) {
   }
 }
 
-// Calls `work` on a new thread. The future has what it returns or throws; the future's destructor waits for the end. Throws as
-// start_thread().
+// Calls `work` on a new thread. The future receives what `work` returns or throws; the future's destructor waits for the end.
+// Throws like start_thread().
 template <class Work>
 std::future<std::invoke_result_t<Work&>> start_task(std::string_view what, Work work) {
   try {
@@ -37,7 +37,8 @@ std::future<std::invoke_result_t<Work&>> start_task(std::string_view what, Work 
   }
 }
 
-// As start_task(), but if the thread cannot start, warns and calls `work` before it returns. For work that other ranks wait for.
+// Like start_task(), but if the thread cannot start, warns and calls `work` before it returns. For work on which other ranks
+// wait.
 template <class Work>
 std::future<std::invoke_result_t<Work&>> start_or_run(std::string_view what, Work work) {
   const auto call = [shared = std::make_shared<Work>(std::move(work))] { return (*shared)(); };
@@ -51,8 +52,8 @@ std::future<std::invoke_result_t<Work&>> start_or_run(std::string_view what, Wor
   return task.get_future();
 }
 
-// Starts `count` threads, of which thread i calls body(i). If one cannot start, calls stop(), which must make the others end,
-// joins them and throws as start_thread().
+// Starts `count` threads; thread i calls body(i). If a thread cannot start, calls stop(), which must make the others end, joins
+// them and throws like start_thread().
 template <class Body, class Stop>
 std::vector<std::thread> start_threads(std::string_view what, int count, const Body& body, const Stop& stop) {
   std::vector<std::thread> threads;
@@ -67,8 +68,8 @@ std::vector<std::thread> start_threads(std::string_view what, int count, const B
   return threads;
 }
 
-// The most threads that a user may ask for: four for each processor of this process. More would be slower, and tens of thousands
-// exhaust the machine.
+// The largest number of threads that a user may ask for: four for each processor of this process. More would be slower, and
+// tens of thousands would exhaust the machine.
 int most_threads();
 // Throws Error{config} "NAME = COUNT: ..." if `count` is above most_threads().
 void check_threads(std::string_view name, int count);

@@ -104,7 +104,7 @@ class DepthScan {
   }
 
  private:
-  // Goes behind the string that begins here. A string of one line also ends, wrongly, with the line.
+  // Moves past the string that begins here. A one-line string without a closing quote ends with its line.
   void skip_string(char quote) {
     const std::string triple(3, quote);
     const bool lines = text_.substr(at_, 3) == triple;

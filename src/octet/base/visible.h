@@ -19,16 +19,16 @@ std::size_t utf8_length(std::string_view text);
 // Returns `text` as one line. A line feed becomes \n, a tab \t.
 std::string printable(std::string_view text);
 
-// The same in quotes, cut after about 200 bytes: a name from a file, for a message.
+// Does the same, puts the text in quotes and cuts it after about 200 bytes. For a name from a file in a message.
 std::string in_quotes(std::string_view text);
 
 // Returns text as one word of a command that a user may copy: in single quotes if a shell would read it otherwise.
 std::string shell_word(std::string_view text);
 
-// Makes a stream of text visible that comes in pieces. Line feeds and tabs stay.
+// Makes text visible that arrives in pieces. Line feeds and tabs stay.
 class VisibleText {
  public:
-  // Returns the text to write. It keeps a character that is not whole yet for the next call.
+  // Returns the text to write. Keeps an incomplete character at the end for the next call.
   std::string feed(std::string_view piece);
 
  private:

@@ -40,7 +40,7 @@ std::string own_host() {
 
 }  // namespace
 
-// "kept-1a2b3c4d": two runs with folders of one name have different ones.
+// Returns, for example, "kept-1a2b3c4d". Two run folders with the same name get different folders.
 fs::path local_folder(const fs::path& local_dir, const fs::path& run_folder) {
   const fs::path run = true_path(run_folder);
   RunningChecksum sum;
@@ -122,7 +122,7 @@ void LocalSnapshots::make_folder() const {
          " belongs to the run in ", other);
 }
 
-// Each rank leaves a mark. A name that nobody has asked for before is in no cache of a network file system.
+// Each rank leaves a mark file. Its name is new, so that no cache of a network file system knows it.
 std::string LocalSnapshots::strangers(const Ranks& ranks) {
   const std::string number = broadcast(ranks, "local mark", concat(std::random_device{}()));
   const std::filesystem::path mine = mark(rank_, number);
@@ -220,7 +220,7 @@ void LocalSnapshots::go_on(const std::string& timeline, std::int64_t step) {
   if (rank_ == 0) remove_higher_ranks();
 }
 
-// A run of fewer ranks cannot use them.
+// A run with fewer ranks cannot use their copies.
 void LocalSnapshots::remove_higher_ranks() const {
   for (const std::filesystem::path& path : entries_of(folder_)) {
     if (rank_of(path).value_or(-1) >= size_) remove_tree(path);

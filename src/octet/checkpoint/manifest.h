@@ -52,7 +52,7 @@ Shape stored_shape(const Slice& slice);
 // different steps, or if a tensor has different dtypes or shapes in two parts or its slices do not cover it exactly once.
 Manifest merge_manifests(std::vector<Manifest> parts);
 
-// A manifest is of a later version of Octet: what it describes may be sound, but this program cannot read it.
+// A manifest was written by a later version of Octet. The checkpoint may be sound, but this program cannot read it.
 class NewerVersion : public Error {
  public:
   explicit NewerVersion(const std::string& message) : Error(ExitCode::data, message) {}

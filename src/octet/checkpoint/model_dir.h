@@ -33,10 +33,10 @@ using FillParameter = std::function<void(parallel::Parameter& parameter, const s
 void load_weights(Stream& stream, const ModelWeights& weights, const parallel::NameTable& table,
                   const std::vector<std::string>& ignorable = {}, const FillParameter& fill = {});
 
-// Returns the table without the tracked parameters that the directory lacks. They then stay as they begin.
+// Returns the table without the tracked parameters that the directory lacks. Those keep their initial values.
 parallel::NameTable entries_in(const ModelWeights& weights, parallel::NameTable table);
 
-// Returns how an entry is written: a tracked parameter in F32, whatever the form says.
+// Returns how an entry is written. A tracked parameter is always written in F32.
 OutputWeight output_weight(const parallel::NameEntry& entry, bool fp8);
 
 // Returns all elements of a parameter's primary across all ranks, in its own dtype and any shape, contiguous in host memory. The

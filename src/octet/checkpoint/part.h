@@ -1,4 +1,4 @@
-// What one rank adds to a checkpoint: its slices, in the order of the rank's safetensors file.
+// The slices that one rank adds to a checkpoint, in the order of the rank's safetensors file.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,23 @@
 
 namespace octet::checkpoint {
 
-// A piece of a global tensor in device memory. Several entries may be slices of one tensor; together, those of all ranks, they
-// must cover it, each element once.
+// A piece of a global tensor in device memory. Several entries may be slices of one tensor. Together, the entries of all ranks
+// must cover the tensor, each element once.
 struct Entry {
   std::string name;
   Tensor tensor;  // contiguous; slice.elements() elements
   Shape global;
   Slice slice;
-  // Whether the tensor stays as it is until the optimizer changes it. It may be copied behind the caller's back until then.
+  // Whether the tensor keeps its values until the optimizer changes it. Until then it may be copied in the background.
   bool steady = false;
 
-  // All of a tensor, under its own shape.
+  // Returns an entry for a whole tensor, with its own shape.
   static Entry whole(std::string name, const Tensor& tensor) {
     return {.name = std::move(name), .tensor = tensor, .global = tensor.shape, .slice = Slice::whole(tensor.shape)};
   }
 };
 
-// A slice on its way into the file.
+// A slice and its place in the file.
 struct Piece {
   std::string tensor;
   std::size_t slice = 0;  // of the manifest's tensor
@@ -52,7 +52,7 @@ struct Part {
 // Describes `entries` as slices of the file `file`. Requires that slices of one tensor agree about its dtype and shape.
 Part describe_part(const std::string& file, std::int64_t step, std::span<const Entry> entries);
 
-// Copies the pieces that are steady, or those that are not, to their offsets from `host` on, and waits.
+// Copies the pieces that are steady, or those that are not, to their offsets in `host`. Waits for the copies.
 void copy_pieces(Stream& stream, const std::vector<Piece>& pieces, bool steady, std::byte* host);
 
 }  // namespace octet::checkpoint

@@ -14,10 +14,10 @@ struct Ranks {
   // The prefix of the keys: the same on all ranks, but different for each Writer and each call of Reader::open() or open_latest() that
   // uses the same store.
   std::string name = "checkpoint";
-  // Stores a value, which goes after `reads` calls of `get`.
+  // Stores a value. The key is removed after `reads` calls of `get`.
   std::function<void(const std::string& key, std::string_view value, int reads)> set = {};
-  // Waits for the key and returns its value. It must wait as long as a rank may need to write its part. Throws Error{peer} if a rank
-  // is lost.
+  // Waits for the key and returns its value. Its timeout must be at least as long as a rank may need to write its part. Throws
+  // Error{peer} if a rank is lost.
   std::function<std::string(const std::string& key)> get = {};
 };
 

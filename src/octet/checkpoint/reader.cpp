@@ -48,8 +48,8 @@ struct Failures {
   }
 };
 
-// Calls act(). If it misses something, and a link in `folder` or the folder itself leads nowhere, says so: what is missing may be
-// there later.
+// Calls act(). If a file is missing, and a link in `folder` or the folder itself leads nowhere, says so, because the file may
+// be there later.
 template <class Act>
 void act_unless_lost(const std::filesystem::path& folder, Act&& act) {
   try {
@@ -64,7 +64,7 @@ void act_unless_lost(const std::filesystem::path& folder, Act&& act) {
   }
 }
 
-// Calls act(), which reads `folder`, and sorts its errors: a file that is missing belongs to a damaged checkpoint, a file that
+// Calls act(), which reads `folder`, and distinguishes its errors: a missing file belongs to a damaged checkpoint; a file that
 // cannot be read does not.
 template <class Act>
 Failures failures_of(const std::filesystem::path& folder, Act&& act) {

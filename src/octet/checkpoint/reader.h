@@ -25,8 +25,8 @@
 
 namespace octet::checkpoint {
 
-// A checkpoint was read and is wrong: a file that its manifest names is missing or too short, or a sum differs. A checkpoint that
-// cannot be read, because of the system, of a link that leads nowhere or of its later version, throws another Error{data}.
+// A checkpoint was read and is wrong: a file that its manifest names is missing or too short, or a sum differs. If a checkpoint
+// cannot be read, because of the system, of a link that leads nowhere or of its later version, another Error{data} is thrown.
 class Damaged : public Error {
  public:
   explicit Damaged(const std::string& message) : Error(ExitCode::data, message) {}
@@ -59,8 +59,8 @@ class Reader {
                                            double retry_s = kRetryS,
                                            std::int64_t before = std::numeric_limits<std::int64_t>::max());
 
-  // Opens what one rank holds: `part` lists only slices of files in `folder` that this rank can read. Checks all of their bytes,
-  // and throws as open() does. Not collective.
+  // Opens the checkpoint of a single rank: `part` lists only slices of files in `folder` that this rank can read. Checks all of
+  // their bytes, and throws like open(). Not collective.
   static Reader of_part(std::filesystem::path folder, Manifest part);
 
   const std::filesystem::path& path() const { return path_; }

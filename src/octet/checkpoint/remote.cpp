@@ -39,7 +39,7 @@ std::optional<std::int64_t> step_of_name(std::string_view name) {
   return step;
 }
 
-// Where a checkpoint of this step and with this text of its manifest goes.
+// Returns the folder for a checkpoint of this step whose manifest has this text.
 storage::ObjectUrl folder_for(storage::ObjectStore& store, const storage::ObjectUrl& url, std::int64_t step,
                               std::string_view manifest) {
   RunningChecksum sum;
@@ -62,7 +62,7 @@ void send_file(storage::ObjectStore& store, const storage::ObjectUrl& url, const
          ": there is another object of this name; it is not overwritten");
 }
 
-// Fetches of older checkpoints that were interrupted: nobody will go on with them.
+// Removes interrupted fetches of older checkpoints, which nobody will continue.
 void remove_other_fetches(const fs::path& root, const fs::path& unfinished) {
   if (!path_exists(root)) return;
   for (const fs::path& path : entries_of(root)) {
@@ -212,7 +212,7 @@ std::string RemoteCopies::wait() {
   wake_.notify_all();
   idle_.wait(lock, [&] { return !busy_ && ((!waiting_ && !abandoned_) || !failure_.empty()); });
   --waiters_;
-  wake_.notify_all();  // what has failed is tried again behind the caller
+  wake_.notify_all();  // retries in the background what has failed
   return failure_;
 }
 

@@ -1,12 +1,12 @@
 // Copies of checkpoints in S3: checkpoint.remote.
 //
 //   PREFIX/step-00001000-<sum>/rank-00000.safetensors, ...   the files of the checkpoint
-//   PREFIX/step-00001000-<sum>/manifest.json                 goes last: without it there is no checkpoint
+//   PREFIX/step-00001000-<sum>/manifest.json                 written last: without it there is no checkpoint
 //   PREFIX/step-00001000-<sum>/abandoned                     the run went back before this step, or began anew
 //
-// <sum> is the XXH3-64 of manifest.json, which holds the sums of all tensors. So a name stands for one content: no object is ever
-// overwritten, and an upload that was interrupted is continued by whoever sends the same checkpoint again. A checkpoint whose
-// name is abandoned gets the sum of the manifest and "again", and so on. Nothing is deleted.
+// <sum> is the XXH3-64 of manifest.json, which holds the sums of all tensors. So a name stands for one content: no object is
+// ever overwritten, and sending the same checkpoint again continues an interrupted upload. If the name of a checkpoint is
+// abandoned, <sum> is computed from the manifest followed by "again", and so on. Nothing is deleted.
 #pragma once
 
 #include <atomic>
@@ -34,25 +34,26 @@ struct RemoteCheckpoint {
   std::vector<storage::ListedObject> files;  // their names in its folder
 };
 
-// The complete checkpoints below `url`, the highest step first; of one step the one that was written last. Throws StoreError.
+// Returns the complete checkpoints below `url`, the highest step first. If a step has several, returns the one that was written
+// last. Throws StoreError.
 std::vector<RemoteCheckpoint> remote_checkpoints(storage::ObjectStore& store, const storage::ObjectUrl& url);
 
-// Copies the files of a checkpoint that are not there yet, its manifest last. The files of the folder `beside`, if it exists, go
-// into the same folder of the bucket, unless files of these names are there. `sent` is told now and then that bytes were sent;
-// what it throws ends the call. Throws StoreError and the errors of files.
+// Copies the files of a checkpoint that are not there yet, its manifest last. Also copies the files of the folder `beside`, if
+// it exists, into the same folder of the bucket, unless files with these names are there. Calls `sent` now and then while bytes
+// are sent; an exception from it ends the call. Throws StoreError and the errors of files.
 void send_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url, std::int64_t step,
                      const std::filesystem::path& folder, const std::function<void()>& sent = {},
                      const std::filesystem::path& beside = {});
 
-// Copies the checkpoint to root/step-00001000, which must not exist, checks the sums of all its tensors, and then gives it that
-// name. A copy that was interrupted is continued. Throws Damaged, StoreError and the errors of files.
+// Copies the checkpoint to an unfinished name next to root/step-00001000, which must not exist, checks the sums of all its
+// tensors, and then renames it. Continues an interrupted copy. Throws Damaged, StoreError and the errors of files.
 void fetch_checkpoint(storage::ObjectStore& store, const storage::ObjectUrl& url, const RemoteCheckpoint& from,
                       const std::filesystem::path& root, const storage::CopyProgress& progress = {});
 
 // Marks the checkpoints of later steps as abandoned. Throws StoreError.
 void abandon_checkpoints(storage::ObjectStore& store, const storage::ObjectUrl& url, std::int64_t after_step);
 
-// The steps beyond `after`, up to `last`, that a run has left by going back.
+// The steps above `after`, up to `last`, that a run has abandoned by going back.
 struct AbandonedSteps {
   std::int64_t after = 0, last = 0;
 };
@@ -64,29 +65,31 @@ struct RemoteOptions {
   double again_s = 60;                                 // after which an upload that failed begins again
   std::function<void()> alive = {};                    // called while bytes are sent, by any thread
   std::function<void(std::int64_t step)> copied = {};  // called by the thread when a checkpoint is complete there
-  // Keeps a wish across processes. It is called with the steps whose checkpoints are to be marked as abandoned, and by the thread
-  // without steps when all are marked. If the process ends between the two, the next one calls abandon() with these steps.
+  // Makes an intention survive the end of this process. Called with the steps whose checkpoints are to be marked as abandoned,
+  // and, by the thread, without steps when all are marked. If the process ends between the two calls, the next process calls
+  // abandon() with these steps.
   std::function<void(const std::optional<AbandonedSteps>& steps)> remember = {};
 };
 
-// Sends checkpoints behind training, on a thread. One waits at most: if training is faster, checkpoints between are left out.
+// Sends checkpoints on a thread, in the background of training. At most one checkpoint waits: if training is faster, some
+// checkpoints are left out.
 class RemoteCopies {
  public:
-  // `newest` is the newest one there, for messages.
+  // `newest` is the newest checkpoint there, for messages.
   RemoteCopies(RemoteOptions options, std::optional<RemoteCheckpoint> newest);
-  // Gives up what is under way.
+  // Cancels the current upload.
   ~RemoteCopies();
   RemoteCopies(const RemoteCopies&) = delete;
   RemoteCopies& operator=(const RemoteCopies&) = delete;
 
-  // Returns at once. The folder must stay until uses() says no. A failure is a warning with the age of the newest checkpoint
-  // there, and the newest checkpoint is sent again after `again_s`.
+  // Returns at once. The folder must stay until uses() returns false. A failure causes a warning with the age of the newest
+  // checkpoint there, and the newest checkpoint is sent again after `again_s`.
   void copy(std::int64_t step, std::filesystem::path folder);
-  // Checkpoints of steps after `steps.after` are marked before the next one is sent. Throws what RemoteOptions::remember throws.
+  // Marks checkpoints of steps after `steps.after` before the next one is sent. Throws what RemoteOptions::remember throws.
   void abandon(AbandonedSteps steps);
   bool uses(std::int64_t step) const;
-  // Waits until nothing is to be sent, or what is to be sent has failed once more. Returns why the newest checkpoint is not
-  // there, or "".
+  // Waits until nothing is left to send, or sending has failed again. Returns why the newest checkpoint is not there, or
+  // "".
   std::string wait();
 
  private:

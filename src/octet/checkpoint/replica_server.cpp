@@ -115,7 +115,7 @@ void ReplicaServer::run() {
 
 void ReplicaServer::enter(comm::Guest&& guest) {
   const int rank = static_cast<int>(guest.claim.rank);
-  // A process that was started again takes the place of the one before.
+  // A process that was started again replaces the previous one.
   if (const auto before = sessions_.find(rank); before != sessions_.end()) {
     before->second->stream.interrupt();
     before->second->thread.join();
@@ -142,7 +142,7 @@ void ReplicaServer::serve(int rank, ReplicaStream& stream) {
       }
     }
   } catch (const std::exception&) {
-    // The connection is of no use any more. The rank tells its user.
+    // The connection cannot be used any more. The rank reports the failure.
   }
 }
 

@@ -1,6 +1,6 @@
-// The supervisor of a host keeps replicas of the snapshots that ranks of another host take, so that a run that lost a host goes
-// on from memory. A thread lets in who knows the token of the job, and each rank that has connected is served by a thread of its
-// own.
+// A host's supervisor keeps replicas of the snapshots that ranks of another host take, so that a run that has lost a host
+// continues from memory. One thread admits processes that know the token of the job, and each connected rank is served by its
+// own thread.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class ReplicaServer {
   int port() const { return port_; }
   // The memory that the replicas take.
   std::int64_t bytes() const;
-  // Lets ranks of other hosts also read what the ranks of this host have in `memory`.
+  // Lets ranks of other hosts also read the snapshots of this host's ranks in `memory`.
   void offer(std::shared_ptr<const SnapshotMemory> memory);
 
  private:
@@ -66,10 +66,11 @@ class ReplicaServer {
   void handle(int rank, ReplicaStream& stream, const ReplicaMessage& message);
   void keep(ReplicaStream& stream, int rank, std::size_t bytes, Manifest manifest, std::int64_t stays);
   void forget(int rank);
-  // Drops replicas that nobody can need any more, which are left from ranks that now send to another host. Those of other ranks
-  // are such if their steps are all older than those of `kept`: a rank keeps its two newest snapshots, so the rank of `kept` no
-  // longer has such an old step, and no state of that step is complete. So are those of another timeline from an attempt before
-  // that of `kept`, because the run has left that timeline. The caller holds the mutex.
+  // Drops replicas that nobody can need any more. They are left from ranks that now send to another host. The replicas of
+  // another rank can be dropped if their steps are all older than those of `kept`: a rank keeps its two newest snapshots, so
+  // the rank of `kept` no longer has such an old step, and no state of that step is complete. Replicas of another timeline can
+  // also be dropped if they come from an earlier attempt than `kept`, because the run has left that timeline. The caller holds
+  // the mutex.
   void give_back_outdated_by(const Kept& kept);
   std::vector<Found> all() const;
 

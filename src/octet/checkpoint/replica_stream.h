@@ -1,11 +1,11 @@
 // How a rank and the supervisor of another host exchange snapshots. Over a connection of comm/handshake.h they send messages of
-// the kind `post`, each in JSON but `data`, which holds bytes, and `failed`, which is a sentence. The rank asks, the supervisor
-// answers.
+// the kind `post`. Each is JSON, except `data`, which holds bytes, and `failed`, which is a sentence. The rank asks, the
+// supervisor answers.
 //   keep      {"rank", "bytes", "manifest", "stays"}      keeps a snapshot, not in the place of that of step `stays`; answered by
 //                                                         `ready`, then after data by `done`
 //   find      {"ranks", "size", "timeline"}               answered by `found` [{"rank", "bytes", "manifest"}, ..]
 //   read      {"rank", "size", "timeline", "attempt", "step"}  answered by data
-//   forget    {}                                          lets go of the rank's snapshots; answered by `done`
+//   forget    {}                                          drops the rank's snapshots; answered by `done`
 // Instead of an answer, the supervisor may send `failed`.
 #pragma once
 
@@ -35,8 +35,8 @@ struct ReplicaMessage {
   std::string topic, text;
 };
 
-// One end of such a connection, for a thread that may wait. Calls throw Error{peer} "has closed its connection", or "has been
-// silent for 30 s" if the other end neither reads nor writes for so long.
+// One end of such a connection, for a thread that may block. Calls throw Error{peer} "has closed its connection", or "has been
+// silent for 30 s" if the other end neither reads nor writes for that long.
 class ReplicaStream {
  public:
   static constexpr double kSilenceS = 30;
@@ -49,10 +49,10 @@ class ReplicaStream {
   // Waits for the next message. Returns nothing if the other end has closed the connection between two messages.
   // silence_s < 0: waits as long as it takes.
   std::optional<ReplicaMessage> next(double silence_s = kSilenceS);
-  // The answer to a request. Throws Error{peer} with the other end's sentence if it has failed.
+  // Returns the answer to a request. If the other end has failed, throws Error{peer} with its sentence.
   nlohmann::json answer(const std::string& topic);
   void receive_bytes(std::span<std::byte> bytes);
-  // Lets a thread that waits go on at once, with an error. Any thread may call it.
+  // Makes a waiting thread continue at once, with an error. Any thread may call it.
   void interrupt() const;
 
  private:

@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestText = 1 << 16;  // a longer file is not a lock that this program wrote
 constexpr double kLookS = 0.25;                // between two looks at somebody else's counter
 
-// Nothing if the text is not a lock, as while its file is being written.
+// Returns nothing if the text is not a lock, for example while its file is being written.
 std::optional<LockHolder> holder_of(const std::string& text) {
   const Json json = json_of(text);
   if (!json.is_object()) return std::nullopt;
@@ -76,8 +76,8 @@ std::string text_of(const fs::path& path, double retry_s) {
   });
 }
 
-// While it lives, no other process of this machine creates, replaces or removes the lock. A file system without such locks only
-// makes a small window larger, which text_of() after the fact closes.
+// While an object lives, no other process of this machine creates, replaces or removes the lock. On a file system without such
+// locks, a small window remains, which text_of() closes by checking afterwards.
 class FolderGuard {
  public:
   explicit FolderGuard(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
@@ -112,7 +112,7 @@ void remove_interrupted_takeovers(const fs::path& lock) {
 
 void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// What abandon_run_lock() needs of the lock that this process took last. A signal handler may not allocate memory.
+// The data that abandon_run_lock() needs about the lock that this process took last. A signal handler may not allocate memory.
 struct HeldLock {
   char path[PATH_MAX], folder[PATH_MAX], begin[1024];
   std::size_t begin_size;
@@ -196,7 +196,7 @@ RunLock::~RunLock() {
   if (made_folder_) ::rmdir(folder_.c_str());
 }
 
-// The counter has a fixed width, so that writing it anew changes nothing else, and a reader meets no half of a text.
+// The counter has a fixed width, so that overwriting it changes nothing else, and a reader never sees half a text.
 std::string RunLock::text() const {
   char counter[32];
   std::snprintf(counter, sizeof counter, "%20" PRId64, counter_);
@@ -231,7 +231,7 @@ bool RunLock::create() {
   return true;
 }
 
-// Puts this holder's lock in the place of another's if that still reads `seen`. Returns false if it does not.
+// Replaces another holder's lock if it still reads `seen`. Returns false if it does not.
 bool RunLock::replace(const std::string& seen, bool settles) {
   const fs::path temporary = concat(path_.string(), ".", ProcessIdentity::mine().pid, ".", std::random_device()());
   {
@@ -259,7 +259,7 @@ bool RunLock::replace(const std::string& seen, bool settles) {
   return true;
 }
 
-// Returns when the lock has stood still for silence_s or has gone. Throws Error{config} if its counter grows.
+// Returns when the lock has not changed for silence_s or is gone. Throws Error{config} if its counter grows.
 void RunLock::watch(const std::string& seen) const {
   const std::optional<LockHolder> holder = holder_of(seen);
   log_info(concat(path_.string(), ": ", describe(holder), ", holds this folder. Waiting up to ", times_.silence_s,
@@ -269,7 +269,7 @@ void RunLock::watch(const std::string& seen) const {
     sleep_s(std::min(kLookS, times_.silence_s));
     const auto look = Clock::now();
     const std::string now = text_of(path_, times_.retry_s);
-    // The storage was away, perhaps for the holder as well, which then gets all of the time again to raise its counter.
+    // The storage was not available, perhaps for the holder as well, which then gets the full time again to raise its counter.
     if (seconds_since(look) > times_.beat_s) start = Clock::now();
     const std::optional<LockHolder> other = holder_of(now);
     if (now == seen) continue;
@@ -328,7 +328,7 @@ void RunLock::beat() {
   } catch (const SystemError& error) {
     trouble_ = error.what();
     if (!error.not_there()) return;
-    // Somebody has removed the file. Whoever creates it now holds the folder.
+    // Somebody has removed the file. The process that creates it now holds the folder.
     try {
       if (create()) renewed_ = Clock::now();
     } catch (const Error& again) {

@@ -1,5 +1,5 @@
-// One writer for a run folder. The file run.lock says who writes there; it works on one machine and on several that share a file
-// system, also where locks of the system (flock) do not cross machines.
+// One writer for a run folder. The file run.lock says which process writes there. It works on one machine and on several that
+// share a file system, even if the system's locks (flock) do not cross machines.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,14 @@ namespace octet::checkpoint {
 
 struct RunLockTimes {
   double beat_s = 5;      // how often the holder raises its counter
-  double renewed_s = 20;  // a holder that could not do so for this long publishes nothing
-  double silence_s = 30;  // a holder elsewhere has ended if its counter stands still for this long on the clock of who watches
-  double settle_s = 1;    // after such a takeover, for another process elsewhere that did the same at the same moment
-  double retry_s = 60;    // how long the constructor goes on reading after an error that may pass
+  double renewed_s = 20;  // a holder that could not raise it for this long publishes nothing
+  double silence_s = 30;  // a holder elsewhere has ended if its counter did not grow for this long
+  double settle_s = 1;    // pause after a takeover, in case another process took over at the same moment
+  double retry_s = 60;    // how long the constructor retries reads after an error that may pass
 };
 
-// The attempt of a supervised job that a process is a rank of; none without a supervisor. A later attempt of the same job takes
-// the lock over at once, wherever the holder is, because only one supervisor gets a number (telemetry/attempts.h).
+// The attempt of a supervised job to which this process belongs; none without a supervisor. A later attempt of the same job
+// takes the lock over at once, wherever the holder is, because only one supervisor gets a number (telemetry/attempts.h).
 struct LockAttempt {
   std::string job;
   std::int64_t number = 0;
@@ -38,34 +38,34 @@ struct LockHolder {
   LockAttempt attempt;
   std::int64_t counter = 0;  // grows as long as the holder runs
 };
-// Reads the lock file of the folder and returns who holds the lock. Returns nothing if there is no lock, or no name in it yet.
-// Throws SystemError if the file cannot be read.
+// Reads the lock file of the folder and returns the holder of the lock. Returns nothing if there is no lock, or if it does not
+// name a holder yet. Throws SystemError if the file cannot be read.
 std::optional<LockHolder> lock_holder(const std::filesystem::path& folder);
 
-// Removes the lock of this process, if it holds one, for a signal handler that ends the process without destructors.
+// Removes the lock of this process, if it holds one. For a signal handler that ends the process without running destructors.
 void abandon_run_lock() noexcept;
 
-// Holds the lock from construction to destruction; a thread raises the counter. Where the holder before
-// - still runs on this machine, the constructor throws Error{config} at once, with its host, process id and start;
-// - has ended on this machine, it takes the folder over at once and says so;
-// - is on another machine or in another container, it watches the counter. If the counter grows, it throws Error{config}. If the
-//   counter stands still for silence_s, it takes the folder over and says so.
+// Holds the lock from construction to destruction. A thread raises the counter. If the previous holder
+//- still runs on this machine, the constructor throws Error{config} at once, with the holder's host, process id and start;
+//- has ended on this machine, the constructor takes the folder over at once and says so;
+//- is on another machine or in another container, the constructor watches the counter. If the counter grows, it throws
+//  Error{config}. If the counter does not grow for silence_s, it takes the folder over and says so.
 class RunLock {
  public:
-  // Makes the folder if need be. Throws Error{config} as above, if nothing can be written under this path (create_output), and if
-  // run.lock is a link that leads nowhere; Error{internal} or Error{data} "PATH: REASON" if the lock cannot be written or read
-  // for another reason.
+  // Makes the folder if necessary. Throws Error{config} as above, if nothing can be written under this path (create_output),
+  // and if run.lock is a link that leads nowhere; Error{internal} or Error{data} "PATH: REASON" if the lock cannot be written
+  // or read for another reason.
   explicit RunLock(const std::filesystem::path& folder, RunLockTimes times = {}, LockAttempt attempt = {});
   // Removes run.lock, if it is still this holder's, and the folder if it is empty and the constructor made it.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // Throws Error{config} if another has taken the folder over, as the thread has noticed. Reads no file, so that a slow disk does
-  // not hold training up.
+  // Throws Error{config} if the thread has noticed that another process has taken the folder over. Reads no file, so that a
+  // slow disk does not delay training.
   void check() const;
-  // To be called before a checkpoint is published. Raises the counter. Throws as check() does, and Error{internal} if the counter
-  // could not be raised for renewed_s.
+  // Call it before a checkpoint is published. Raises the counter. Throws like check(), and Error{internal} if the counter could
+  // not be raised for renewed_s.
   void renew();
 
  private:

@@ -121,7 +121,8 @@ class EntryReader {
       overflow |= __builtin_mul_overflow(bits, extent, &bits);
     }
     demand(!overflow, ExitCode::data, where_, ": shape ", info.shape_text(), " overflows 64 bits");
-    demand(bits % 8 == 0, ExitCode::data, where_, ": ", info.dtype_name, " ", info.shape_text(), " is no whole number of bytes");
+    demand(bits % 8 == 0, ExitCode::data, where_, ": ", info.dtype_name, " ", info.shape_text(),
+           " is not a whole number of bytes");
     return bits / 8;
   }
 

@@ -90,7 +90,7 @@ struct TensorDeclaration {
   Shape shape;
 };
 
-// Returns what a file of these tensors begins with, up to its data.
+// Returns the beginning of a file with these tensors, up to its data.
 std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, const Metadata& metadata = {});
 
 // Writes a file of tensors that are declared in advance. The data are stored in the declared order. The caller passes every byte once,

@@ -65,7 +65,7 @@ InheritedSlots slots_in(std::string_view value) {
   bool good = local_rank >= 0 && files.size() % kFilesPerRank == 0 && first * 2 < files.size();
   for (const int file : files) good = good && is_open(file);
   demand(good, ExitCode::config, kVariable, " = \"", value,
-         "\" names no memory of this process; `octet launch --supervise` sets it, so unset it elsewhere");
+         "\" does not name memory of this process; `octet launch --supervise` sets it, so unset it elsewhere");
   InheritedSlots slots;
   for (std::size_t i = 0; i < files.size(); i += 2) slots.host.push_back({.data = files[i], .manifest = files[i + 1]});
   for (std::size_t i = 0; i < kSlotsPerRank; ++i) slots.own.push_back(slots.host[first + i]);

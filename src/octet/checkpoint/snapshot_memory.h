@@ -1,5 +1,5 @@
 // Memory of a host for the snapshots of its ranks. A supervisor makes it and its ranks inherit it, so a snapshot outlives the
-// rank that wrote it. The memory goes when the supervisor and its ranks have ended, however they end.
+// rank that wrote it. The memory is freed when the supervisor and its ranks have ended, however they end.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace octet::checkpoint {
 
-// One is being written while the other is the newest that all ranks have.
+// One slot is written while the other holds the newest snapshot that all ranks have.
 inline constexpr int kSlotsPerRank = 2;
 
-// A process that inherits memory keeps it from being freed.
+// Which processes inherit the memory. A process that inherits memory keeps it from being freed.
 enum class Heirs { children, none };
 
 class SnapshotMemory {
  public:
-  // Makes empty slots for so many ranks. They take memory as they are filled. Throws Error{internal}.
+  // Makes empty slots for `ranks` ranks. They take memory as they are filled. Throws Error{internal}.
   explicit SnapshotMemory(int ranks, Heirs heirs = Heirs::children);
   int ranks() const { return static_cast<int>(files_.size()) / (2 * kSlotsPerRank); }
   // The slots of one rank. The ranks of a host are counted from 0.
@@ -33,12 +33,12 @@ class SnapshotMemory {
   std::vector<Descriptor> files_;
 };
 
-// What a rank finds in OCTET_SNAPSHOTS.
+// The slots that OCTET_SNAPSHOTS gives a rank.
 struct InheritedSlots {
   std::vector<SnapshotSlot> host;  // of all ranks of this host
   std::vector<SnapshotSlot> own;   // where this rank writes
 };
-// The memory that the snapshots of all ranks of this host take now.
+// Returns how much memory the snapshots of all ranks of this host take now.
 std::int64_t bytes_taken(const InheritedSlots& slots);
 // Reads the value of the variable. Throws Error{config} if it does not name open files.
 InheritedSlots slots_in(std::string_view value);

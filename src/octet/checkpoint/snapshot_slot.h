@@ -17,41 +17,41 @@
 
 namespace octet::checkpoint {
 
-// Two files without a name, memfd_create(2).
+// Two unnamed files, memfd_create(2).
 struct SnapshotSlot {
   int data = -1;      // a safetensors file
   int manifest = -1;  // the rank's part of a manifest, written last; empty: there is no snapshot
 };
 
-// Where a descriptor of this process has a path.
+// The folder in which each open descriptor of this process has a path.
 inline constexpr const char* kDescriptors = "/proc/self/fd";
 
-// Tells apart the snapshots of a rank on a timeline. An attempt may go on from an older step than the attempt before had
-// reached. The steps that it computes anew have other bits on GPUs, and a host that was away may still have the old ones.
+// Distinguishes the snapshots of a rank on a timeline. An attempt may continue from an older step than the previous attempt had
+// reached. The steps that it computes again have other bits on GPUs, and a host that was away may still have the old ones.
 struct SnapshotId {
   std::int64_t attempt = 0, step = 0;
   auto operator<=>(const SnapshotId&) const = default;
 };
 SnapshotId id_of(const Manifest& manifest);
 
-// The meta of a snapshot's manifest. `run` is what the rank has saved beside its tensors.
+// Returns the meta of a snapshot's manifest. `run` is what the rank has saved in addition to its tensors.
 nlohmann::json snapshot_meta(const std::string& timeline, std::int64_t attempt, int rank, int ranks,
                              const nlohmann::json& run);
-// Whether the snapshot is of this rank among so many ranks, on this timeline.
+// Whether a rank with this number, among this many ranks, took the snapshot on this timeline.
 bool is_of(const Manifest& manifest, const std::string& timeline, int rank, int ranks);
 
-// The manifest in a slot. Nothing if the slot is empty; also, with a line to on_warning if there is one, if it cannot be read or
-// is not complete because its writer was killed.
+// Returns the manifest in a slot, or nothing if the slot is empty, cannot be read or is incomplete because its writer was
+// killed. In the last two cases it calls on_warning, if given, with a line.
 std::optional<Manifest> manifest_in(const SnapshotSlot& slot, const std::function<void(std::string_view)>& on_warning = {});
 
-// Returns which of the slots with these steps the next snapshot takes: the oldest one, but never that of step `stays`. -1 is the
-// step of a slot without a snapshot; if `stays` is -1, any slot may go.
+// Returns which of the slots with these steps the next snapshot takes: the oldest one, but never that of step `stays`. A slot
+// without a snapshot has step -1. If `stays` is -1, any slot may be overwritten.
 std::size_t slot_to_fill(std::span<const std::int64_t> steps, std::int64_t stays);
 
 // The memory that a slot takes now.
 std::int64_t bytes_taken(const SnapshotSlot& slot);
 
-// Fills a slot. A slot that is being filled is empty until publish().
+// Fills a slot. While it is being filled, the slot counts as empty, until publish().
 class SlotWriter {
  public:
   explicit SlotWriter(SnapshotSlot slot) : slot_(slot) {}
@@ -62,10 +62,10 @@ class SlotWriter {
 
   const SnapshotSlot& slot() const { return slot_; }
   void empty();
-  // The memory for the data, `bytes` of it. Throws Error{internal} if the kernel does not give them, because a write to a page
-  // that is not reserved would kill the process.
+  // Returns memory for `bytes` bytes of data. Throws Error{internal} if the kernel does not reserve it, because a write to a
+  // page that is not reserved would kill the process.
   std::byte* make_room(std::size_t bytes);
-  // Makes copies of a device into that memory fast, if it can. The device must outlive this object.
+  // Speeds up copies from a device to that memory, if possible. The device must outlive this object.
   void lock(Device& device);
   // The manifest's slices must name data_file().
   void publish(const Manifest& manifest);

@@ -17,7 +17,7 @@
 namespace octet::checkpoint {
 namespace {
 
-// Lets others see the step of this rank's newest snapshot, which holds the present state if the run has just gone on from it.
+// Shows others the step of this rank's newest snapshot, which holds the present state if the run has just continued from it.
 void show(std::int64_t step) {
   telemetry::own_page().snapshot_step = step;
   telemetry::own_page().snapshot_ns = telemetry::monotonic_ns();
@@ -152,7 +152,7 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
   return std::nullopt;
 }
 
-// Also in the place of a snapshot of the same step, which is damaged.
+// Also replaces a damaged snapshot of the same step.
 Manifest Snapshots::fetch(const Replica& replica) {
   const std::int64_t step = replica.manifest.step;
   for (Room& room : rooms_) {

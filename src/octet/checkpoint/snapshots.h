@@ -1,6 +1,6 @@
-// Snapshots of a run's state in the memory of its hosts, so that a run that lost ranks goes on from a few steps ago and not from
-// its newest checkpoint. A snapshot of a rank holds all that the rank holds, and only a rank with the same number among as many
-// ranks can load it.
+// Snapshots of a run's state in the memory of its hosts. With them, a run that has lost ranks continues from a few steps ago
+// instead of from its newest checkpoint. A snapshot of a rank holds all that the rank holds, and only a rank with the same
+// number among as many ranks can load it.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +33,14 @@ struct SnapshotsOptions {
   std::unique_ptr<ReplicaClient> replicas = nullptr;
   // Copies on this host's disk; null without checkpoint.local_dir.
   std::unique_ptr<LocalSnapshots> local = nullptr;
-  // The thread that copies calls it before a snapshot counts. What it throws makes the snapshot not count.
+  // The thread that copies calls it before a snapshot counts. If it throws, the snapshot does not count.
   std::function<void()> may_publish = {};
 };
 
-// All ranks take snapshots after the same steps, and only when no rank is busy with the one before. If a rank has failed() to
-// take that one, all ranks give it up, and the next one overwrites it. Otherwise all ranks have that one, and the next one
-// overwrites an older one. So there is always a step of which every rank has a snapshot. The same holds for replicas and for
-// copies on local disks.
+// All ranks take snapshots after the same steps, and only when no rank is still busy with the previous one. If a rank has
+// failed() to take the previous one, all ranks give it up, and the next one overwrites it. Otherwise all ranks have it, and the
+// next one overwrites an older one. So there is always a step of which every rank has a snapshot. The same holds for replicas
+// and for copies on local disks.
 class Snapshots {
  public:
   explicit Snapshots(SnapshotsOptions options);
@@ -49,34 +49,34 @@ class Snapshots {
   Snapshots& operator=(const Snapshots&) = delete;
 
   // Opens the newest snapshot of `timeline` that all ranks have from the same attempt, whose bytes agree with their sums, and
-  // which rank 0 finds `usable`. A rank has it in memory here, in that of another host, or on the local disk. `meta` is what rank
-  // 0 has saved. Returns nothing if there is none. on_warning gets a line about each snapshot that cannot be used and each host
-  // that does not answer. Collective.
+  // for which rank 0's `usable` returns true. A rank has it in memory here, in the memory of another host, or on the local
+  // disk. `meta` is what rank 0 has saved. Returns nothing if there is none. Calls on_warning with a line about each unusable
+  // snapshot and each host that does not answer. Collective.
   std::optional<Reader> newest(const Ranks& ranks, const std::string& timeline,
                                const std::function<bool(std::int64_t step, const nlohmann::json& meta)>& usable,
                                const std::function<void(std::string_view)>& on_warning);
 
-  // The snapshots from now on belong to `timeline`. Give it a new name whenever steps may be computed anew with other bits.
-  // Deletes this rank's snapshots of other timelines and of steps after `step`. With -1 it deletes all, and
-  // their replicas if their host can be reached.
+  // From now on, snapshots belong to `timeline`. Give it a new name whenever steps may be computed again with other bits.
+  // Deletes this rank's snapshots of other timelines and of steps after `step`. With -1 it deletes all, and their replicas if
+  // their host can be reached.
   void go_on(const std::string& timeline, std::int64_t step);
 
-  // Begins to reserve the memory for snapshots of these entries, so that the first ones are as fast as the others. busy() until
-  // it is done.
+  // Begins to reserve the memory for snapshots of these entries, so that the first snapshots are as fast as later ones. busy()
+  // is true until the memory is reserved.
   void prepare(Device& device, std::span<const Entry> entries);
 
-  // Copies the entries. When it returns, those that are not steady may change; the others may after wait_for_copy(). Waits for
-  // the snapshot before. A snapshot that fails is a warning in the next call, and no error.
+  // Copies the entries. When it returns, entries that are not steady may change; the others may change after wait_for_copy().
+  // Waits for the previous snapshot. A failed snapshot causes a warning in the next call, not an error.
   void save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta);
   void wait_for_copy();
   // Whether a snapshot is being taken or prepared.
   bool busy() const;
   // Whether the last snapshot, its replica or its copy on the local disk is missing on this rank.
   bool failed() const { return !busy() && failed_; }
-  // The next snapshot overwrites the last one, of which a rank has none, and keeps the one before it, of which all ranks have one.
-  // Call it on all ranks before save() if any rank has failed().
+  // Gives up the last snapshot, which some rank lacks: the next one overwrites it and keeps the one before it, which all ranks
+  // have. Call it on all ranks before save() if any rank has failed().
   void give_up_last() { common_stays_ = true; }
-  // How long the last one took, in seconds, until it counted and had a replica. Its copy on the local disk comes after that.
+  // How many seconds the last snapshot took until it counted and had a replica. Its copy on the local disk comes after that.
   double took_s() const { return took_s_; }
 
  private:
@@ -91,7 +91,7 @@ class Snapshots {
   void wait();
   Room& room_to_fill();
   Manifest fetch(const Replica& replica);
-  // Copies a snapshot, begun at `start`, to where it outlives the memory of this host.
+  // Copies a snapshot, begun at `start`, to places that outlive the memory of this host.
   Failure copy_elsewhere(std::span<const std::byte> data, const Manifest& manifest, Clock::time_point start);
   std::span<const std::byte> fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied);
 

@@ -42,7 +42,7 @@ std::optional<std::int64_t> step_of_unfinished(const fs::path& path) {
   return mark == std::string::npos ? std::nullopt : step_of(std::string_view(name).substr(0, mark));
 }
 
-// Whether this is a checkpoint that was moved out of the way, and nothing has taken its place.
+// Whether this is a checkpoint that was moved out of the way and not replaced.
 bool is_only_one_of_its_step(const fs::path& path) {
   const std::optional<std::int64_t> step = step_of_unfinished(path);
   return step && path.native().ends_with(kReplaced) && !path_exists(path.parent_path() / step_name(*step));

@@ -21,18 +21,20 @@ std::string step_name(std::int64_t step);
 // never an empty list.
 std::vector<StepDirectory> find_checkpoints(const std::filesystem::path& root);
 
-// A new name, beside `step_directory`, for a directory that is being written or deleted. No reader takes it for a checkpoint.
+// Returns a new name, in the folder of `step_directory`, for a directory that is being written or deleted. Readers do not treat
+// it as a checkpoint.
 std::filesystem::path unfinished_name(const std::filesystem::path& step_directory);
 
 // The suffix that an unfinished name gets when an older checkpoint of the same step is moved out of the way.
 constexpr const char* kReplaced = ".old";
 
-// Gives checkpoints that were moved out of the way their names back, if nothing has taken their place. The caller holds the lock
-// of the run folder. What cannot be renamed stays, with a warning. Throws as find_checkpoints().
+// Gives checkpoints that were moved out of the way their names back, if nothing has taken their place. The caller holds the
+// lock of the run folder. A directory that cannot be renamed stays, with a warning. Throws like find_checkpoints().
 void put_back_replaced(const std::filesystem::path& root);
 
-// Deletes the directories with unfinished names in `root`, except checkpoints whose place is empty. The caller holds the lock of
-// the run folder, so all of them were left by runs that have ended. What cannot be deleted stays, with a warning.
+// Deletes the directories with unfinished names in `root`, except checkpoints whose place is empty. The caller holds the lock
+// of the run folder, so all of them were left by runs that have ended. A directory that cannot be deleted stays, with a
+// warning.
 void remove_unfinished(const std::filesystem::path& root);
 
 // Renames a checkpoint to an unfinished name and then deletes it, so that a kill in between does not leave an incomplete checkpoint under

@@ -59,10 +59,10 @@ void rename_directory(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_errno(ExitCode::internal, to, "cannot rename");
 }
 
-// A new folder for what is not finished. The destructor deletes it with all files, unless keep() was called.
+// A new folder for unfinished work. The destructor deletes it with all files, unless keep() was called.
 class UnfinishedFolder {
  public:
-  // The name is new in every save, so that a rank of a run that has ended, if it still writes, writes nothing into another's.
+  // The name is new in every save, so that a rank of an ended run that still writes cannot write into another's folder.
   explicit UnfinishedFolder(const fs::path& step_directory) : path_(unfinished_name(step_directory)) { make_folders(path_); }
   ~UnfinishedFolder() {
     if (kept_) return;
@@ -79,7 +79,8 @@ class UnfinishedFolder {
   bool kept_ = false;
 };
 
-// Gives the folder the name `to`, for good. What stood there goes once the disk has the new name; if the disk refuses, it stays.
+// Gives the folder the final name `to`. A folder that was there is deleted when the disk has the new name; if the disk refuses,
+// it stays.
 void replace_directory(UnfinishedFolder& folder, const fs::path& to) {
   const fs::path& from = folder.path();
   std::error_code ignored;
@@ -99,7 +100,7 @@ void replace_directory(UnfinishedFolder& folder, const fs::path& to) {
     fs::remove_all(from, ignored);
     return;
   }
-  // A file system without exchange: a kill between the renames loses this step, and the one before it is used.
+  // On a file system without exchange, a kill between the renames loses this step, and the previous checkpoint is used.
   const fs::path away = fs::path(from).concat(kReplaced);
   rename_directory(to, away);
   try {
@@ -112,7 +113,7 @@ void replace_directory(UnfinishedFolder& folder, const fs::path& to) {
   fs::remove_all(away, ignored);
 }
 
-// One save, as this rank knows it.
+// One save from this rank's point of view.
 struct Save {
   std::string key;  // what is said about it
   std::int64_t step = 0;
@@ -145,7 +146,7 @@ std::vector<StepDirectory> surplus_of(const WriterOptions& options, const std::v
   return result;
 }
 
-// Deletes what need not be kept. The checkpoint of `newest` is safe: what goes wrong here is a warning.
+// Deletes checkpoints that need not be kept. The checkpoint of `newest` is already safe, so failures here are warnings.
 void prune(const WriterOptions& options, std::int64_t newest, const BestCheckpoint& best_ones) {
   if (options.keep_latest_k <= 0 && best_ones.extra.empty()) return;
   try {
@@ -157,7 +158,7 @@ void prune(const WriterOptions& options, std::int64_t newest, const BestCheckpoi
   }
 }
 
-// Does what may fail, unless something has failed before.
+// Runs a function that may fail, unless something has failed before.
 void attempt(std::string& failure, const std::function<void()>& act) {
   if (!failure.empty()) return;
   try {
@@ -193,14 +194,14 @@ std::string lead(const WriterOptions& options, Save& save, const Source& source)
   return failure;
 }
 
-// Another rank's.
+// The share of any other rank.
 void follow(const WriterOptions& options, Save& save, const Source& source) {
   const std::string folder = broadcast(options.ranks, save.key + "/folder", "");
   if (!folder.empty()) {
     attempt(save.failure, [&] {
       // The name comes over the network, and must not lead out of the folder of checkpoints.
       demand(is_file_name(folder) && folder.rfind(step_name(save.step), 0) == 0, ExitCode::peer, "rank 0 writes into ",
-             in_quotes(folder), ", which is no folder of step ", save.step);
+             in_quotes(folder), ", which is not a folder of step ", save.step);
       write_slices(options.root / folder, options.ranks.rank, save.part, source);
     });
   }
@@ -247,7 +248,7 @@ void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entr
   wait();
   if (stream.kind() == DeviceKind::meta) return;
   Save save = {.key = concat("save ", saves_++), .step = step, .best = best, .part = {}, .failure = ""};
-  // A failure here, too, is one of all ranks, which are about to wait for this one.
+  // A failure here is also a failure of all ranks, which are about to wait for this one.
   attempt(save.failure, [&] {
     save.part = describe_part(slice_file(options_.ranks.rank), step, entries);
     if (options_.ranks.rank == 0) save.part.manifest.meta = meta;

@@ -1,6 +1,6 @@
-// Lets in who knows the token of the job. Accepts the connections of a listener and shakes hands with each (handshake.h). Until a
-// connection has finished the handshake it is a stranger: it gets nothing but the handshake, and is dropped if it sends more than
-// 4 KiB or takes too long. The owner polls; no call waits.
+// Admits processes that know the token of the job. Accepts the connections of a listener and shakes hands with each
+// (handshake.h). Until a connection has finished the handshake it is a stranger: it gets nothing but the handshake, and is
+// dropped if it sends more than 4 KiB or takes too long. The owner polls; no call waits.
 #pragma once
 
 #include <poll.h>
@@ -16,15 +16,15 @@
 
 namespace octet::comm {
 
-// How many strangers may be connected at a time. Further ones wait in the system's queue, or are closed if their address has its
-// share.
+// How many strangers may be connected at a time. Further ones wait in the system's queue, or are closed if their address
+// already has kStrangersPerAddress.
 inline constexpr std::size_t kStrangers = 64, kStrangersPerAddress = 8;
 
-// A connection that has proved to know the token.
+// A connection whose process has proved that it knows the token.
 struct Guest {
   Connection connection;
   Claim claim;
-  std::uint32_t timeout_ms = 0;  // how long it waits for what it came for
+  std::uint32_t timeout_ms = 0;  // how long it waits until all ranks have joined
 };
 
 class Doorkeeper {
@@ -34,7 +34,7 @@ class Doorkeeper {
     Token token = {};
     double handshake_s = 5;
     double retry_s = 1;  // after this process ran out of file descriptors
-    // Says why a stranger whose proof is right is refused all the same, or "".
+    // Says why a stranger with a valid proof is refused nevertheless, or "".
     std::function<std::string(const Claim&)> refusal;
     std::function<void(Guest&&)> enter;  // the welcome is queued in its connection
   };

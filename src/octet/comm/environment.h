@@ -33,11 +33,12 @@ inline constexpr int kDefaultPort = 29500;
 // find_token().
 RankEnvironment rank_environment(const std::function<const char*(const char*)>& get);
 
-// The number that the variable `name` has as its text. Throws Error{config} "NAME=TEXT is not a whole number of at least 0".
+// Returns the number that the text of the variable `name` states. Throws Error{config} "NAME=TEXT is not a whole number of at
+// least 0".
 int number_in(const std::string& name, const std::string& text);
 
-// `all` is the text of a JSON list of names, and `here` one of them. The other two say where both were found. Throws
-// Error{config}.
+// Finds a host in a list of names. `all` is the text of a JSON list of names, and `here` is one of them. The other two
+// arguments say, for messages, where both were found. Throws Error{config}.
 struct NamedHosts {
   std::vector<std::string> hosts;
   int mine = 0;  // the index of `here`

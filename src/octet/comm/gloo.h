@@ -8,8 +8,8 @@
 
 namespace octet::comm {
 
-// Returns when all ranks are connected. Throws Error{peer} if they are not within the timeout, or if a rank is lost before. From
-// then on, the process ignores SIGPIPE.
+// Returns when all ranks are connected. Throws Error{peer} if they do not connect within the timeout, or if a rank is lost
+// before. Makes the process ignore SIGPIPE.
 std::unique_ptr<Group> make_gloo_group(const GroupOptions& options);
 
 }  // namespace octet::comm

@@ -8,7 +8,8 @@
 //   broadcast       x = x of rank `root`
 //   send, receive   y of a receive = x of the matching send: the n-th receive from a rank matches its n-th send to this rank
 //   fetch           y = x of rank `from`, read from shared memory (see share()) without that rank's help
-// Only the two ranks of a message call send and receive. On the CPU these end when somebody waits for an event behind them.
+// Only the two ranks of a message call send and receive. On the CPU, they end when somebody waits for a later event of the
+// stream.
 // On the CPU, a reduction combines the ranks in their order; BF16 is reduced in FP32 and rounded once. Its bits depend only on
 // the size of the group. On GPUs, NCCL chooses the order and rounds BF16 at every hop; all ranks of an all_reduce get the same
 // bits. After a failure or a timeout, the group can no longer be used and operations throw Error{peer} that names the operation
@@ -67,9 +68,9 @@ struct Broadcast {
   int root = 0;
 };
 
-// What this rank has sent. The bytes are those of the algorithms that send least: (size - 1) n elements for all_gather and
-// reduce_scatter, 2 (size - 1) / size of all_reduce's x, what all_to_all and send send to other ranks, what fetch reads of other
-// ranks, (size - 1) n by broadcast's root.
+// What this rank has sent. The bytes are those of the algorithms that send the fewest: (size - 1) n elements for all_gather and
+// reduce_scatter, 2 (size - 1) / size of x for all_reduce, the elements for other ranks for all_to_all and send, the elements
+// read from other ranks for fetch, and (size - 1) n at the root for broadcast.
 struct Traffic {
   double bytes = 0;
   std::int64_t messages = 0;  // number of operations
@@ -85,7 +86,8 @@ class Group {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // All ranks, from the one behind this to this one itself: if ranks read from each other in this order, each reads from another.
+  // All ranks, from the one after this rank to this rank itself. If ranks read from each other in this order, no two read from
+  // the same rank at once.
   std::vector<int> ring() const;
   const Traffic& traffic() const { return traffic_; }
 
@@ -105,7 +107,7 @@ class Group {
   // machine fetch with copy engines, in parallel with the computation. Therefore x must be complete on all ranks
   // before any rank fetches it, and must stay unchanged until all ranks have it. Separate writing and fetching by
   // a fence(), or by any collective in which every rank takes part, on the fetching stream or on one that it waits for.
-  // A message between two ranks travels in this way, too, if x lies in this memory. y must then be the same place on its rank.
+  // A message between two ranks also travels in this way if x lies in this memory. y must then be the same place on its rank.
   virtual void share(Stream& stream, Arena& scratch, void* memory, std::size_t bytes);
   // Whether fetch() can read x on every rank: all ranks share memory that contains x. The same on all ranks.
   virtual bool reaches(const Tensor&) const { return false; }
@@ -132,11 +134,11 @@ class Group {
   virtual void run(Stream& stream, const Receive& op) = 0;
   virtual void run_barrier(Stream& stream) = 0;
   virtual void run_fence(Stream&) {}
-  // Shows this group to whoever looks on. Groups that exchange call it when they are made: a rank that hangs before its first
-  // exchange is behind the others, too. Groups that only count do not call it: an engine that plans memory would take the page of
-  // the group that exchanges, and clear it.
+  // Shows this group on the rank's page, which monitors read. Groups that exchange data call it when they are made, because a
+  // rank that hangs before its first exchange is also behind the others. Groups that only count must not call it: an engine
+  // that plans memory would take over the page of the group that exchanges, and clear it.
   void take_page();
-  // Tells whoever looks on that the host begins or ends to wait for other ranks.
+  // Shows on the page that the host begins or ends to wait for other ranks.
   void show_wait(bool waits) {
     if (page_) page_->waits.store(waits ? 1 : 0, std::memory_order_relaxed);
   }
@@ -178,9 +180,8 @@ class Batch {
   int exceptions_;
 };
 
-// A group that sends nothing: a group of one rank, whose collectives
-// copy, or any rank of any group on the meta device, which only counts.
-// `reach`: once memory is shared, it counts fetches as a group whose ranks can read it.
+// Makes a group that sends nothing: a group of one rank, whose collectives copy, or any rank of any group on the meta device,
+// which only counts. If `reach` is true, fetches from shared memory are counted as if all ranks could read it.
 std::unique_ptr<Group> make_silent_group(std::string name, int rank = 0, int size = 1, bool reach = false);
 
 }  // namespace octet::comm

@@ -4,8 +4,8 @@
 //   3. The server checks the proof and sends `welcome` with a proof of its own, or `refused` with a sentence.
 // Both nonces are new for each connection, so a recorded handshake cannot be used again. A proof is
 //     HMAC-SHA-256(token, role, server's nonce, rank's nonce, rank, size, version),
-// so a proof of the server cannot be sent back to it as that of a rank. What follows the handshake is neither encrypted nor
-// signed.
+// so a proof of the server cannot be sent back to it as the proof of a rank. Messages after the handshake are neither encrypted
+// nor signed.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,11 @@ class Challenge {
   Frame frame() const { return {Message::challenge, 0, 0, {}, nonce_}; }
   // The rank's answer. `nonce` is the rank's own.
   Frame hello(const Token& token, const Claim& claim, const std::string& nonce, std::uint32_t timeout_ms) const;
-  // The claim of a hello. Throws Error{peer} if it has not the form of one.
+  // Returns the claim of a hello. Throws Error{peer} if the message does not have the form of a hello.
   static Claim claim_of(const Frame& hello);
-  // Whether its sender knew the token and this challenge.
+  // Whether the sender of `hello` knew the token and this challenge.
   bool proves(const Token& token, const Frame& hello) const;
-  // The server's answer to a hello, and whether it comes from a server that knows the token.
+  // The server's answer to a hello, and whether such an answer comes from a server that knows the token.
   Frame welcome(const Token& token, const Frame& hello) const;
   bool proves_server(const Token& token, const Frame& hello, const Frame& welcome) const;
 
@@ -56,7 +56,7 @@ struct JoinOptions {
   double timeout_s = 60;
   std::string server = "rank 0", me = {};  // names in messages; `me` empty: "rank N"
 };
-// The server is there, and does not let this process in.
+// The server answered, but does not admit this process.
 class Refused : public Error {
  public:
   using Error::Error;

@@ -14,7 +14,7 @@
 
 namespace octet::comm {
 
-// The most that one rank may hold in the store, so that a rank cannot fill rank 0's memory.
+// The limits on what one rank may hold in the store, so that no rank can fill rank 0's memory.
 struct Quota {
   std::size_t keys = 10'000;                   // that it has set
   std::size_t bytes = std::size_t{256} << 20;  // of keys and values that it has set and of its requests that wait

@@ -1,5 +1,5 @@
-// Which ranks cannot reach each other. All ranks reach rank 0, through which they meet, so only they themselves can tell that a
-// link between two of them is broken.
+// Finds ranks that cannot reach each other. All ranks reach rank 0, through which they meet, so only the two ranks of a link
+// can tell that it is broken.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ class Links {
     std::vector<int> ranks;  // at the other ends, in order
     std::string text;        // a sentence that names both ends of each link; "": no link is broken
   };
-  // Tries to connect to each of these ranks, 16 at a time, and returns the links that give no answer within kAnswerS. A rank that
-  // has ended refuses, which is no broken link. None is known to be broken if the rendezvous is gone.
+  // Tries to connect to each of these ranks, 16 at a time, and returns the links that give no answer within kAnswerS. A rank
+  // that has ended refuses the connection; its link is not broken. Returns no links if the rendezvous is gone.
   Broken broken(const std::vector<int>& ranks) const;
   static constexpr double kAnswerS = 2;
 

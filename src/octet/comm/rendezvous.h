@@ -19,7 +19,7 @@ class Rendezvous {
  public:
   struct Options {
     int rank = 0, size = 1;
-    std::string host = "127.0.0.1";                // host of rank 0: a name, IPv4 or IPv6 address; rank 0 listens there alone
+    std::string host = "127.0.0.1";                // host of rank 0: a name, IPv4 or IPv6 address; rank 0 listens only there
     int port = 0;                                  // port of rank 0; for rank 0 itself, 0 selects a free port
     Token token = {};                              // the same on all ranks
     std::string version = {};                      // of this program; must be the same on all ranks

@@ -1,5 +1,5 @@
-// The thread in rank 0's process that serves the rendezvous. It has the ranks' connections from a Doorkeeper, answers their
-// requests with a KeyStore and notices lost ranks. A rank that exceeds its quota is lost.
+// The thread in rank 0's process that serves the rendezvous. It receives the ranks' connections from a Doorkeeper, answers
+// their requests with a KeyStore and notices lost ranks. A rank that exceeds its quota is lost.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ class RendezvousServer {
   };
 
   void run();
-  // Why a process that knows the token is refused all the same, or "".
+  // Why a process that knows the token is refused nevertheless, or "".
   std::string refusal(const Claim& claim) const;
   void enter(Guest&& guest);
   void read(Peer& peer, Clock::time_point now);

@@ -37,11 +37,11 @@ class Wakeup {
   Descriptor event_;
 };
 
-// Wherever a function takes the name of a host, loopback addresses of the name count only if it has no others, because no other
-// machine can reach them.
+// Functions that take the name of a host ignore its loopback addresses if the name also has others, because no other machine
+// can reach them.
 
-// A listening socket that does not block, at the first address of `host` that this machine has, and nowhere else. Port 0: one
-// that is free. Throws Error{peer} "WHO cannot listen at HOST port PORT: reason".
+// Returns a nonblocking listening socket at the first address of `host` that this machine has, and nowhere else. Port 0 selects
+// a free port. Throws Error{peer} "WHO cannot listen at HOST port PORT: reason".
 Descriptor listen_at(const std::string& host, int port, std::string_view who = "rank 0");
 int port_of(const Descriptor& listener);
 // "10.0.0.7" or "fd00::7"; "" for other kinds of addresses.
@@ -52,13 +52,13 @@ std::string address_of_peer(const Descriptor& socket);
 
 // Whether all addresses of `host` are loopback addresses, which no other machine can reach. False if it has no address.
 bool is_loopback(const std::string& host);
-// Throws Error{config} if `which` has the form of a range of addresses and is none: "10.0.0.0/99".
+// Throws Error{config} if `which` looks like a range of addresses but is not a valid one: "10.0.0.0/99".
 void check_interface(const std::string& which);
-// The address of this machine on the interface `which`: the name of an interface ("eth0") or a range of addresses ("10.0.0.0/8").
-// IPv4 comes first. Throws Error{config} "comm.interface = WHICH: reason" with the addresses that there are.
+// Returns the address of this machine on the interface `which`: the name of an interface ("eth0") or a range of addresses
+// ("10.0.0.0/8"). IPv4 comes first. Throws Error{config} "comm.interface = WHICH: reason" with the addresses that exist.
 std::string address_on(const std::string& which);
 
-// The address of this machine from which packets to `host` leave. Sends none. Throws Error{peer}.
+// Returns the address of this machine from which packets to `host` leave. Sends no packet. Throws Error{peer}.
 std::string address_towards(const std::string& host);
 
 // Accepts the next client of a listener as a nonblocking socket. The result is not open if no client is waiting.
@@ -68,7 +68,7 @@ Descriptor accept_from(const Descriptor& listener);
 // Error{peer} with the reason of the last attempt.
 Descriptor connect_to(const std::string& host, int port, Clock::time_point deadline);
 
-// Whether a machine answers at this port by the deadline. To refuse is an answer, too.
+// Whether a machine answers at this port by the deadline. A refused connection is an answer, too.
 bool answers(const std::string& host, int port, Clock::time_point deadline);
 
 }  // namespace octet::comm

@@ -15,7 +15,8 @@ class Token {
  public:
   static constexpr std::size_t kBytes = 32;
 
-  // No token. All such objects sign alike, so ranks without a token accept each other, and refuse a rank that has one.
+  // No token. Objects without a token produce the same signatures, so ranks without a token accept each other and refuse a rank
+  // that has one.
   Token() = default;
   static Token random();
   // Reads 64 hexadecimal digits, which may be followed by white space. Throws Error{config} "SOURCE: ...", without the text.
@@ -50,7 +51,7 @@ inline constexpr const char* kMakeToken = "(umask 077; od -An -v -N32 -tx1 /dev/
 // same token afterwards. Throws Error{internal} "PATH: reason".
 void make_token_file(const std::filesystem::path& path);
 
-// A token in memory that processes inherit which this one starts. Unlike a file, nobody deletes it and no storage fails.
+// A token in memory that child processes of this one inherit. Unlike a file, it cannot be deleted and no storage can fail.
 class TokenMemory {
  public:
   explicit TokenMemory(const Token& token);  // throws Error{internal}

@@ -22,13 +22,13 @@
 
 namespace octet::data {
 
-// What PREFIX.json says of a loss mask.
+// The description of a loss mask in PREFIX.json.
 struct LossMaskInfo {
   std::int64_t trained_tokens = 0;
   std::string bin_xxh3, idx_xxh3;  // of PREFIX.loss.bin and PREFIX.loss.idx
 };
 
-// What PREFIX.json says of a corpus of conversations.
+// The description of a corpus of conversations in PREFIX.json.
 struct ChatInfo {
   std::string form, train_on;   // names of the template, and of what is trained on
   std::int64_t cut_tokens = 0;  // tokens beyond --max-tokens
@@ -37,7 +37,7 @@ struct ChatInfo {
   std::int64_t duplicates = 0;  // conversations that were left out because an earlier one is the same
 };
 
-// What was cut off and left out: a line each, for the console.
+// Returns the conversations and tokens that were cut off or left out, one line each, for the console.
 std::string to_text(const ChatInfo& chat);
 
 // The contents of PREFIX.json.
@@ -57,7 +57,7 @@ struct CorpusInfo {
   std::optional<ChatInfo> chat = {};
 };
 
-// Every PREFIX.json begins so.
+// The beginning of every PREFIX.json.
 inline constexpr std::string_view kCorpusInfoBegin = "{\n  \"format\": \"octet corpus\",\n";
 std::string to_json(const CorpusInfo& info);
 // Parses the text of a PREFIX.json. Throws Error{data} "NAME: reason".
@@ -73,9 +73,9 @@ struct CorpusPaths {
 // corpora that is much quicker.
 void demand_corpus(const std::filesystem::path& prefix);
 
-// Read-only. The index is mapped; tokens are read from the file, so that a .bin that is cut short meanwhile is an error and not
-// zeros. Errors that may pass are retried for `retry_s` seconds, except those of the mapped index, which end the process. Every
-// function may be called from many threads at once.
+// A read-only corpus. The index is mapped. Tokens are read from the file, so that a .bin that is cut short meanwhile causes an
+// error instead of zeros. Errors that may pass are retried for `retry_s` seconds, except those of the mapped index, which end
+// the process. Every function may be called from many threads at once.
 class Corpus {
  public:
   // Checks the whole index against the size of the .bin, and the counts and the token type of PREFIX.json against the index. Does

@@ -49,7 +49,7 @@ TokenType token_type_for(std::int64_t vocab_size) { return vocab_size < 65500 ? 
 CorpusIndex::CorpusIndex(std::span<const std::byte> idx, std::uint64_t bin_bytes, const std::string& idx_name,
                          const std::string& bin_name) {
   const auto check = [&](bool holds, const auto&... parts) { demand(holds, ExitCode::data, idx_name, ": ", parts...); };
-  check(idx.size() >= kIndexHeaderBytes, "truncated: ", idx.size(), " bytes, the header alone has ", kIndexHeaderBytes);
+  check(idx.size() >= kIndexHeaderBytes, "truncated: ", idx.size(), " bytes, but the header has ", kIndexHeaderBytes);
   check(std::memcmp(idx.data(), kIndexMagic.data(), kIndexMagic.size()) == 0,
         "not a Megatron index (it does not begin with MMIDIDX)");
   const auto version = load<std::uint64_t>(idx.data() + 9);

@@ -315,7 +315,7 @@ CorpusInfo CorpusWriter::finish(const std::string& command, const std::optional<
   }
   const CorpusPaths& finals = parts_.finals();
   if (!command.empty()) set_corpus_aside(finals, command);
-  // Deletes the index of an earlier corpus first, so that an old index never stands beside a new .bin.
+  // Deletes the index of an earlier corpus first, so that an old index never exists together with a new .bin.
   for (const fs::path& path : {finals.json, finals.idx, finals.loss_idx, finals.loss_bin}) {
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(ExitCode::internal, path, "cannot replace");
   }

@@ -65,13 +65,13 @@ class CorpusWriter {
   // appended; no document is written then. Returns `duplicate` if an earlier document has the same tokens: Duplicates::drop removes
   // the document from the files, Duplicates::count keeps it.
   Ended end_document();
-  // Gives the files their final names. Sets the corpus of another command aside; replaces that of the same command, and any
-  // corpus if `command` is "". `command` (CorpusInfo::command) and `chat` go into PREFIX.json.
+  // Gives the files their final names. Moves a corpus of another command aside. Replaces one of the same command, or any corpus
+  // if `command` is "". `command` (CorpusInfo::command) and `chat` go into PREFIX.json.
   CorpusInfo finish(const std::string& command = {}, const std::optional<ChatInfo>& chat = {});
 
   // Flushes the part files and returns the state after the last whole document, from which another writer can resume.
   WriterState flush();
-  // The destructor leaves the part files where they are.
+  // Makes the destructor leave the part files where they are.
   void keep() { kept_ = true; }
 
   const CorpusParts& parts() const { return parts_; }
@@ -79,7 +79,7 @@ class CorpusWriter {
   std::int64_t duplicates() const { return duplicates_; }
   // Size of .bin, .idx and the loss mask together if the corpus ended here.
   std::int64_t output_bytes() const;
-  // Bytes that finish() has still to write, at most.
+  // An upper limit of the bytes that finish() still has to write.
   std::int64_t unwritten_bytes() const;
   bool in_document() const { return document_tokens_ > 0; }
   std::int64_t tokens() const { return info_.tokens + document_tokens_; }  // includes the current document

@@ -69,16 +69,15 @@ class Dataset {
   // Calls Corpus::verify_once() for every source.
   void verify_once() const;
 
-  // Gives sample number 0 the place after the samples of `stretches`, in the order in which they were used. The rest of each
-  // source's epoch is what the stretches have left of it (remainder.h). Sources and weights must be those of the stretches.
-  // Throws Error{config} if with another seq_len other text would be held out. Takes up to a microsecond for each sample of the
-  // present epoch.
+  // Places sample number 0 after the samples of `stretches`, in the order in which they were used. The rest of each source's
+  // epoch is what the stretches have left of it (remainder.h). Sources and weights must be those of the stretches. Throws
+  // Error{config} if another seq_len would hold out other text. Takes up to a microsecond for each sample of the present epoch.
   void continue_after(std::span<const Stretch> stretches);
-  // The samples that are left of the epochs in which continue_after() began, of all sources together.
+  // Returns the number of samples, over all sources, that are left of the epochs in which continue_after() began.
   std::int64_t samples_left() const;
 
   // The number of samples in one epoch: the training windows of all sources together. With several sources, the weights decide
-  // how often a window of each source is seen in this time.
+  // how often a window of each source is used in an epoch.
   std::int64_t samples_per_epoch() const { return count(Part::train); }
   std::int64_t held_out_samples() const { return count(Part::held_out); }
 

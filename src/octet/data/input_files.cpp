@@ -137,7 +137,7 @@ void InputFiles::enter(const fs::path& folder) {
       if (!inner_folder && (is_output(entry.path()) || is_of_corpus(entry.path()))) continue;
       // The text may lie on a disk that is not there now, and must not be missing in silence.
       const bool leads_nowhere = error == std::errc::no_such_file_or_directory && entry.is_symlink();
-      demand(!leads_nowhere, ExitCode::data, entry.path().string(), ": a link that leads nowhere; mend or remove it");
+      demand(!leads_nowhere, ExitCode::data, entry.path().string(), ": a link that leads nowhere; repair or remove it");
       demand(!error, ExitCode::data, entry.path().string(), ": ", error.message());
       if (inner_folder && entry.is_symlink()) {  // it may be a cycle
         linked_folders_.push_back(entry.path());

@@ -179,7 +179,7 @@ std::string to_text(const CorpusReport& report, Marks marks) {
                                   format_count(report.info->vocab_size), printable(report.info->tokenizer_hash)));
     line("sums", "match");
   } else {
-    line("tokenizer", "unknown (no .json beside the corpus)");
+    line("tokenizer", "unknown (no .json file next to the corpus)");
   }
   const std::int64_t median_to = std::min(std::max(report.median, 2 * report.median - 1), report.longest);  // of its bucket
   line("length", fmt::format("{} to {} tokens, median {}", format_count(report.shortest), format_count(report.longest),

@@ -1,4 +1,4 @@
-// `octet data inspect`: reports what a corpus holds.
+// `octet data inspect`: describes the contents of a corpus.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct DocumentSample {
   std::vector<Stretch> stretches;
 };
 
-// What data.packing = "documents" makes of a corpus.
+// The result of packing a corpus with data.packing = "documents".
 struct PackingReport {
   std::int64_t seq_len = 0, sequences = 0;
   std::int64_t split_documents = 0;  // longer than a sequence
@@ -59,8 +59,8 @@ struct InspectOptions {
 // checks that tokens are not negative and fit in 31 bits. Throws Error{data}.
 CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& options = {});
 
-// How text shows which tokens are trained on: in colour, for a terminal, or between ⟦ and ⟧. Text in colour has no other control
-// sequences: what comes from files is made visible.
+// How the text shows which tokens are trained on: in colour, for a terminal, or between ⟦ and ⟧. Coloured text has no other
+// control sequences, because text from files is made visible.
 enum class Marks { colour, brackets };
 std::string to_text(const CorpusReport& report, Marks marks = Marks::brackets);
 std::string to_json(const CorpusReport& report);

@@ -11,7 +11,8 @@
 
 namespace octet::data {
 
-// Size of the finished corpus, from what the part of the input that is done became; 0 as long as nothing is done.
+// Returns the expected size of the finished corpus in bytes, extrapolated from the input done so far; 0 as long as nothing is
+// done.
 std::int64_t expected_bytes(std::int64_t output_bytes, std::int64_t input_done, std::int64_t input_total);
 
 class OutputWatch {
@@ -30,9 +31,9 @@ class OutputWatch {
     ExitCode code;
     std::string why;  // "... is more than --max-output ..."
   };
-  // Returns why the preparation has to stop here, or nothing. `unwritten` bytes of the output are not on the disk yet; an
-  // `input_total` of 0 is unknown. Warns once if the corpus is far larger than its input, and once if the disk has no room for
-  // its expected size.
+  // Returns why the preparation must stop here, or nothing. `unwritten` bytes of the output are not on the disk yet. If
+  // `input_total` is 0, it is unknown. Warns once if the corpus is far larger than its input, and once if the disk has no room
+  // for its expected size.
   std::optional<Stop> look(std::int64_t output_bytes, std::int64_t unwritten, std::int64_t input_done, std::int64_t input_total);
 
  private:

@@ -1,4 +1,5 @@
-// Packs whole documents into sequences: every document lies in one sequence, with others beside it and little padding at the end.
+// Packs whole documents into sequences: every document lies in one sequence, together with others, and little padding is left
+// at the end.
 //
 // A document of n tokens takes n - 1 places, because nothing is predicted after its last token. A document that takes more places
 // than a sequence has is split into parts, and each part is packed like a document. Documents are placed by descending length,
@@ -20,7 +21,7 @@ class Packs {
   // empty.
   Packs(std::span<const StreamRange> documents, std::int64_t seq_len);
 
-  // The ranges of the documents of a stream that have at least two tokens.
+  // Returns the ranges of those documents of a stream that have at least two tokens.
   static std::vector<StreamRange> documents_of(const Stream& stream);
 
   std::int64_t count() const { return static_cast<std::int64_t>(begins_.size()) - 1; }  // sequences

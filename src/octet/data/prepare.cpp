@@ -39,8 +39,8 @@ struct Encoded {
   InputPosition end;
 };
 
-// The tokenizer of documents that are complete: it adds no prefix and no end-of-document token. Such are the documents of token
-// files and conversations.
+// The tokenizer of complete documents, namely those of token files and conversations. It adds no prefix and no end-of-document
+// token.
 class GivenTokens final : public Tokenizer {
  public:
   explicit GivenTokens(std::int64_t limit) : limit_(static_cast<std::int32_t>(limit)) {}
@@ -73,8 +73,8 @@ void read_tokens(const Task& task, const Tokenizer& tokenizer, Encoded& encoded)
   for (const std::size_t tokens : documents) encoded.pieces.push_back({tokens, true});
 }
 
-// Encodes one conversation and returns how many of its tokens were cut off. A conversation without a token to train on gives
-// none.
+// Encodes one conversation and returns the number of its tokens that were cut off. Adds nothing for a conversation that has no
+// token to train on.
 std::int64_t encode_conversation(std::string_view json, const PrepareOptions& options, const Tokenizer& tokenizer,
                                  const Task& task, std::int64_t line, Encoded& encoded) {
   const Conversation conversation = read_conversation(json, options.field, task.file, line);
@@ -226,8 +226,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     fail(stop.code, options.output.string(), ": ", stop.why, "; stopped after ", format_count(writer.documents(), "document"),
          ". ",
          !goes_on  ? "Nothing was written"
-         : limited ? "The same command with a larger --max-output goes on from there"
-                   : "Make room and run the same command: it goes on from there");
+         : limited ? "The same command with a larger --max-output continues from there"
+                   : "Make room and run the same command: it continues from there");
   };
 
   // If a system call fails, the part files stay: the disk or the file server may work again.
@@ -288,7 +288,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     save();
     writer.keep();
     fail(ExitCode::preempted, "data prepare: interrupted after ", writer.documents(),
-         " documents; the same command goes on from there");
+         " documents; the same command continues from there");
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();
   OrderedPipeline<Task, Encoded> pipeline({.read = [&](Task& task) { return reader.next(task); },

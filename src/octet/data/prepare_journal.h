@@ -20,11 +20,11 @@ struct PrepareJournal {
   std::int64_t cut_tokens = 0, no_answer = 0, answer_cut = 0;                       // as in ChatInfo
 };
 
-// CorpusInfo::command: the XXH3 of the options that decide the corpus, the tokenizer's name, the end-of-document token that is
-// written and the inputs as they were given. Standard input has no name that tells two texts apart, so its sums take the name's
-// place.
+// Returns CorpusInfo::command: the XXH3 of the options that affect the corpus, the tokenizer's name, the end-of-document token
+// that is written and the inputs as they were given. For standard input, whose name does not identify its text, the checksums
+// of the written corpus replace the name.
 std::string command_of(const PrepareOptions& options, const Tokenizer& writes, const WriterState& written);
-// Returns the XXH3 of the options that decide the corpus, the tokenizer, its end-of-document token, and the name, size and
+// Returns the XXH3 of the options that affect the corpus, the tokenizer, its end-of-document token, and the name, size and
 // modification time of every input file. Returns "" if an input is standard input, which cannot be read again.
 std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, InputFiles files);
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// PREFIX.json is last: while it stands there, it is known whose files these are.
+// PREFIX.json comes last, because as long as it exists it tells which command made these files.
 std::vector<fs::path> files_of(const CorpusPaths& corpus) {
   return {corpus.bin, corpus.idx, corpus.loss_bin, corpus.loss_idx, corpus.checked, corpus.json};
 }
@@ -41,7 +41,7 @@ void set_corpus_aside(const CorpusPaths& corpus, const std::string& command) {
   for (int number = 1;; ++number) {
     const CorpusPaths aside(fs::path(corpus.prefix).concat(concat("-", number)));
     const std::vector<fs::path> names = files_of(aside);
-    // A name may be taken if the file that it would be given to has it already.
+    // A name that exists is no obstacle if no file would be renamed to it.
     bool is_free = true;
     for (std::size_t i = 0; i < files.size(); ++i) is_free = is_free && !(path_exists(files[i]) && path_exists(names[i]));
     if (!is_free) continue;

@@ -1,4 +1,4 @@
-// Corpora that stand where `octet data prepare` writes another one.
+// Moves aside a corpus that is in the place where `octet data prepare` writes another one.
 #pragma once
 
 #include <filesystem>
@@ -11,9 +11,9 @@ namespace octet::data {
 // Replaces `to`. Throws SystemError.
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Keeps a corpus that another command made: gives its files the prefix PREFIX-1, or the next number that is free, and says so. Does
-// nothing if PREFIX.json names this command (CorpusInfo::command), because a command that is repeated replaces its corpus. If a kill
-// interrupts it, the next call completes it. The caller holds the lock of the corpus. Throws SystemError.
+// Keeps a corpus that another command made: gives its files the prefix PREFIX-1, or the next free number, and says so. Does
+// nothing if PREFIX.json names this command (CorpusInfo::command), because a command that is repeated replaces its corpus. If a
+// kill interrupts it, the next call completes it. The caller holds the lock of the corpus. Throws SystemError.
 void set_corpus_aside(const CorpusPaths& corpus, const std::string& command);
 
 }  // namespace octet::data

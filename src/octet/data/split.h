@@ -41,19 +41,19 @@ class WindowSplit {
 
 class Split {
  public:
-  // The corpus must outlive the Split. By documents, documents are drawn in a pseudo-random order until the held-out part has its
-  // fraction of the tokens; a document that would make it much larger is left to training. If the fractions leave a part empty,
-  // or if too few documents are there to fill both parts, windows are divided instead. Throws Error{data} if the corpus is
-  // smaller than one window, and Error{config} as WindowSplit does.
+  // The corpus must outlive the Split. By documents, documents are drawn in a pseudo-random order until the held-out part has
+  // its fraction of the tokens; a document that would make the part much larger is left to training. If the fractions leave a
+  // part empty, or if there are too few documents for both parts, windows are divided instead. Throws Error{data} if the corpus
+  // is smaller than one window, and Error{config} like WindowSplit.
   Split(const Corpus& corpus, std::int64_t seq_len, std::array<double, 2> fractions, SplitBy by,
         Packing packing = Packing::stream);
 
   bool by_documents() const { return !windows_split_.has_value(); }
   // Whether the text that is held out depends on seq_len.
   bool depends_on_seq_len() const { return windows_split_ && count(Part::train) > 0 && count(Part::held_out) > 0; }
-  // The text in which the training windows lie. If windows are held out, they lie in it, too.
+  // The text in which the training windows lie. If windows are held out, they also lie in it.
   const Windows& training_text() const { return parts_ ? parts_->train : *windows_; }
-  // The windows of training_text() that are left to train on when the epoch has used the items i with used[i].
+  // Returns the windows of training_text() that remain to be trained on after an epoch has used the items i with used[i].
   std::vector<Remainder::Range> left_to_train(const std::vector<bool>& used) const;
   std::int64_t count(Part part) const;
   // Writes item i, in [0, count(part)), to `row`; see Windows::read() for the other arguments.

@@ -160,7 +160,7 @@ std::size_t TaskReader::read_more(std::string& to, std::size_t bytes) {
     const bool parquet = stream_checker_.good_bytes() == 0 && piece.starts_with("PAR1");
     const bool good = stream_checker_.feed(piece);
     demand(good && (!at_end_ || stream_checker_.finish()), ExitCode::data, file_->name(), ": not UTF-8 text, wrong from byte ",
-           stream_checker_.good_bytes(), " on", parquet ? "; Parquet is read from files alone" : "");
+           stream_checker_.good_bytes(), " on", parquet ? "; Parquet is read only from files" : "");
   }
   return got;
 }
@@ -295,7 +295,7 @@ void TaskReader::read_tokens(Task& task) {
   if (end > 0) task.segments.push_back({0, end, true, first});
   if (at_end_ && rest_.empty()) {
     const std::int64_t bytes = position_.bytes + static_cast<std::int64_t>(end), tokens = bytes / tokens_.width;
-    demand(bytes % tokens_.width == 0, ExitCode::data, task.file, ": ", bytes, " bytes are no whole number of tokens of ",
+    demand(bytes % tokens_.width == 0, ExitCode::data, task.file, ": ", bytes, " bytes are not a whole number of tokens of ",
            tokens_.width, " bytes");
     demand(!tokens_.tokens || *tokens_.tokens == tokens, ExitCode::data, task.file, ": its header promises ",
            tokens_.tokens.value_or(0), " tokens, it holds ", tokens);

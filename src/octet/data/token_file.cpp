@@ -44,7 +44,7 @@ TokenFile open_tokens(ByteSource& source, InputFormat format) {
   if (format == InputFormat::nanogpt) return {};
   std::array<std::int32_t, kLlmcNumbers> header{};
   const std::size_t got = source.read(reinterpret_cast<char*>(header.data()), sizeof header);
-  demand(got == sizeof header, ExitCode::data, "truncated: ", got, " bytes, the header of llm.c alone has ", sizeof header);
+  demand(got == sizeof header, ExitCode::data, "truncated: ", got, " bytes, the header of llm.c has ", sizeof header);
   for (const LlmcVersion& known : kLlmcVersions) {
     if (header[0] != known.magic || header[1] != known.version) continue;
     demand(header[2] >= 0, ExitCode::data, "its header promises ", header[2], " tokens");

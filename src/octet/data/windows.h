@@ -3,7 +3,7 @@
 // `stream` cuts the stream into windows of seq_len + 1 tokens, one every seq_len tokens. Neighbouring windows share one token:
 // the last target of a window is the first input of the next. Tokens after the last whole window are not used.
 //
-// `documents` packs whole documents (packs.h). The rest of a sequence is padding, which lies behind all documents. It is a
+// `documents` packs whole documents (packs.h). The rest of a sequence is padding, which follows all documents. It is a
 // document of its own that repeats the tokens of the sequence from the beginning, and has no targets.
 #pragma once
 
@@ -50,7 +50,7 @@ class Windows {
   // vocab_size).
   void read(std::int64_t w, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
             std::int32_t base) const;
-  // The same for parts of a packed sequence, and for padding behind them.
+  // The same for parts of a packed sequence and the padding after them.
   void read_parts(std::span<const StreamRange> parts, std::int64_t vocab_size, Row row,
                   std::vector<std::int32_t>& document_starts, std::int32_t base) const;
   // The same for any tokens [first, first + row.tokens.size()) of the stream that have a token after them.

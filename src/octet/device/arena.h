@@ -19,7 +19,7 @@ class Arena {
   void* allocate(std::size_t bytes);
 
   std::size_t used() const { return used_; }
-  std::size_t allocations() const { return allocations_; }  // ever made
+  std::size_t allocations() const { return allocations_; }  // since construction
   std::size_t high_water() const { return high_water_; }
   void* memory() const { return buffer_.data(); }
   std::size_t capacity() const { return buffer_.bytes(); }

@@ -17,13 +17,13 @@ enum class MemoryCategory : std::uint8_t {
   activations,  // kept from the forward to the backward pass
   workspace,    // used within an op or a block, and for batches
   state,        // scales, amax histories and scalars
-  host,         // optimizer states in memory of the host, which is no memory of a GPU; the last category
+  host,         // optimizer states in host memory, which does not count as device memory; must stay the last
 };
 constexpr std::size_t kMemoryCategories = 8, kDeviceCategories = kMemoryCategories - 1;
 std::string_view name_of(MemoryCategory category);
 
-// Bytes in use now and at most, by category and in total, and the number of allocations. On every kind of device the total leaves
-// out memory of the host.
+// Bytes in use now and at the peak, by category and in total, and the number of allocations. The total leaves out host memory
+// on every kind of device.
 struct MemoryMeter {
   std::array<std::size_t, kMemoryCategories> bytes{};
   std::array<std::size_t, kMemoryCategories> peak{};

@@ -27,11 +27,11 @@ class Device {
   virtual DeviceKind kind() const = 0;
   // The device kind for which the program decides what to do. For a meta device: the kind it stands for; otherwise kind().
   virtual DeviceKind target() const { return kind(); }
-  // Whether streams run beside each other. On the CPU they do not: an op has run when its function returns.
+  // Whether streams run concurrently. On the CPU they do not: an op has run when its function returns.
   virtual bool concurrent() const { return true; }
 
   // Returns zero-filled memory aligned to kAlignment. It counts under `category` until the Buffer is destroyed. Memory of
-  // MemoryCategory::host lies in the host; kernels can use it, too, as slowly as the link to the device.
+  // MemoryCategory::host lies on the host. Kernels can use it too, at the speed of the link between host and device.
   Buffer allocate(std::size_t bytes, MemoryCategory category);
   const MemoryMeter& memory() const { return *memory_; }
 
@@ -44,7 +44,7 @@ class Device {
   // Returns zero-filled memory. Throws Error{does_not_fit} if there is not enough.
   virtual void* acquire(std::size_t bytes) = 0;
   virtual void release(void* memory, std::size_t bytes) = 0;
-  // The same for memory of the host.
+  // The same for host memory.
   virtual void* acquire_host(std::size_t bytes) { return acquire(bytes); }
   virtual void release_host(void* memory, std::size_t bytes) { release(memory, bytes); }
 
@@ -128,8 +128,8 @@ class Stream {
   virtual std::unique_ptr<Event> record() = 0;  // an event after all work enqueued so far
   virtual void wait(const Event& event) = 0;    // later work of this stream starts after `event`; the host does not wait
   virtual void synchronize() = 0;               // the host waits until the stream has executed everything
-  // Calls a function on the CPU in the order of the stream: this is how kernels and groups of the CPU run. The function owns its
-  // operands, or refers to what exists until the stream has executed it. Throws Error{internal} on other devices.
+  // Calls a function on the CPU in the order of the stream. Kernels and groups of the CPU run in this way. The function owns
+  // its operands, or refers to objects that exist until the stream has executed it. Throws Error{internal} on other devices.
   virtual void call(std::function<void()> function);
   // These copy or zero bytes in stream order. A copy to or from page-locked memory (MemoryCategory::host, PageLock) does not make
   // the host wait, and that memory must stay as it is until the copy is done. Other memory that copy_to_device() reads may change
@@ -138,8 +138,8 @@ class Stream {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
-  // Takes a function that waits for the end of work which the CPU has begun beside the program, such as a message. A CPU stream calls
-  // it when somebody waits for an event behind this point, or for the stream. Other streams call it at once.
+  // Takes a function that waits for background work of the CPU, such as a message that is being sent. A CPU stream calls the
+  // function when somebody waits for an event behind this point, or for the stream. Other streams call it at once.
   virtual void finish_later(std::function<void()> finish) { finish(); }
 
   // Names the work that is enqueued until end_range(), for profilers that show ranges (NVTX). Ranges nest. See TraceRange.
@@ -168,7 +168,7 @@ class Stream {
     wait(event);
     end_wait();
   }
-  // Measures the time of these waits until take_waits(). Not during a profile.
+  // Measures the time of these waits until take_waits(). Must not be called during a profile.
   void start_waits();
   // Waits for the stream and returns the sums of the waits.
   Waits take_waits();

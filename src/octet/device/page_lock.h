@@ -7,12 +7,12 @@
 
 namespace octet {
 
-// Locks pages of the host's memory that somebody else has reserved, so that copies between them and a device are as fast as those
-// of MemoryCategory::host, and do not make the host wait. They are ordinary pages if the device is no GPU, or if `ulimit -l` does
-// not allow so many. Unlock them before they are unmapped. Any thread may do both.
+// Locks pages of host memory that the caller has allocated, so that copies between them and a device are as fast as copies of
+// MemoryCategory::host, and do not make the host wait. The pages stay pageable if the device is not a GPU, or if `ulimit -l`
+// does not allow so many. Destroy the lock before the memory is unmapped. Any thread may do both.
 //
-// The driver lets nobody enqueue work while it locks pages: 2.5 s for 12 GB of small pages on a machine with H100s. So it gets
-// one stretch after the other, with pauses. A copy must not cross the border of two stretches.
+// While the driver locks pages, nobody can enqueue work: 2.5 s for 12 GB of small pages on a machine with H100s. So the pages
+// are locked in stretches, with pauses between them. A copy must not cross the border of two stretches.
 class PageLock {
  public:
   static constexpr std::size_t kStretch = std::size_t{64} << 20;  // the last one may be shorter

@@ -1,5 +1,6 @@
-// A table in device memory from which one launch works through many tensors. Without it a launch would serve one tensor, and a
-// model with thousands of experts would spend its optimizer step on launches. The table is written once, before the first step.
+// A table in device memory with which one launch works through many tensors. Without it, each tensor would need its own launch,
+// and a model with thousands of experts would spend its optimizer step on launches. The table is written once, before the first
+// step.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +22,8 @@ struct Chunk {
   std::int32_t item = 0, number = 0;
 };
 
-// The items are plain structs of addresses and numbers. Only a GPU, and the meta device that stands for it, has a copy of them.
-// The CPU reads the tensors of an op where the program keeps them.
+// The items are plain structs of addresses and numbers. Only a GPU, or the meta device that stands for it, has a copy of them.
+// The CPU reads the op's own list of tensors.
 template <class Item>
 class OpTable {
  public:
@@ -50,7 +51,7 @@ class OpTable {
 
   // The number of chunks of all items.
   std::int64_t chunks() const { return chunks_; }
-  // In device memory of a GPU.
+  // In the memory of a GPU.
   const Item* items_of_device() const { return static_cast<const Item*>(memory_.data()); }
   const Chunk* chunks_of_device() const { return static_cast<const Chunk*>(at(first_chunk_)); }
 
@@ -63,7 +64,7 @@ class OpTable {
 };
 
 // Divides the count_of(item) elements of each item into chunks of `grain` (the last one of an item may have fewer), and calls
-// body(index of the item, number of the chunk among all, begin, end). Threads share the chunks of all items.
+// body(index of the item, number of the chunk among all chunks, begin, end). Threads share the chunks of all items.
 template <class Items, class CountOf, class Body>
 void parallel_chunks(const Items& items, const CountOf& count_of, std::int64_t grain, const Body& body) {
   std::vector<std::int64_t> first = {0};  // the first chunk of each item

@@ -25,28 +25,28 @@ struct Family {
 // Throws Error{data} naming `source` and the known families.
 const Family& family_of(const std::string& model_type, const std::string& source);
 
-// Reads config.json's contents; `source` is its path, for messages. Throws Error{data} for what is missing or not supported, by
-// name.
+// Parses the contents of a config.json; messages name its path, `source`. Throws Error{data} that names each key which is
+// missing or not supported.
 DecoderConfig parse_config(const nlohmann::json& config, const std::string& source);
 // Reads DIR/config.json.
 DecoderConfig read_config(const std::filesystem::path& directory);
-// A config.json for weights stored as `dtype`, BF16 or F32.
+// Returns a config.json for weights stored as `dtype`, BF16 or F32.
 nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype);
-// Writes it as DIR/config.json.
+// Writes config_json() as DIR/config.json.
 void write_config(const std::filesystem::path& directory, const DecoderConfig& config, DType dtype = DType::bf16);
 
-// A member of config.json in which two models differ, with its values as JSON; "": it is not there.
+// A member of config.json in which two models differ, with its values as JSON; "" if the member is absent.
 struct ConfigDifference {
   std::string key, a, b;
 };
-// The members that differ and affect what the models compute, in alphabetical order.
+// Returns the members that differ and affect what the models compute, in alphabetical order.
 std::vector<ConfigDifference> config_differences(const DecoderConfig& a, const DecoderConfig& b);
 
-// Globs of tensors that a model directory may hold though this model does not read them.
+// Returns globs of tensors that a model directory may hold although this model does not read them.
 std::vector<std::string> ignorable_names(const DecoderConfig& config);
-// Hugging Face names of every tensor of the model, without adapters.
+// Returns the Hugging Face names of all tensors of the model except adapters.
 parallel::NameTable names_of(Decoder& model);
-// Names of the model's adapters in the files of PEFT, the library for adapters of Hugging Face.
+// Returns the names of the model's adapters in files of PEFT, Hugging Face's library for adapters.
 parallel::NameTable adapter_names_of(Decoder& model);
 
 }  // namespace octet::models

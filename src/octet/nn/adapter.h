@@ -1,21 +1,20 @@
-// A low-rank adapter (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021) beside a linear whose weight is
-// frozen:
+// A low-rank adapter (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021) of a linear whose weight is frozen:
 //   y += s (x Aᵀ) Bᵀ,   A [r, in], B [out, r]
 // A fused linear has an A and a B for each of its modules that is adapted. All n of its A lie in one parameter [n r, in], so that
 // one GEMM reads x for all of them, and all of its B in another one, in the order of the modules. A starts as a normal
 // distribution with the variance of PEFT's uniform one, B at zero.
 //
-// GEMMs read values: BF16 with FP32 accumulation, or the activations' dtype if the recipe computes in another one. On the tensor
-// axis, A is cut like the columns of the weight and B like its rows. What an adapter adds to a partial sum (nn/sequence.h) is
-// then itself a part of the sum, so nothing more is exchanged. The gradient of what all ranks of the axis hold is summed once a
-// step.
+// GEMMs read values: BF16 with FP32 accumulation, or the activations' dtype if the recipe computes in another one. On the
+// tensor axis, A is cut like the columns of the weight and B like its rows. The output of an adapter, added to a partial sum
+// (nn/sequence.h), is itself a partial sum, so nothing more is exchanged. The gradient of a factor that all ranks of the axis
+// hold is summed once a step.
 //
-// In training, each element of x is dropped with the probability p, and what is left is multiplied by 1 / (1 - p):
+// In training, each element of x is dropped with probability p, and the remaining ones are multiplied by 1 / (1 - p):
 //   y += s / (1 - p) ((m x) Aᵀ) Bᵀ,   m[t, f] in {0, 1}
-// Masks are made again in backward, and not kept. They are the same on every mesh (kernels/dropout).
+// Backward makes the masks again instead of reading stored ones. They are the same on every mesh (kernels/dropout).
 //
-// Every expert of a mixture has adapters of its own. Those of a linear of all experts compute together, in grouped products of
-// the rows of scope.groups (nn/product.h).
+// Every expert of a mixture has its own adapters. The adapters of a linear of all experts compute together, in grouped products
+// of the rows of scope.groups (nn/product.h).
 #pragma once
 
 #include <cstdint>
@@ -58,13 +57,13 @@ class Adapter {
   };
   Rows rows(std::size_t adapted) const;
 
-  // Where an adapted module lies: its first column in the reduced input [T, n r], and its `count` rows, from `rows` on in this
-  // rank's W and from `rows_of_b` on in this rank's B.
+  // Where an adapted module lies: its first column in the reduced input [T, n r], and its `count` rows, which begin at row
+  // `rows` of this rank's W and at row `rows_of_b` of this rank's B.
   struct Part {
     std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
   };
   const std::vector<Part>& parts() const { return parts_; }
-  // The number, in the whole weight, of the first column that this rank has.
+  // The number, within the whole weight, of the first column that this rank has.
   std::int64_t first_feature() const { return first_feature_; }
 
  private:
@@ -74,11 +73,12 @@ class Adapter {
   parallel::Parameter *a_, *b_;
 };
 
-// What the adapter of a linear computes, or those of a linear of many experts.
+// The products of a linear's adapter, or of the adapters of a linear of many experts.
 class AdapterProducts {
  public:
-  // The adapters outlive the object. Those of experts are in the order of scope.groups, from `first_expert` on, and have the same
-  // parts. `name` is that of the linear, or of the linear of the first expert of all ranks; masks are keyed by it.
+  // The adapters must outlive this object. Adapters of experts are in the order of scope.groups, starting with expert
+  // `first_expert`, and adapt the same parts. `name` is the name of the linear, or of the linear of the first expert of all
+  // ranks. It keys the masks.
   AdapterProducts(std::vector<const Adapter*> adapters, const std::string& name, std::int64_t first_expert = 0)
       : adapters_(std::move(adapters)), subject_(name_id(name)), first_expert_(first_expert) {}
 
@@ -93,8 +93,8 @@ class AdapterProducts {
   Tensor reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const;
   // gx += reduced A, times the mask of x.
   void dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const;
-  // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them. `low_rank` of G and X is what
-  // reduce_gradient() and reduce() have made of their values.
+  // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them. `low_rank` of G and X are the results
+  // of reduce_gradient() and reduce() on their values.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
  private:
@@ -106,7 +106,7 @@ class AdapterProducts {
   Tensor masked(const Scope& scope, const Tensor& x) const;
   Tensor columns_of(const Adapter::Part& part, const Tensor& reduced) const;
 
-  // Returns what `of` returns of each adapter.
+  // Returns a list with the result of `of` for each adapter.
   template <class Of>
   auto each(Of of) const {
     std::vector<decltype(of(first()))> result;

@@ -16,31 +16,31 @@
 
 namespace octet::nn {
 
-// D model, K head dim; H query heads and G key/value heads of this rank, which see all T tokens. h, y, residual and their
-// gradients are shares of the tokens, [T / t, D] (nn/sequence.h).
+// D is the model's dim, K the head dim. H query heads and G key/value heads belong to this rank; they see all T tokens. h, y,
+// residual and their gradients are shares of the tokens, [T / t, D] (nn/sequence.h).
 struct AttentionSaved {
   Operand qkv_in;
   Tensor qkv;        // [T, (H + 2G) K], normed and rotated; in FP8 absent after forward_qkv
   Tensor unnormed;   // [T, (H + G) K]: Q and K before the norm of heads, if there is one
   Tensor head_rstd;  // [T, H + G]: of that norm
   Tensor o;          // [T, H K]; backward makes what the output linear's wgrad reads from it; absent in FP8
-  // In FP8: rowwise E4M3 codes, each with one scale, of Q [T, H K], K and V [T, G K], and of O [T, H K], which are those of the
-  // output linear's X.
+  // In FP8: rowwise E4M3 codes, each tensor with one scale, of Q [T, H K], K and V [T, G K], and O [T, H K]. The codes of O are
+  // also the output linear's X.
   Quantized q_codes, k_codes, v_codes, o_codes;
   Tensor lse;  // [H, T]; only backward can read it, because each sequence of a call of the kernels has a stretch of the memory
 };
 
-// The temporaries that the parts of a backward pass hand on to each other, in the scratch.
+// Temporaries in the scratch that one part of a backward pass leaves for the next ones.
 struct AttentionBackward {
   Operand gy;  // of all tokens, completed
   Tensor go, gqkv;
-  // These are used only if the context axis has several ranks. Communication streams make them, and record the events.
+  // Used only if the context axis has several ranks. Communication streams fill the tensors and record the events.
   Tensor keys, key_gradients;
   std::unique_ptr<Event> keys_ready, key_gradients_ready;
   std::size_t key_gradients_mark = 0;  // the scratch is released to it when the sums are taken
 };
 
-// The columns of packed QKV, and of K and V beside each other.
+// The columns of packed QKV, and of packed K and V.
 struct QkvColumns {
   std::int64_t q = 0, kv = 0;  // of Q; of K or V
   explicit QkvColumns(const kernels::AttentionShape& s) : q(s.heads * s.head_dim), kv(s.kv_heads * s.head_dim) {}
@@ -59,7 +59,7 @@ class Attention {
     std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"};  // its modules: these, or one of all three
     std::string output = "o_proj";
     std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of the whole layer
-    std::int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
+    std::int64_t window = 0;      // largest number of tokens that a token sees, including itself; 0: no limit
     bool rotary = true;           // Q and K are rotated (kernels/rope)
     std::int64_t rotary_dim = 0;  // of each head; 0: all
     double scale = 0;             // of the scores; 0: 1 / sqrt(head_dim)
@@ -73,40 +73,41 @@ class Attention {
   Operand input(const Scope& scope, std::int64_t tokens) const { return qkv_.x().allocate(scope, tokens, forward_reads(scope)); }
   // Whether backward reads h.
   bool keeps_input() const { return qkv_.x().is_kept(); }
-  // Completes an h that was made again in a rebuild scope, because selective checkpointing left it out.
+  // Completes an h that a rebuild scope has made again, because selective checkpointing did not keep it.
   void rebuild(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
     saved.qkv_in = qkv_.complete_input(scope, h, forward_reads(scope));
   }
 
   // The parts of forward, in this order. Each overwrites what it names in `saved`, which lies in the stash.
-  // Q, K and V of h, normed if heads have a norm, and rotated.
+  // Computes Q, K and V from h, and applies the norm of heads, if there is one, and the rotation.
   void forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const;
-  // Keys and values of all ranks of scope.context, in the scratch; absent on one rank.
+  // Returns the keys and values of all ranks of scope.context, in the scratch; absent on one rank.
   Tensor gather_keys(const Scope& scope, const AttentionSaved& saved) const;
   // o = softmax(scale Q Kᵀ + mask) V. May write to the spare rows of `keys`.
   void forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const;
   // y = o Wᵀ + residual; y is overwritten.
   void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;
 
-  // The parts of backward, in this order; those marked * only with a context axis.
-  // * Fetches K and V of the other ranks beside what follows, on StreamId::params. Comes before any rank overwrites its qkv.
-  // If the group reaches qkv's memory, qkv has the same place on all ranks.
+  // The parts of backward, in this order. Those marked * run only with a context axis. * Fetches K and V of the other ranks on
+  // StreamId::params while the next parts run. Call it before any rank overwrites its qkv. If the group reaches qkv's memory, qkv
+  // has the same place on all ranks.
   void gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // dgrad of the output linear. gy comes from output().g().gradient().
   void backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const;
-  // Attention itself: what needs no keys of other ranks, then * the rest.
+  // Attention itself: first the products that need no keys of other ranks, then * the others.
   void backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   void backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
-  // * Sums the gradients of keys over the ranks beside what follows, on StreamId::context.
+  // * Sums the gradients of keys over the ranks on StreamId::context while the next parts run.
   void sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
-  // wgrad of the output linear. May run anywhere between backward_output and backward_qkv: it hides what ranks exchange.
+  // wgrad of the output linear. May run anywhere between backward_output and backward_qkv, so that it hides exchanges.
   void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
-  // The rest: RoPE and the QKV linear. Overwrites gh [T / t, D].
+  // The remaining part: RoPE and the QKV linear. Overwrites gh [T / t, D].
   void backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const;
   // Whether RoPE is the last op before the QKV linear in backward, so that it writes the codes of the gradient.
   bool rope_writes_gradient() const { return options_.rotary && !options_.head_norm; }
 
-  // Whether a pass of this kind multiplies codes. Calibration does not: the scales of what it would cast are what it looks for.
+  // Whether a pass of this kind multiplies codes. Calibration does not, because it determines the scales that a cast would
+  // need.
   bool is_fp8(const Scope& scope) const { return casts_operands() && scope.pass != Pass::calibration; }
 
   Linear& qkv() { return qkv_; }
@@ -142,8 +143,8 @@ class Attention {
   Quantizer go_, ds_, gq_, gk_, gv_;  // used only if backward is in FP8, too
 };
 
-// Whether the ranks of a context axis also keep keys in the order of the sequence, so that every call of the kernels has a mask.
-// That is so if a window hides keys before a range, or if a call without a mask would not be safe
+// Whether the ranks of a context axis also keep keys in the order of the sequence, so that every call of the kernels has a
+// mask. They do if a window hides the keys before a range, or if a call without a mask would not be safe
 // (kernels::attention_is_safe_without_mask). Documents require it, too.
 bool keeps_keys_in_order(const kernels::AttentionShape& shape, std::int64_t seq_len, int ranks);
 

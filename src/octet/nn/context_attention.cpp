@@ -95,7 +95,7 @@ struct KeyLayout {
         chunk(held / 2),
         ordered(scope.first_keys || keeps_keys_in_order(shape, seq_len, group.size())) {}
 
-  // `spare`: rows behind each sequence if keys are not kept in order.
+  // `spare`: unused rows after each sequence, if keys are not kept in order.
   Tensor allocate_keys(Arena& arena, DType dtype, std::int64_t spare) const {
     return allocate(arena, dtype, {batch * (seq_len + (ordered ? seq_len / 2 : spare)), 2 * QkvColumns(shape).kv});
   }
@@ -198,7 +198,8 @@ void backward_of_sequence(const Scope& scope, const KeyLayout& layout, const Att
     const Tensor unseen = gkv.slice_rows(begin, end);
     scope.stream.zero(unseen.data, unseen.bytes());
   };
-  // The later range sees most keys: it writes, what it does not see is zero, and the other's share is added.
+  // The later range sees most keys. It overwrites the gradients; keys that it does not see get zero. The other range adds its
+  // share.
   const auto& [earlier, later] = calls;
   backward(later, rows_of(gkv, later.keys));
   zero(layout.ordered ? layout.seq_len / 2 : 0, later.keys.begin);
@@ -244,7 +245,7 @@ void Attention::forward_attention(const Scope& scope, const Tensor& keys, Attent
     const KeyLayout layout(scope, of_all, saved.qkv.rows());
     for (std::int64_t i = 0; i < layout.batch; ++i) {
       const Tensor kv = layout.of_sequence(keys, i);
-      // A causal mask wants a range's own keys behind those before it.
+      // A causal mask requires a range's own keys after the earlier ones.
       if (!layout.ordered) copy_rows(scope.stream, layout.own(layout.second_half(kv)), layout.room(kv));
       for (const Call& call : layout.calls(i)) {
         attend(scope, of_all, saved, call, kv.slice_rows(call.keys.begin, call.keys.end + (layout.ordered ? 0 : layout.chunk)));
@@ -259,7 +260,7 @@ void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& save
   const Tensor kv = columns_.kv_of(saved.qkv);
   Stream& stream = scope.stream_of(parallel::StreamId::params);
   work.keys = layout.allocate_keys(scope.scratch, scope.dtype, 0);
-  stream.wait(*scope.stream.record());  // behind whoever used this memory before
+  stream.wait(*scope.stream.record());  // after the earlier work that used this memory
   if (scope.context.reaches(kv)) {
     fetch(scope, stream, layout, kv, work.keys);
   } else {
@@ -286,7 +287,7 @@ void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   work.key_gradients_mark = scope.scratch.used();
   scope.stream.wait_for_ranks(*work.keys_ready);
-  // The rows behind a sequence's gradients are where those of the next are written afterwards.
+  // The gradients of the next sequence are written afterwards, to the rows that follow this one's.
   const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
   const Tensor memory = allocate(scope.scratch, scope.dtype, {rows + room, 2 * columns_.kv});
   for (std::int64_t i = 0; i < layout.batch; ++i) {

@@ -18,7 +18,7 @@ class Embedding {
   parallel::Parameter& weight() const { return *weight_; }
   // tokens [T] I32; x [T / t, D], this rank's share of them, is overwritten.
   void forward(const Scope& scope, const Tensor& tokens, const Tensor& x) const;
-  // The weight's gradient is added to, unless the weight is frozen. gx [T / t, D].
+  // Adds to the weight's gradient, unless the weight is frozen. gx [T / t, D].
   void backward(const Scope& scope, const Tensor& tokens, const Tensor& gx) const;
 
  private:
@@ -35,7 +35,7 @@ class PositionEmbedding {
 
   // Adds to x [T / t, D], this rank's share of the tokens of scope.positions.
   void forward(const Scope& scope, const Tensor& x) const;
-  // The weight's gradient is added to, unless the weight is frozen. gx [T / t, D].
+  // Adds to the weight's gradient, unless the weight is frozen. gx [T / t, D].
   void backward(const Scope& scope, const Tensor& gx) const;
 
  private:

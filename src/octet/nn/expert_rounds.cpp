@@ -10,7 +10,7 @@
 namespace octet::nn {
 namespace {
 
-// The part [begin, end) of a run of rows that is made of runs of `counts`: how many of each.
+// Returns how many rows of each of the runs `counts` lie in the part [begin, end) of all runs together.
 std::vector<std::int64_t> cut_runs(std::span<const std::int32_t> counts, std::int64_t begin, std::int64_t end) {
   std::vector<std::int64_t> result;
   std::int64_t at = 0;
@@ -22,8 +22,8 @@ std::vector<std::int64_t> cut_runs(std::span<const std::int32_t> counts, std::in
   return result;
 }
 
-// Fills in where rows stand that arrive by rank and by expert: `parts` [ranks][experts] are their numbers. Among the experts'
-// rows, those of an expert stand by rank.
+// Computes the rows of arriving tokens, which come ordered by rank and by expert: `parts` [ranks][experts] are their numbers.
+// Among the rows of an expert, they are ordered by rank.
 void place_rows(ExpertRound& round, const std::vector<std::vector<std::int64_t>>& parts) {
   round.counts.assign(parts.front().size(), 0);
   for (const std::vector<std::int64_t>& part : parts) {
@@ -45,7 +45,8 @@ std::vector<std::int64_t> in_elements(std::vector<std::int64_t> rows, std::int64
   return rows;
 }
 
-// Calls copy(stretch of this rank's rows, where it lies among those that travel) for each rank that a round exchanges rows with.
+// Calls copy(stretch of this rank's rows, its place among the rows that travel) for each rank with which a round exchanges
+// rows.
 template <class Copy>
 void for_stretches(const ExpertRound& round, const Tensor& rows, const Tensor& travelling, Copy copy) {
   std::int64_t at = 0;

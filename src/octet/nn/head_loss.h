@@ -1,5 +1,5 @@
-// Output head, logits = h Wᵀ, and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole. A rank of
-// the tensor axis (nn/sequence.h) has the logits of a part of the vocabulary.
+// Output head, logits = h Wᵀ, and cross-entropy, in chunks of tokens, so that the logits of a micro-batch never exist as a
+// whole. A rank of the tensor axis (nn/sequence.h) computes the logits of a part of the vocabulary.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace octet::nn {
 
-// Returns the number of tokens in a chunk. On a GPU their logits are enough to fill it. The number is a multiple of 128, so that
-// chunks cut no scale tile. On t ranks of the tensor axis a chunk has this many tokens of each rank's share, and each rank
-// computes 1 / t of the logits of all of them.
+// Returns the number of tokens in a chunk. It is large enough to fill a GPU, and a multiple of 128, so that chunks cut no scale
+// tile. On t ranks of the tensor axis, a chunk has this many tokens of each rank's share, and each rank computes 1 / t of the
+// logits of all of them.
 std::int64_t head_chunk_tokens(DeviceKind device, std::int64_t vocab);
 
 class HeadLoss {
@@ -22,7 +22,8 @@ class HeadLoss {
     double init_std = 0.02;
     parallel::Parameter* tied = nullptr;  // the embedding's weight
   };
-  // The head computes in the recipe's precision when it says so (head_fp8), else in BF16; in FP32 for the fp32 recipe.
+  // The head computes in the recipe's precision if the recipe says so (head_fp8), otherwise in BF16; in FP32 for the fp32
+  // recipe.
   HeadLoss(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   // h [T / t, D], targets [T] I32. total[0] += sum of token losses, total[1] += tokens that count (device). With gh [T / t, D]
@@ -35,7 +36,7 @@ class HeadLoss {
   Linear& head() { return head_; }
 
  private:
-  // loss [T], and in `logits`, where `gradient` says so, the gradient.
+  // Overwrites loss [T] and, if `gradient` says so, `logits` with the gradient.
   void cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
                      kernels::CrossEntropy::Gradient gradient) const;
 

@@ -107,7 +107,7 @@ kernels::GemmOperand LinearWeight::dgrad_operand(const Scope& scope) const {
   return is_fp8() ? kernels::transposed_operand(columnwise(scope)) : kernels::transposed_values(weight_->value);
 }
 
-// Makes columnwise codes in the scratch if the parameter has none and the rowwise ones do not stand for them.
+// Makes columnwise codes in the scratch if the parameter has none and the rowwise ones cannot replace them.
 Quantized LinearWeight::columnwise(const Scope& scope) const {
   const std::int64_t out = weight_->spec.shape[0], in = weight_->spec.shape[1];
   Quantized q = weight_->codes;
@@ -224,7 +224,7 @@ void Linear::watch(const Scope& scope, const char* which, const std::function<Ge
 void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const {
   const ArenaScope temporaries(scope.scratch);
   AlongRows op{.a = {.values = x.values}, .c = residual, .d = y};
-  // A grouped product takes a weight with one scale beside rows that have a scale each.
+  // A grouped product takes a weight with one scale together with rows that have a scale each.
   const ScaleTile tile = scope.groups ? ScaleTile::tensor : x.codes.tile;
   for (const LinearWeight& weight : own()) op.b.push_back(weight.fprop_operand(scope, tile));
   if (is_fp8()) {

@@ -1,15 +1,16 @@
-// A linear layer, Y = X Wᵀ + b, in the precision that its recipe says. It is three GEMMs and a bias, and knows nothing of other
-// ranks, with which nn/sequence.h exchanges what a cut weight needs. G is the gradient of Y.
+// A linear layer, Y = X Wᵀ + b, in the precision of its recipe. It consists of three GEMMs and a bias. It does not know other
+// ranks; nn/sequence.h exchanges what a cut weight requires. G is the gradient of Y.
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
-//   wgrad  gW[out, in] = Gᵀ[out, T] · X[T, in] (+ gW)    nothing if W is frozen
-// An adapter (nn/adapter.h) computes beside these GEMMs.
+//   wgrad  gW[out, in] = Gᵀ[out, T] · X[T, in] (+ gW)    not computed if W is frozen
+// An adapter (nn/adapter.h) adds its own GEMMs to these.
 // In FP8 the GEMMs read codes (tensor/quantized.h). parallel/weight_cast.h makes the codes of W; x() and g() make those of X and
 // G (nn/quantizer.h).
 //
 // The same linear of all experts of a mixture is one Linear with a weight for each expert. Its operands have the rows of all
-// experts of this rank, scope.groups, and each GEMM is a grouped one (nn/product.h). The tensor axis cuts the weights of experts,
-// but every rank has the rows of all tokens, so ranks exchange none. Experts have no bias, and add no residual.
+// experts of this rank, scope.groups, and each GEMM is a grouped one (nn/product.h). The tensor axis cuts the weights of
+// experts, but every rank has the rows of all tokens, so ranks do not exchange tokens. Experts have no bias and add no
+// residual.
 #pragma once
 
 #include <array>
@@ -59,8 +60,8 @@ class LinearWeight {
   // The number in `scales` of the delayed scale of X, W or G; -1 without one.
   int slot(Role role) const { return slots_[static_cast<std::size_t>(role)]; }
 
-  // Gives some of the parts, by their numbers, an adapter. The weight is frozen. Call it before anything is materialised, and
-  // Linear::serve_adapters() after it.
+  // Gives some of the parts, by their numbers, an adapter. The weight must be frozen. Call it before anything is materialised,
+  // and then call Linear::serve_adapters().
   void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
              parallel::ParameterStore& store);
   // Gives the weight its scale. Call it when scales and parameters are materialised.
@@ -68,13 +69,13 @@ class LinearWeight {
 
   // Shows scope.watch the weight, if there is a watch and this rank has all of the weight.
   void watch(const Scope& scope) const;
-  // The weight as an operand of fprop, beside codes with scales of this tile, and of dgrad. What is made at use lies in the
-  // scratch.
+  // Return the weight as an operand of fprop, for an X with scales of this tile, and of dgrad. Codes that are made at use lie
+  // in the scratch.
   kernels::GemmOperand fprop_operand(const Scope& scope, ScaleTile tile) const;
   kernels::GemmOperand dgrad_operand(const Scope& scope) const;
 
  private:
-  // Registers a delayed scale. Ranks that send the rows of an operand know its scale.
+  // Registers a delayed scale. If `sent`, ranks that send rows of the operand also know its scale.
   void add_slot(Role role, bool sent = false);
   Quantized columnwise(const Scope& scope) const;
 
@@ -98,7 +99,7 @@ class Linear {
          const recipes::ScaleState& scales);
 
   std::vector<LinearWeight>& weights() { return weights_; }
-  // These return what belongs to the only weight. A layer of experts returns what belongs to the first expert of this rank.
+  // These return the properties of the only weight, or of the first expert of this rank in a layer of experts.
   const std::string& name() const { return own().front().name(); }
   parallel::Parameter& weight() const { return own().front().weight(); }
   parallel::Parameter* bias() const { return own().front().bias(); }
@@ -113,7 +114,7 @@ class Linear {
   void serve_adapters();
   bool is_adapted() const { return adapters_.has_value(); }
 
-  // How X and G are allocated, quantized and gathered: those of all experts of this rank together.
+  // How X and G are allocated, quantized and gathered. One quantizer serves all experts of this rank.
   const Quantizer& x() const { return x_; }
   const Quantizer& g() const { return g_; }
 
@@ -123,15 +124,15 @@ class Linear {
   using Weights = std::vector<kernels::GemmOperand>;
   void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
   void dgrad(const Scope& scope, const Operand& g, const Weights& w, const Tensor& gx) const;
-  // The weights as operands of dgrad. What is made at use lies in the scratch.
+  // Returns the weights as operands of dgrad. Codes that are made at use lie in the scratch.
   Weights dgrad_weights(const Scope& scope) const;
-  // Overwrites the gradients of each weight, with gᵀ x, and of its adapter if scope.begins says so, otherwise adds to them.
+  // Overwrites the gradients of each weight, gᵀ x, and of its adapter if scope.begins says so, otherwise adds to them.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
-  // y += b; nothing without a bias. Cut by rows, the bias is cut like the weight. Cut by columns, each rank adds all of it to its
-  // share of the tokens.
+  // y += b. Does nothing without a bias. If the weight is cut by rows, so is the bias. If it is cut by columns, each rank adds
+  // the whole bias to its share of the tokens.
   void add_bias(const Scope& scope, const Tensor& y) const;
-  // Returns an X, as its producer left it, completed or started (Quantizer::start).
+  // Returns an X that its producer has written, completed or started (Quantizer::start).
   Operand complete_input(const Scope& scope, const Operand& x, Reads reads) const;
   Operand start_input(const Scope& scope, const Operand& x, Reads reads) const;
   // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G started.
@@ -141,7 +142,7 @@ class Linear {
   bool of_experts() const { return static_cast<bool>(weights_.front().weight().spec.expert); }
   std::span<const LinearWeight> own() const { return {weights_.data() + first_, count_}; }
   Quantizer::Options operand(Role role) const;
-  // Shows scope.watch, if there is one, the product of each weight in FP8.
+  // Shows the product of each weight in FP8 to scope.watch, if there is one.
   void watch(const Scope& scope, const char* which, const std::function<kernels::Gemm(const GroupPart&)>& product) const;
 
   Recipe recipe_;

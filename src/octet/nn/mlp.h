@@ -36,11 +36,11 @@ class Mlp {
 
   // Allocates h for its producer.
   Operand input(const Scope& scope, std::int64_t tokens) const { return up_.x().allocate(scope, tokens, forward_reads(scope)); }
-  // Overwrites y with mlp(h) + residual (optional). An absent y is not computed, because a recompute needs `saved` alone.
+  // Overwrites y with mlp(h) + residual (optional). If y is absent, it is not computed; a recompute needs only `saved`.
   void forward(const Scope& scope, const Operand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
   // Whether backward reads h.
   bool keeps_input() const { return up_.x().is_kept(); }
-  // Completes an h that was made again in a rebuild scope, because selective checkpointing left it out (if backward reads it),
+  // Completes an h that a rebuild scope has made again because selective checkpointing did not keep it (if backward reads h),
   // and makes the activation's output again.
   void rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const;
   // Overwrites gh [T, D], which may be the memory of gy's values.

@@ -72,13 +72,13 @@ Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore&
                               : nullptr),
       experts_(options.mlp, recipe, store, scales) {}
 
-// If the tokens of several ranks are gathered, all of them are kept and not this share.
+// If the tokens of several ranks are gathered, all of them are kept, not this share.
 Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
   const bool kept = scope.tensor.size() == 1 && scope.checkpointing != Checkpointing::selective;
   return {.values = allocate(kept ? scope.stash.get() : scope.scratch, scope.dtype, {tokens, options_.mlp.dim})};
 }
 
-// Computes logits, experts and weights, and what the losses need of whole sequences.
+// Computes logits, experts and weights, and the statistics that the losses of whole sequences need.
 void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   const bool keep = scope.checkpointing != Checkpointing::selective;
   saved = {};
@@ -129,7 +129,7 @@ RowGroups Moe::make_groups(const Scope& scope, std::int64_t rows, std::int64_t e
           .expected = own * round_up(ceil_div(expected, own), kGroupRows)};
 }
 
-// On one rank, rows have the order in which its experts multiply them, and the host waits for nothing.
+// On one rank, rows are in the order in which its experts multiply them, and the host does not wait.
 void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
   const bool alone = scope.expert.size() == 1;
   const std::int64_t rows = saved.rows.elements();

@@ -1,14 +1,14 @@
 // Mixture of experts (Jiang et al., Mixtral of Experts, 2024):  y[t] = sum over the k chosen experts e of w[t, e] mlp_e(h[t]).
-// The router, logits = h Wgᵀ in FP32, is kernels/router. A bias may change which experts it chooses, and follows from how often
-// it chose each. Every token goes to all its experts; none is dropped. An expert is an Mlp on the rows that chose it, in the
-// precision of the recipe. The rows that fill up its tiles are zero and change nothing.
+// The router, logits = h Wgᵀ in FP32, is kernels/router. A bias may change its choice of experts; it is adjusted by how often
+// each expert was chosen. Every token goes to all its experts; none is dropped. An expert is an Mlp for the rows that chose it,
+// in the precision of the recipe. The rows that fill up its tiles are zero and change nothing.
 //
 // The rows of all experts of a rank lie in one matrix, in groups (tensor/row_groups.h).
 //
 // The e ranks of scope.expert hold E / e experts each and exchange rows (expert_rounds.h). Memory is planned for twice as many
-// rows as come to a rank if all experts are chosen equally often. If more come, they come in several rounds, of which nothing is
-// kept: backward sends the tokens again and recomputes. What ranks send each other depends on the tokens, so with several ranks
-// forward waits for E numbers of each.
+// rows as arrive at a rank if all experts are chosen equally often. If more arrive, they come in several rounds, and nothing of
+// them is kept: backward sends the tokens again and recomputes. The numbers of rows depend on the tokens, so with several ranks
+// forward waits for E numbers from each rank.
 #pragma once
 
 #include <functional>
@@ -26,16 +26,17 @@ namespace octet::nn {
 struct ExpertRoundSaved {
   ExpertRound plan;  // on one rank only its groups
   MlpSaved experts = {};
-  // Between dispatch and collect: what the experts read, and what they make, [R, D]. In backward `in` is set only if activations
-  // are recomputed. `gradient` is the gradient of the experts' output. It shares memory with `out`, which dgrad then overwrites.
+  // Used between dispatch and collect: the rows that the experts read and the rows that they write, [R, D]. In backward, `in`
+  // is set only if activations are recomputed. `gradient` is the gradient of the experts' output. It shares memory with `out`,
+  // which dgrad then overwrites.
   Operand in = {}, gradient = {};
   Tensor out = {};
   Tensor token_numbers = {};  // [R] I32, of a step in which inputs of adapters are dropped (Scope::token_numbers)
 };
 
-// Everything that forward keeps for backward. This rank of the context axis has T tokens, together with the ranks of the tensor
-// axis, with k experts each. With several ranks of the expert axis it sends S = T k rows. With one rank the experts take them
-// where they are, so S is R: the rows of the groups.
+// Everything that forward keeps for backward. T is the number of tokens that this rank of the context axis has, together with
+// the ranks of the tensor axis; each token has k experts. With several ranks of the expert axis, a rank sends S = T k rows.
+// With one rank, the experts read the rows in place, so S is R, the number of rows of the groups.
 struct MoeSaved {
   Tensor h;           // [T, D]
   Tensor logits;      // [T, E]
@@ -49,7 +50,7 @@ struct MoeSaved {
   std::size_t kept = 0;
 };
 
-// The temporaries that the parts of a pass hand on to each other. They lie in the scratch.
+// Temporaries in the scratch that one part of a pass leaves for the next ones.
 struct MoeWork {
   Tensor gy, gweights;   // backward: the gradients of y, of all T tokens, and of the weights
   Tensor rows;           // backward: [S, D], the gradients of the rows that were sent
@@ -77,16 +78,16 @@ class Moe {
   // Chooses the experts of each token. Adds the router's losses of whole sequences, and the experts' loads, to
   // scope.router_total, on the first rank of the context axis.
   void route(const Scope& scope, const Operand& h, MoeSaved& saved) const;
-  // Counts the rows and sends them to their experts. With several ranks the host waits for the counts.
+  // Counts the rows and sends them to their experts. With several ranks, the host waits for the counts.
   void dispatch(const Scope& scope, MoeSaved& saved, MoeWork& work) const;
   void experts(const Scope& scope, MoeSaved& saved) const;
-  // Sends the results back.
+  // Sends the results of the experts back.
   void collect(const Scope& scope, MoeSaved& saved, const MoeWork& work) const;
   // Overwrites y with the weighted sum of the results; an absent y is not computed.
   void combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const;
 
-  // The parts of backward, in this order. The gradient includes that of the router's losses. With selective checkpointing h is
-  // made again before: input(), its producer, rebuild().
+  // The parts of backward, in this order. The gradient includes that of the router's losses. With selective checkpointing,
+  // first make h again: input(), its producer, rebuild().
   void rebuild(const Scope& scope, const Operand& h, MoeSaved& saved) const;
   void combine_backward(const Scope& scope, const Operand& gy, const MoeSaved& saved, MoeWork& work) const;
   void dispatch_gradients(const Scope& scope, MoeSaved& saved, MoeWork& work) const;
@@ -95,12 +96,12 @@ class Moe {
   // Overwrites gh [T, D].
   void route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const;
 
-  // The experts, those of other ranks included.
+  // Returns the experts, including those of other ranks.
   Mlp& mlp() { return experts_; }
   const std::string& name() const { return options_.mlp.name; }
   parallel::Parameter& router() { return *router_; }
-  // Changes the bias of this rank's copy by what the step counted in scope.router_total, all ranks added up. Does nothing without
-  // a bias, if the model is frozen, or if *found_inf is set.
+  // Changes the bias in this rank's copy according to the step's counts in scope.router_total, summed over all ranks. Does
+  // nothing without a bias, if the model is frozen, or if *found_inf is set.
   void update_bias(Stream& stream, const double* router_total, const float* found_inf) const;
 
  private:
@@ -111,9 +112,9 @@ class Moe {
   void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
   void announce(const Scope& scope, const ExpertRound& plan) const;
-  // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
-  // they are given. It begins where `memory` begins, which has room for [R, D] of dtype_sent(). Scales of codes lie in the
-  // scratch, where the caller leaves them until the experts have run.
+  // Returns the rows of x, from the tokens of all ranks, that the experts of this rank receive in a round, multiplied by the
+  // weights of the tokens if these are given. The result lies in `memory`, which has room for [R, D] of dtype_sent(). Scales of
+  // codes lie in the scratch and must stay there until the experts have run.
   Operand received(const Scope& scope, const MoeSaved& saved, const ExpertRoundSaved& round, const Quantizer& reader,
                    const Tensor& x, const Tensor& weights, const Tensor& memory) const;
   DType dtype_sent(const Scope& scope, const ExpertRoundSaved& round, const Quantizer& reader) const {
@@ -122,18 +123,18 @@ class Moe {
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
     return allocate(arena, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   }
-  // The steps of a round, and all of them.
+  // The steps of a round; the last function runs all of them.
   void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const;
-  // Sends the numbers of the tokens where their rows are sent, for experts whose adapters drop inputs.
+  // Sends the tokens' numbers along with their rows, for experts whose adapters drop inputs.
   void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
-  // Runs several rounds, of which nothing is kept, and runs them backward, after it has recomputed them.
+  // Run several rounds without keeping anything, forward or, after recomputing each round, backward.
   void run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const;
   void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
-  // For plans, on the meta device.
+  // Whether a plan, on the meta device, needs memory for several rounds.
   static bool needs_room_for_rounds(const Scope& scope);
   std::size_t measure_rounds(const Scope& scope, const MoeSaved& saved,
                              const std::function<void(const Scope&, Rounds&)>& run) const;

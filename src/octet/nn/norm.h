@@ -24,7 +24,7 @@ class Norm {
   // Overwrites y (values or codes) and the statistics.
   void forward(const Scope& scope, const Tensor& x, const Operand& y, const Tensor& statistics) const;
   // Adds to the values of gx and, unless they are frozen, to the gradients of weight and bias. If codes of gx are wanted, they
-  // are codes of the sum.
+  // are the codes of the sum.
   void backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics, const Operand& gx) const;
 
   parallel::Parameter& weight() const { return *weight_; }

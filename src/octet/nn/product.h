@@ -1,5 +1,5 @@
-// The products of a linear and of its adapter: one GEMM if there is one weight, or a grouped one if scope.groups has the rows of
-// many experts, each of which has a weight of its own. The number of launches does not depend on the number of experts.
+// The products of a linear and of its adapter: one GEMM if there is one weight, or a grouped GEMM if scope.groups has the rows
+// of many experts with a weight each. The number of launches does not depend on the number of experts.
 #pragma once
 
 #include <vector>

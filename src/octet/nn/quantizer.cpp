@@ -6,7 +6,7 @@
 namespace octet::nn {
 namespace {
 
-// Returns how a cast goes on from scales [groups] that are known, if there are any.
+// Returns how a cast continues with known scales [groups], if there are any.
 kernels::QuantizeEpilogue with_scales(kernels::QuantizeEpilogue to, const Tensor& scales) {
   if (!scales) return to;
   to.spec.source = ScaleSource::history;
@@ -215,7 +215,7 @@ void Quantizer::watch(const Scope& scope, const Operand& x) const {
   }
 }
 
-// A scale that is made of this very tensor is made of the shares of all ranks.
+// A scale that is computed from this tensor is computed from the shares of all ranks.
 void Quantizer::quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const {
   if (to.spec.source == ScaleSource::history) return kernels::quantize(scope.stream, scope.scratch, to.of(values));
   const ArenaScope temporaries(scope.scratch);

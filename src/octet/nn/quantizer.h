@@ -1,12 +1,12 @@
-// Operands of a linear's GEMMs (linear.h), and how they come to be.
+// Makes the operands of a linear's GEMMs (linear.h).
 //
-// Quantizing is fused into the op that makes the values (a norm, SwiGLU, RoPE, ...) unless somebody also needs the values. So an
-// operand is made in three steps:
+// Quantizing is fused into the op that makes the values (a norm, SwiGLU, RoPE, ...) unless the values are also needed
+// elsewhere. So an operand is made in three steps:
 //     Operand x = quantizer.allocate(scope, rows, reads);  // memory, and an epilogue for the producer
 //     ... the producer writes x.values, or codes through x.epilogue ...
 //     x = quantizer.complete(scope, x, reads);             // gathers and quantizes what is left to do
-// An operand whose values exist already is Operand{.values = ...}, and one of which other ranks have sent rowwise codes is
-// Operand{.codes = {.rowwise = ...}}; complete() then does the rest.
+// For values that exist already, start with Operand{.values = ...}; for rowwise codes that other ranks have sent, start with
+// Operand{.codes = {.rowwise = ...}}. complete() then does the rest.
 // On the t ranks of the tensor axis an operand may be shared: each rank's producer makes a share [T / t, C] of the tokens, and
 // complete() gathers all T (nn/sequence.h). Codes and scales are then those of all tokens. If one scale per tensor is known to
 // all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
@@ -14,10 +14,10 @@
 //
 // wgrad reads columnwise codes, unless the rowwise codes serve both directions (tensor/quantized.h).
 //
-// The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each. Rows
-// that come from other ranks (nn/expert_rounds.h) travel as codes if each expert has one scale and the ranks that send them
-// know it, from a history or because they have compared their amaxes. The columnwise codes have the same scale, so complete()
-// transposes them.
+// The operand of a linear of many experts has the rows of scope.groups. One launch quantizes it as a separate tensor for each
+// expert. Rows from other ranks (nn/expert_rounds.h) travel as codes if each expert has one scale and the sending ranks know
+// it, from a history or because they have compared their amaxes. The columnwise codes have the same scale, so complete()
+// transposes the rowwise ones.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@
 
 namespace octet::nn {
 
-// What ranks fetch from each other (nn/sequence.h).
+// Events of the tokens that ranks fetch from each other (nn/sequence.h).
 struct Arrival {
   // received[d - 1]: the tokens of rank (r + d) mod t are in place, where r is this rank.
   std::vector<std::unique_ptr<const Event>> received;
@@ -74,34 +74,34 @@ class Quantizer {
     bool fp8 = false;                  // false: GEMMs read values
     bool shared = false;               // producers make a share of the tokens
     WgradReads wgrad = WgradReads::values;
-    bool reads_values = false;    // somebody beside the GEMMs reads the values: the sum of a bias's gradient, or an adapter
+    bool reads_values = false;    // the values are read not only by the GEMMs: the sum of a bias's gradient, or an adapter
     std::vector<int> slots = {};  // of each in `scales`, with delayed scaling
     std::vector<int> sent = {};   // the same of the experts of all ranks; empty: not an operand of experts
   };
-  // `scales` outlives the quantizer. That of experts quantizes the rows of scope.groups.
+  // `scales` must outlive the quantizer. The quantizer of experts quantizes the rows of scope.groups.
   Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales);
 
   const Options& options() const { return options_; }
-  // Says that an adapter reads the operand's values, forward and backward.
+  // Declares that an adapter reads the operand's values, forward and backward.
   void serve_adapter() {
     options_.wgrad = WgradReads::values;
     options_.reads_values = true;
   }
-  // Whether wgrad reads X's values, which the caller must then keep alive, and not its columnwise codes.
+  // Whether wgrad reads X's values instead of its columnwise codes. The caller must then keep the values alive.
   bool keeps_values() const { return options_.wgrad == WgradReads::values; }
-  // Whether wgrad reads X at all, so that it is kept, or made again.
+  // Whether wgrad reads X at all. X must then be kept or made again.
   bool is_kept() const { return options_.wgrad != WgradReads::nothing; }
 
   // Returns how the operand is scaled in this pass.
   QuantSpec spec(const Scope& scope) const;
 
-  // Allocates an operand for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read of X
-  // lies in scope.stash, the rest in scope.scratch. An epilogue records the amax if scope.record says so. Memory that exists
-  // already is passed in: `values`, which the producer writes, or which it may use while it writes codes, and `codes`.
+  // Allocates an operand for a producer of `rows` tokens (a share of them if the operand is shared). The part of X that wgrad
+  // reads lies in scope.stash, the rest in scope.scratch. An epilogue records the amax if scope.record says so. Callers may
+  // pass existing memory: `values`, which the producer writes or uses as scratch while it writes codes, and `codes`.
   Operand allocate(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& values = {},
                    const Quantized* codes = nullptr) const;
-  // Allocates G for a producer that has memory for its values, and perhaps for its codes: that of another linear of the same
-  // recipe and width.
+  // Allocates G for a producer that has memory for its values, and perhaps for codes that another linear of the same recipe and
+  // width has allocated.
   Operand gradient(const Scope& scope, const Tensor& values, const Quantized* codes = nullptr) const {
     return allocate(scope, values.rows(), Reads::fprop_and_wgrad, values, codes);
   }
@@ -109,20 +109,20 @@ class Quantizer {
   // Returns how a producer casts its values to the codes `out`.
   kernels::QuantizeEpilogue cast_to(const Scope& scope, const Quantized& out) const;
 
-  // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them. `whole` says that
-  // all rows are sent at once.
+  // Returns the dtype in which ranks send each other the rows of this operand: FP8 if every rank can cast them. `whole` says
+  // whether all rows are sent at once.
   DType dtype_sent(const Scope& scope, bool whole) const;
-  // Whether ranks that send codes must find the experts' scales first, because they are made of these very rows.
+  // Whether ranks that send codes must first compute the experts' scales, because the scales depend on these rows.
   bool scales_rows_sent() const { return recipe_.spec(options_.role).source == ScaleSource::tensor; }
-  // Returns how a rank casts rows to the rowwise codes `out`. The experts of all ranks have a scale each, in `scales` [E] if it
-  // is given, or else in their histories.
+  // Returns how a rank casts rows to the rowwise codes `out`. Each expert of any rank has its own scale, in `scales` [E] if
+  // given, otherwise in its history.
   kernels::QuantizeEpilogue sent(const Scope& scope, const Tensor& out, const Tensor& scales = {}) const;
 
-  // Returns the operand of all tokens, ready for the GEMMs that read it. scope.watch sees it.
+  // Returns the operand of all tokens, ready for the GEMMs that read it. Shows it to scope.watch.
   Operand complete(const Scope& scope, const Operand& operand, Reads reads) const;
   // complete() in three steps. After start(), fprop or dgrad may read this rank's own share of the tokens, while copy engines
-  // fetch the others if the group reaches them (operand.arrival). finish() waits for them. release() waits until the others have
-  // this rank's share. Call it before scope.scratch is released.
+  // fetch the other shares if the group reaches them (operand.arrival). finish() waits for them. release() waits until the
+  // other ranks have read this rank's share. Call it before scope.scratch is released.
   Operand start(const Scope& scope, const Operand& operand, Reads reads) const;
   void finish(const Scope& scope, const Operand& operand) const;
   static void release(const Scope& scope, Operand& operand);
@@ -132,7 +132,7 @@ class Quantizer {
   Operand for_wgrad(const Operand& x) const;
 
  private:
-  // `reads` without a wgrad that reads nothing.
+  // Returns `reads`, without wgrad if wgrad does not read X.
   Reads needed(Reads reads) const { return is_kept() ? reads : Reads::fprop; }
   // Whether wgrad reads the same rowwise codes that fprop reads of X, or dgrad of G.
   bool wgrad_reads_rowwise(const Scope& scope) const;

@@ -1,4 +1,4 @@
-// What every layer receives: where it runs, where its memory comes from, how it computes and who watches.
+// What every layer receives: its stream, its memory, its precision, its groups of ranks and the watch.
 #pragma once
 
 #include <functional>
@@ -19,13 +19,14 @@ namespace octet::nn {
 // The dtype of statistics of rows (mean, rstd, log-sum-exp, loss): FP32, or F64 if the pass computes in F64.
 constexpr DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// Whether delayed scaling may record: a recompute sees the same tensors again, an evaluation must leave no trace.
+// Whether delayed scaling records amaxes. A recompute must not, because it sees the same tensors again; neither may an
+// evaluation, which must leave no trace.
 enum class Record : std::uint8_t { amax, nothing };
 
 // The purpose of a pass. It decides how activations and gradients are scaled (docs/numerics.md).
 enum class Pass : std::uint8_t {
   training,     // as the recipe says
-  calibration,  // casts operands of delayed scaling with current scales, and records their amaxes in the histories
+  calibration,  // casts operands of delayed scaling with current scales and records their amaxes in the histories
   evaluation,   // an activation whose recipe takes one scale from all tokens at hand has a scale for each token
                 // (Recipe::token_scales)
 };
@@ -43,7 +44,7 @@ struct Scope {
   Arena& scratch;             // lives within an op or a block
   DType dtype = DType::bf16;  // of activations
   Record record = Record::amax;
-  bool rebuilds = false;  // a backward pass makes operands again that forward did not keep
+  bool rebuilds = false;  // whether a backward pass is making operands again that forward did not keep
   Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
   parallel::Begins begins = parallel::Begins::all;  // backward: the gradients of weights that products write
@@ -71,21 +72,21 @@ struct Scope {
   Stream& stream_of(parallel::StreamId id) const { return streams ? (*streams)[id] : stream; }
 };
 
-// The scope of a pass that makes again, bit for bit, what was recorded before.
+// Returns the scope of a pass that repeats, bit for bit, a pass that has been recorded.
 inline Scope without_record(const Scope& scope) {
   Scope again = scope;
   again.record = Record::nothing;
   return again;
 }
 
-// The scope of products that follow others in a pass, and add to the gradients that those have begun.
+// Returns the scope of products that follow others in a pass and add to the gradients that those have begun.
 inline Scope adding(const Scope& scope) {
   Scope later = scope;
   later.begins = parallel::Begins::none;
   return later;
 }
 
-// The scope in which a backward pass makes operands again that forward did not keep. They live within the block.
+// Returns the scope in which a backward pass makes operands again that forward did not keep. They live within the block.
 inline Scope rebuild_scope(const Scope& scope) {
   Scope again = without_record(scope);
   again.rebuilds = true;

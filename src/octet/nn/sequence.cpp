@@ -10,7 +10,7 @@ namespace {
 
 using Rows = IndexRange<std::int64_t>;  // of tokens
 
-// The share of the rank that is so far behind this one.
+// Returns the share of the rank that is `distance` ranks after this one.
 Rows share_at(const Scope& scope, std::int64_t tokens, int distance) {
   const std::int64_t share = share_of_tokens(scope, tokens);
   const int ranks = scope.tensor.size(), rank = (scope.tensor.rank() + distance + ranks) % ranks;
@@ -19,7 +19,7 @@ Rows share_at(const Scope& scope, std::int64_t tokens, int distance) {
 
 Tensor slice(const Tensor& x, Rows rows) { return x ? x.slice_rows(rows.begin, rows.end) : x; }
 
-// What fprop, or dgrad, reads of these tokens: codes if there are any, beside which the values may be those of a share.
+// Returns what fprop or dgrad reads of these tokens: codes if there are any. The values beside them may be only a share.
 Operand slice(const Operand& x, Rows rows) {
   Operand part{
       .values = x.codes.rowwise ? Tensor{} : slice(x.values, rows), .low_rank = slice(x.low_rank, rows), .codes = x.codes};
@@ -52,7 +52,7 @@ void multiply_as_they_arrive(const Scope& scope, const Quantizer& quantizer, Ope
   Quantizer::release(scope, x);
 }
 
-// Lets the stream of exchanges read what all ranks have computed so far.
+// Makes the stream of exchanges wait for what all ranks have computed so far.
 Stream& begin_exchange(const Scope& scope) {
   Stream& stream = scope.stream_of(parallel::StreamId::tensor);
   stream.wait(*scope.stream.record());
@@ -100,7 +100,7 @@ Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
   return all;
 }
 
-// Ranks read each other's tokens where these are, or in their places among all.
+// Ranks read each other's tokens where these lie, or in their places among all tokens.
 void fetch_tokens(const Scope& scope, Arena& arena, Operand& x) {
   const Tensor share = x.values, all = allocate(arena, share.dtype, {scope.tensor.size() * share.rows(), share.cols()});
   const bool in_place = scope.tensor.reaches(all);

@@ -1,14 +1,15 @@
 // Sequence parallelism on the tensor axis (Korthikanti et al., Reducing Activation Recomputation, 2022). The residual stream, the
 // norms and their gradients are [T / t, D] on each of the t ranks of scope.tensor: rank r has tokens [r T / t, (r + 1) T / t) of
-// those that this rank of the context axis has. Linears multiply all T tokens. One whose weight is cut by rows
-// (parallel/tensor_cut.h) gathers X before fprop (nn/quantizer.h), and gX is a partial sum, which is scattered. One whose weight
-// is cut by columns gathers G before dgrad, and Y is a partial sum. With one rank nothing here costs anything.
+// the T tokens of its coordinate on the context axis. Linears multiply all T tokens. A linear whose weight is cut by rows
+// (parallel/tensor_cut.h) gathers X before fprop (nn/quantizer.h), and its gX is a partial sum, which is scattered. A linear
+// whose weight is cut by columns gathers G before dgrad, and its Y is a partial sum. With one rank, nothing here costs
+// anything.
 //
-// If ranks can read each other's scope.scratch directly (comm::Group::reaches), copy engines fetch what ranks exchange on
-// StreamId::tensor, rank by rank, and products hide it. A rank multiplies its own tokens first and those of another rank when
-// they have arrived. Where products are sent, those of its own tokens come last. Otherwise collectives exchange it all on
-// scope.stream. Products, and sums over ranks on the CPU, have the same bits either way, except products of a BLAS in FP32, which
-// may depend on the number of rows.
+// If ranks can read each other's scope.scratch directly (comm::Group::reaches), copy engines exchange tokens on
+// StreamId::tensor, rank by rank, and products hide the exchange. A rank multiplies its own tokens first, and those of another
+// rank when they have arrived. Where products are sent, the product of its own tokens comes last. Otherwise collectives
+// exchange everything on scope.stream. Products, and sums over ranks on the CPU, have the same bits either way, except FP32
+// products of a BLAS, which may depend on the number of rows.
 #pragma once
 
 #include "octet/nn/linear.h"
@@ -25,8 +26,8 @@ Tensor own_share(const Scope& scope, const Tensor& x);
 // Returns x [T / t, C] of all ranks as [T, C] in `arena`, or x itself on one rank.
 Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x);
 
-// Replaces the values of x, this rank's share [T / t, C], by those of all tokens [T, C], in `arena`. If the group reaches them,
-// the other ranks' tokens arrive later (x.arrival). For several ranks.
+// Replaces the values of x, this rank's share [T / t, C], by those of all tokens [T, C], in `arena`. If the group reaches the
+// values, the other ranks' tokens arrive later (x.arrival). For several ranks only.
 void fetch_tokens(const Scope& scope, Arena& arena, Operand& x);
 // Fetches the other ranks' shares of `all` [T, C] to their places. Does nothing, and returns null, if the group does not reach
 // `all`.
@@ -47,23 +48,24 @@ class PartialSum {
   PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y);
   // Whether copy engines exchange the products.
   bool hides() const { return hides_; }
-  // Lets the ranks exchange their products, all of which have been written.
+  // Starts the exchange of the ranks' products. All products must have been written.
   void start(const Scope& scope);
-  // With hides(): copies this rank's share of the products of ranks r + first ... r + last (mod t), where r is this rank. Calls
-  // cover the distances 1 to t - 1 in order. Before distance d this rank has computed the product of the tokens of rank r - d.
+  // With hides(): copies this rank's share of the products of the ranks r + first ... r + last (mod t), where r is this rank.
+  // The calls must cover the distances 1 to t - 1 in order. Before distance d, this rank has computed the product for the
+  // tokens of rank r - d.
   void start(const Scope& scope, int first, int last);
-  // Overwrites y. Calls start() if nobody has.
+  // Overwrites y. Calls start() if it has not been called.
   void finish(const Scope& scope);
 
  private:
-  Tensor residual_, y_, arriving_;  // arriving: this rank's share of the products of the ranks behind it, by their distance
+  Tensor residual_, y_, arriving_;  // arriving_: this rank's shares of the products of the ranks after it, by distance
   bool hides_ = false, started_ = false;
   Arrival arrival_;
 };
 
-// A linear with its bias and with what the ranks exchange, as Linear::cut() asks. X and G are as their producers left
-// them. Overwrites y with x Wᵀ + residual (optional) + b: [T, out], or this rank's share [T / t, out] if W is cut by columns.
-// Returns what wgrad will read of x, which lies in scope.stash.
+// A linear with its bias and the exchanges that Linear::cut() requires. X and G are as their producers left them. Overwrites y
+// with x Wᵀ + residual (optional) + b: [T, out], or this rank's share [T / t, out] if W is cut by columns. Returns the part of
+// x that wgrad will read, which lies in scope.stash.
 Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& x, Reads reads, const Tensor& residual,
                        const Tensor& y);
 // Overwrites gx with g W: [T, in], or this rank's share [T / t, in] if W is cut by rows. Overwrites the weight's gradient or adds

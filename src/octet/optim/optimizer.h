@@ -7,7 +7,7 @@
 //     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
 //     optimizer.update(stream, number);                  // of all parameters' shards
-// Only read() and requests() wait for the device where noted below. No function allocates memory after construction.
+// Only read() and requests() wait for the device, as noted below. No function allocates memory after construction.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct StepInput {
   std::uint32_t step = 0;  // number of this optimizer step, including skipped ones
 };
 
-// What a rank asks of all ranks, which hear of it together.
+// Requests of a rank to all ranks, which all ranks learn at the same time.
 struct Requests {
   bool stop = false;      // after this step
   bool snapshot = false;  // of the state after this step, in memory; none is taken if a rank is busy
@@ -49,9 +49,10 @@ struct Requests {
 class Optimizer {
  public:
   // The store must be materialised with gradients and moments, and must outlive the optimizer. Allocates a few hundred bytes of
-  // MemoryCategory::state, and on a GPU tables of all tensors. `work`: what one call of add_squares() and of update() works on.
+  // MemoryCategory::state, and on a GPU tables of all tensors. `work` says what one call of add_squares() or of update()
+  // processes.
   Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options, const parallel::UpdateWork& work);
-  // The same if each call works on all units.
+  // The same, with all units processed in each call.
   Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
       : Optimizer(device, store, options, {.units = {store.all_units()}, .pieces = {store.states(store.all_units())}}) {}
 
@@ -68,10 +69,11 @@ class Optimizer {
   Tensor sums() const;
   // Records in sums() what this rank asks for after this step.
   void ask(Stream& stream, Requests requests);
-  // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
-  // `units` are one of the ranges that the constructor was given. The number of launches does not depend on how many there are.
+  // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are
+  // complete. `units` must be one of the ranges given to the constructor. The number of launches does not depend on the number
+  // of units.
   void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
-  // Adds sums() up over the ranks, on the stream of `units` for exchanges. All ranks call it together, before prepare().
+  // Sums sums() over the ranks, on the exchange stream of `units`. All ranks call it together, before prepare().
   void add_up_ranks(Arena& scratch, const parallel::Groups& groups, parallel::Units& units);
   // Computes the scalars that read() returns from sums().
   void prepare(Stream& stream, const StepInput& input);
@@ -89,7 +91,7 @@ class Optimizer {
   Requests requests(Stream& stream) const;
 
   // [1] I32, device: the number of updates made, t of the bias correction. Skipped steps do not count. Checkpoints store it
-  // beside the moments.
+  // together with the moments.
   Tensor updates() const;
 
  private:

@@ -7,7 +7,7 @@ namespace octet::parallel {
 
 Boundary::Boundary(Device& device, const Groups& groups, Streams& streams, Arena& scratch, DType dtype, const Shape& shape)
     : compute_(streams[StreamId::compute]), dtype_(dtype), shape_(shape) {
-  // In the order of the links (groups.cpp), in which no rank waits for one that waits for it.
+  // In the order of the links (groups.cpp), so that no two ranks wait for each other.
   const bool first = groups.stages->rank() == 0;
   for (const bool before : {!first, first}) {
     for (std::size_t m = 0; m < kMessages; ++m) {

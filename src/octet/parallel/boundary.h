@@ -1,8 +1,8 @@
-// The messages of a pipeline stage: activations [T / t, D] from the stage before, and their gradients from the one behind. Each
+// The messages of a pipeline stage: activations [T / t, D] from the previous stage, and their gradients from the next one. Each
 // kind has memory for one message that is received and for one that is sent, and a stream in each direction, so that messages
-// travel beside the computation. GPUs of one machine share the memory, so that copy engines move the messages. A message that was
-// received is copied to the memory of its micro-batch (take). Before a message is sent, it is copied out of that memory (give),
-// so that the computation can go on. parallel/schedule.h says when.
+// travel while the stage computes. GPUs of one machine share the memory, so that copy engines move the messages. A received
+// message is copied to the memory of its micro-batch (take). Before a message is sent, it is copied out of that memory (give),
+// so that the computation can go on. parallel/schedule.h determines the order.
 #pragma once
 
 #include <array>
@@ -17,18 +17,18 @@ namespace octet::parallel {
 
 class Boundary {
  public:
-  // Takes the memory, shares it with the neighbours, adds its streams to `streams`, and sends a first message over each link:
-  // NCCL connects two ranks in their first message, and their hosts wait for each other. All stages call together. `groups` and
-  // `streams` outlive this.
+  // Takes the memory, shares it with the neighbours, adds the streams to `streams`, and sends a first message over each link,
+  // because NCCL connects two ranks in their first message, and their hosts wait for each other. All stages call together.
+  // `groups` and `streams` must outlive this object.
   Boundary(Device& device, const Groups& groups, Streams& streams, Arena& scratch, DType dtype, const Shape& shape);
   // Ends the sharing. All stages call together, before any of them frees its memory.
   void close();
 
-  // While muted, nothing is sent or received, and every message that is taken is random, so that a router chooses all experts. So
-  // a stage can run a micro-batch alone.
+  // While muted, the stage sends and receives nothing, and each taken message is random, so that a router chooses all experts.
+  // A stage can thus run a micro-batch alone.
   void mute(bool muted) { muted_ = muted; }
 
-  // Enqueues a task of messages. `x`: the tensor of the micro-batch that take overwrites and give reads.
+  // Enqueues a task of a message. `x` is the tensor of the micro-batch that take overwrites and give reads.
   void run(const Task& task, const Tensor& x);
 
  private:

@@ -16,7 +16,7 @@ std::vector<TokenRange> zigzag_chunks(std::int64_t seq_len, int rank, int ranks)
 std::vector<std::int32_t> context_part(std::span<const std::int32_t> whole, std::int64_t seq_len, int rank, int ranks) {
   const std::vector<TokenRange> ranges = zigzag_chunks(seq_len, rank, ranks);
   const auto length = static_cast<std::size_t>(seq_len);
-  require(length > 0 && whole.size() % length == 0, "context: ", whole.size(), " tokens are no sequences of ", seq_len);
+  require(length > 0 && whole.size() % length == 0, "context: ", whole.size(), " tokens are not whole sequences of ", seq_len);
   std::vector<std::int32_t> part;
   part.reserve(whole.size() / static_cast<std::size_t>(ranks));
   for (std::size_t sequence = 0; sequence < whole.size(); sequence += length) {

@@ -14,14 +14,14 @@ namespace octet::parallel {
 
 class Executor {
  public:
-  // `streams` outlives the executor.
+  // `streams` must outlive the executor.
   explicit Executor(const Streams& streams) : streams_(streams) {}
 
   // `run` enqueues the work of a task on the task's stream.
   using Run = std::function<void(const Task&)>;
   void run(const std::vector<Task>& tasks, const Run& run);
 
-  // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
+  // From here on, adds each task that runs to `times`, with its times on a device whose streams simulate time. Null ends this.
   void time_tasks(std::vector<TimedTask>* times) { times_ = times; }
 
  private:

@@ -28,8 +28,8 @@ Groups make_groups(const Mesh& mesh, int rank,
   if (mesh.expert() > 1) groups.expert_data = group("expert shards", mesh.expert_shards(rank));
   groups.stages = group("pipeline", stages);
   if (stages.size() == 1) return groups;
-  // Makes links in the order of their stages. In that order no rank waits for one that waits for it. With one chunk nothing
-  // goes from the last stage to the first.
+  // Makes links in the order of their stages, so that no two ranks wait for each other. With one chunk, nothing goes from the
+  // last stage to the first.
   const std::size_t count = stages.size(), links = mesh.stages().chunks > 1 ? count : count - 1;
   for (std::size_t i = 0; i < links; ++i) {
     const std::vector<int> ends = {stages[i], stages[(i + 1) % count]};

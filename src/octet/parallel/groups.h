@@ -22,22 +22,22 @@ struct Groups {
   Groups() = default;
   Groups(Groups&&) = default;
   Groups& operator=(Groups&&) = default;
-  // Closes the links to other stages in the order of their stages. NCCL closes a group only when its other ranks do, so no rank
-  // may wait for one that waits for it.
+  // Closes the links to other stages in the order of their stages. NCCL closes a group only when the group's other ranks close
+  // it too, so no two ranks may wait for each other.
   ~Groups();
 
-  std::unique_ptr<comm::Group> replicas;  // replicate: the ranks that hold the same
+  std::unique_ptr<comm::Group> replicas;  // replicate: the ranks that hold the same shards
   std::unique_ptr<comm::Group> shards;    // shard x context: the ranks that hold the shards of a parameter
   std::unique_ptr<comm::Group> context;   // the ranks that hold the parts of a sequence
   std::unique_ptr<comm::Group> tensor;    // the ranks that hold the parts of a layer
-  std::unique_ptr<comm::Group> expert;    // the ranks that exchange tokens; each holds other experts
+  std::unique_ptr<comm::Group> expert;    // the ranks that exchange tokens; each holds different experts
   // The ranks of shard x context that hold the shards of the same experts (Megatron's expert-data-parallel group). Null without
-  // expert parallelism, because a group of GPUs takes memory: `shards` serves then, and expert_shards() returns whichever it is.
+  // expert parallelism, because a group of GPUs takes memory. expert_shards() then returns `shards`.
   std::unique_ptr<comm::Group> expert_data;
 
   std::unique_ptr<comm::Group> stages;  // pipeline: the ranks that hold the same part of each stage
-  // Groups of two ranks: this rank and its counterpart on the stage before, or on the stage behind. The stages form a ring. Each
-  // kind of message has groups of its own, so that no kind waits for another. Null if there is one stage.
+  // Groups of two ranks: this rank and its counterpart on the previous or on the next stage. The stages form a ring. Each kind
+  // of message has its own groups, so that no kind waits for another. Null if there is one stage.
   std::array<std::unique_ptr<comm::Group>, kMessages> before, behind;
 
   comm::Group& expert_shards() const { return expert_data ? *expert_data : *shards; }
@@ -48,19 +48,21 @@ struct Groups {
     return expert_data ? std::vector<comm::Group*>{shards.get(), expert_data.get()} : std::vector<comm::Group*>{shards.get()};
   }
 
-  // Returns the groups from the fastest axis to the slowest. What is reduced over each of them is reduced over all ranks.
+  // Returns the groups from the fastest axis to the slowest. A reduction over each of them in turn is a reduction over all
+  // ranks.
   std::vector<comm::Group*> all() const { return {tensor.get(), shards.get(), replicas.get(), stages.get()}; }
-  // Returns the same, each with the group that stands for it if all ranks of this stage that hold the same experts reduce.
+  // Returns the same groups, each paired with the group that replaces it in a reduction over the ranks of this stage that hold
+  // the same experts.
   std::vector<std::pair<comm::Group*, comm::Group*>> all_and_of_experts() const {
     return {{tensor.get(), tensor.get()},
             {shards.get(), &expert_shards()},
             {replicas.get(), replicas.get()},
             {stages.get(), nullptr}};
   }
-  // Returns those without the tensor axis, whose ranks have all seen the same tokens.
+  // Returns these groups without the tensor axis, whose ranks all process the same tokens.
   std::vector<comm::Group*> all_of_tokens() const { return {shards.get(), replicas.get(), stages.get()}; }
 
-  // Throws Error{peer} if one of them has failed: see comm::Group::check().
+  // Throws Error{peer} if one of the groups has failed: see comm::Group::check().
   void check() const {
     for (comm::Group* group : {replicas.get(), shards.get(), context.get(), tensor.get(), expert.get(), &expert_shards(),
                                stages.get(), before[0].get(), before[1].get(), behind[0].get(), behind[1].get()}) {
@@ -69,13 +71,13 @@ struct Groups {
   }
 };
 
-// `make` connects ranks, in the order of their numbers, under a name of their own. It is asked only for groups of several ranks,
-// in the same order on all ranks.
+// `make` connects the given ranks, in the order of their numbers, to a group with the given name. It is called only for groups
+// of several ranks, in the same order on all ranks.
 Groups make_groups(
     const Mesh& mesh, int rank,
     const std::function<std::unique_ptr<comm::Group>(const std::string& name, const std::vector<int>& ranks)>& make);
-// Makes groups that send nothing: for one rank, or for the meta device. `tensor_reaches`: the ranks of the tensor axis can read
-// each other's memory.
+// Makes groups that send nothing, for one rank or for the meta device. `tensor_reaches` says whether the ranks of the tensor
+// axis can read each other's memory.
 Groups silent_groups(const Mesh& mesh, int rank, bool tensor_reaches = false);
 
 }  // namespace octet::parallel

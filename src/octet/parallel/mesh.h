@@ -1,10 +1,10 @@
 // The mesh: every rank has a coordinate on each of the named axes. Axis lists them from the slowest to the fastest: ranks that
 // differ only on the tensor axis are neighbours, those of different pipeline stages are farthest apart.
 //
-// Expert parallelism reuses the ranks of the shard axis, as in Megatron, so `expert` is no axis: it divides shard. Each run of
-// `expert` consecutive shard coordinates holds all experts once. Its ranks see different data and exchange tokens. A rank's
-// expert coordinate is its shard coordinate modulo expert. The ranks of shard x context with one expert coordinate hold the
-// shards of the same experts.
+// Expert parallelism reuses the ranks of the shard axis, as in Megatron. So `expert` is not an axis but divides shard. Each run
+// of `expert` consecutive shard coordinates holds all experts once. Its ranks process different data and exchange tokens. A
+// rank's expert coordinate is its shard coordinate modulo expert. The ranks of shard x context with the same expert coordinate
+// hold the shards of the same experts.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace octet::parallel {
 
 enum class Axis : std::uint8_t {
   pipeline,   // stages: runs of consecutive blocks (parallel/pipeline.h)
-  replicate,  // copies of everything, which see other data
-  shard,      // shards of parameters, gradients and states; the ranks see other data
+  replicate,  // copies of everything; they process different data
+  shard,      // shards of parameters, gradients and states; the ranks process different data
   context,    // parts of each sequence; parameters are sharded over shard x context
   tensor,     // parts of each layer
 };
@@ -25,7 +25,7 @@ inline constexpr std::size_t kAxes = 5;
 const char* name_of(Axis axis);
 
 // The size of the pipeline axis, the number of model chunks (virtual stages) that each stage holds, and the number of blocks that
-// take about as long as the head, which the last stage computes beside its blocks.
+// take about as long as the head, which the last stage computes in addition to its blocks.
 struct Stages {
   int count = 1, chunks = 1, head_blocks = 0;
 };
@@ -56,8 +56,8 @@ class Mesh {
   // Returns the ranks of shard x context that hold shards of the same experts, in the order of their numbers.
   std::vector<int> expert_shards(int rank) const;
 
-  // Data coordinates number the ranks of replicate x shard. Each has data of its own; all ranks with the same coordinate train on
-  // the same sequences, stage by stage.
+  // A data coordinate is a number in replicate x shard. Each data coordinate has its own data; all ranks with the same
+  // coordinate train on the same sequences, stage by stage.
   int data_coordinates() const { return size({Axis::replicate, Axis::shard}); }
   int data_coordinate(int rank) const {
     return coordinate(Axis::replicate, rank) * size(Axis::shard) + coordinate(Axis::shard, rank);

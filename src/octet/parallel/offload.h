@@ -14,13 +14,13 @@ namespace octet::parallel {
 
 class Offload {
  public:
-  // Divides the states of `store`, which is materialised and outlives this, into pieces of one unit each that take at most
-  // storage().offload_slot bytes. Allocates slots that are as large as the largest piece.
+  // Divides the states of `store`, which must be materialised and outlive this object, into pieces. A piece belongs to one unit
+  // and takes at most storage().offload_slot bytes. Allocates slots of the size of the largest piece.
   Offload(Device& device, const ParameterStore& store);
 
-  // Says of which units the pieces are, and how many slots there are.
+  // Writes the units of the pieces and the number of slots to `shape`.
   void describe(StepShape& shape) const;
-  // Returns what the optimizer updates of a piece. The states lie in the piece's slot.
+  // Returns the states of a piece that the optimizer updates. They lie in the piece's slot.
   const std::vector<StatePiece>& piece(int number) const { return pieces_[static_cast<std::size_t>(number)].states; }
   // Returns the bytes of all slots.
   std::size_t slot_bytes() const { return slots_.empty() ? 0 : slots_.size() * slots_.front().bytes(); }
@@ -37,7 +37,7 @@ class Offload {
     std::vector<Copy> copies;
   };
 
-  // Makes the pieces, in the memory of the slots if they are there. Returns the bytes of the largest one.
+  // Makes the pieces. They lie in the memory of the slots if it is allocated. Returns the bytes of the largest piece.
   std::size_t lay_out(const ParameterStore& store);
 
   std::vector<Buffer> slots_;

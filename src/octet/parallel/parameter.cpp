@@ -98,7 +98,7 @@ void ParameterStore::allocate_scales(Device& device, Parameter& p) {
   q.columnwise_scale_inv = q.tile == ScaleTile::tensor ? q.rowwise_scale_inv : scales(cols, rows);
 }
 
-// Moments in FP8 have their scales beside them.
+// Allocates the scales of moments in FP8.
 void ParameterStore::allocate_moment_scales(Device& device, Parameter& p) {
   const Place place = p.copy(Copy::moment1).place;
   if (storage_.moments != DType::f8_e4m3 || place == Place::absent) return;

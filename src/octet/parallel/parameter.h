@@ -1,14 +1,15 @@
-// Parameters: what a model is made of, how it is stored, and its quantized copies. A model is described first (names and shapes,
-// no memory) and materialised afterwards on a device, which may be the meta device (delayed initialisation).
+// Parameters: the weights of a model, how they are stored, and their quantized copies. A model is described first (names and
+// shapes, no memory) and materialised afterwards on a device, which may be the meta device (delayed initialisation).
 //
-// A rank of the tensor axis holds some rows or columns of a parameter (tensor_cut.h). Everything below calls these the parameter.
-// It is cut flat into shards over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order, where
-// s = ceil(elements / n) rounded up to kShardMultiple. The last ranks may hold less, or nothing. A rank updates only its shard.
-// Layers read and write the whole parameter, which parallel/units.h gathers and reduces. On one rank the shard is the whole.
+// A rank of the tensor axis holds some rows or columns of a parameter (tensor_cut.h). Below, "the parameter" means these. It is
+// cut flat into shards over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order, where s =
+// ceil(elements / n) rounded up to kShardMultiple. The last ranks may hold less, or nothing. A rank updates only its shard.
+// Layers read and write the whole parameter, which parallel/units.h gathers and reduces. On one rank, the shard is the whole
+// parameter.
 //
-// The group of a dense parameter is shard x context. The group of an expert's parameter are those of these ranks that hold the
-// expert (experts.h). Every rank knows all parameters by name and shape, because checkpoints and model files need them; of an
-// expert that other ranks hold, or of another pipeline stage, it has nothing else.
+// The group of a dense parameter is shard x context. The group of an expert's parameter consists of those of these ranks that
+// hold the expert (experts.h). Every rank knows the names and shapes of all parameters, because checkpoints and model files
+// need them. It has no memory for parameters of experts that it does not hold, or of other pipeline stages.
 #pragma once
 
 #include <array>
@@ -46,34 +47,36 @@ struct ParameterSpec {
   double init_std = 0.02;
   bool decay = true;               // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // how it is quantized as operand W of an FP8 linear
-  bool grad_from_product = false;  // a product begins the gradient (Begins), so nobody needs to zero it
-  // False: there are no columnwise codes, and a reader makes them with kernels::transpose_codes. materialise() sets it where
-  // rowwise codes serve both directions (tensor/quantized.h).
+  bool grad_from_product = false;  // a product begins the gradient (Begins), so it need not be zeroed
+  // False: columnwise codes are not stored; a reader makes them with kernels::transpose_codes. materialise() sets it to false
+  // where rowwise codes serve both directions (tensor/quantized.h).
   bool keeps_transpose = true;
-  bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
+  bool read_as_values = false;     // its values are also read although it is quantized: a tied embedding with an FP8 head
   bool tracked = false;            // the router's load-balancing bias: the layer updates it after a step, not the optimizer;
                                    // F32, and whole on every rank
   bool frozen = false;             // the optimizer does not train it; ParameterStore::add sets this
   bool saved = true;               // checkpoints of a run keep it, because the run changes it; ParameterStore::add sets this
 };
 
-// A copy of 256 MiB between host and device takes 5 ms, much longer than its start; three slots of this size are little memory.
+// A copy of 256 MiB between host and device takes 5 ms, much longer than starting it, and three slots of this size take little
+// memory.
 inline constexpr std::size_t kOffloadSlotBytes = std::size_t{256} << 20;
 
 // How parameters are stored.
 struct Storage {
   DType compute = DType::bf16;  // BF16 for the BF16 and FP8 recipes, F32 for fp32, F64 for tests
-  bool master_weights = true;   // FP32 primary copy beside BF16 values; without it BF16 values are primary
+  bool master_weights = true;   // FP32 primary copy in addition to BF16 values; without it the BF16 values are primary
   bool training = true;         // gradients and moments
   DType grad = DType::f32;
   DType moments = DType::f32;    // F32, BF16 or E4M3 (kernels/adamw/fp8_moments.h); F64 for tests
-  std::size_t offload_slot = 0;  // not 0: masters and moments lie in host memory, and slots of so many bytes on the device
+  // If it is not 0, masters and moments lie in host memory, and each slot on the device has this many bytes.
+  std::size_t offload_slot = 0;
   bool has_masters() const { return compute == DType::bf16 && master_weights; }
   bool offloads() const { return training && offload_slot > 0; }
 };
 
-// residency.h says which of these tensors exist. A shard has the shape of the parameter on one rank, and is flat,
-// [shard_elements], on several. If this rank does not hold the parameter, there is no tensor; shards then have a dtype and no
+// residency.h says which of these tensors exist. With one rank, a shard has the shape of the parameter. With several ranks it
+// is flat, [shard_elements]. If this rank does not hold the parameter, its tensors are absent; shards then have a dtype and no
 // elements.
 struct Parameter {
   ParameterSpec spec;
@@ -82,12 +85,12 @@ struct Parameter {
   int unit = 0;
   int stage = 0;                          // the pipeline stage that holds it
   bool held = true;                       // false: it belongs to another stage, or to an expert of other ranks
-  bool replica = false;                   // every rank of its group holds all of it, and another one writes it to checkpoints
-  comm::Group* shards = nullptr;          // the ranks that hold its shards; null if that is one rank
+  bool replica = false;                   // every rank of its group holds all of it, and another rank writes it to checkpoints
+  comm::Group* shards = nullptr;          // the ranks that hold its shards; null if one rank holds all of it
   std::array<Held, kCopies> copies = {};  // what residency() says of each copy; set by materialise
-  // This rank's shard: the index of its first element in the row-major order of spec.shape, and the number of its elements.
+  // This rank's shard: the index of its first element in the row-major order of spec.shape, and its number of elements.
   std::int64_t first_element = 0, shard_elements = 0;
-  std::int64_t stride = 0;  // elements of a shard with its padding; the whole takes n x stride of them, with the padding last
+  std::int64_t stride = 0;  // elements of a shard with its padding; the whole takes n x stride elements, with the padding last
   // Shards.
   Tensor master;            // F32
   Tensor value_shard;       // in the compute dtype
@@ -96,7 +99,7 @@ struct Parameter {
   Tensor grad_shard, moment1, moment2;
   Tensor moment1_scale, moment2_scale;  // F32, of moments in FP8: one for each kMomentGroup elements of the shard
 
-  // The whole, [spec.shape]. In a slot it always has the same memory, which belongs to it while its unit is open.
+  // The whole parameter, [spec.shape]. In a slot it always has the same memory, which it owns while its unit is open.
   Tensor value;
   Quantized codes;      // of a quantized parameter
   Tensor column_codes;  // the whole of Copy::row_order, which ranks transpose after the all-gather
@@ -107,7 +110,7 @@ struct Parameter {
   const Tensor& primary() const { return master ? master : value_shard; }
   std::int64_t elements() const { return spec.shape.elements(); }
   int shard_count() const { return shards ? shards->size() : 1; }
-  // The shard from which codes are made. A master in host memory is read through its rounded values.
+  // Returns the shard from which codes are made. A master in host memory is read through its values, which are rounded.
   const Tensor& cast_source() const { return copy(Copy::master).place == Place::host ? value_shard : primary(); }
   // The pieces of the global tensor that this rank's shard consists of: at least one, or none if the parameter is not held.
   std::vector<TensorPiece> pieces() const {
@@ -120,20 +123,21 @@ struct Parameter {
     std::erase_if(result, [](const TensorPiece& piece) { return piece.holder > 0; });
     return result;
   }
-  // The elements of one of these pieces in a tensor that holds this rank's shard.
+  // Returns the elements of one of these pieces in a tensor that holds this rank's shard.
   Tensor of_shard(const Tensor& shard, const TensorPiece& piece) const {
     const std::int64_t begin = piece.local - first_element;
     return shard.flat().slice_rows(begin, begin + piece.elements());
   }
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
-  // Whether the gradient begins in such a pass.
+  // Whether a pass with this `begins` begins the gradient.
   bool grad_begins(Begins begins) const {
     return begins == Begins::all || (begins == Begins::slots && copy(Copy::gradient).place == Place::slot);
   }
 };
 inline constexpr std::int64_t kShardMultiple = 128;
 
-// The tensors of a copy. A copy that layers do not read has no whole. Columnwise codes have no shard: they are made from others.
+// The tensors of a copy. A copy that layers do not read has no whole. Columnwise codes have no shard, because they are made
+// from other codes.
 struct CopyTensors {
   Tensor* whole = nullptr;
   Tensor* shard = nullptr;
@@ -164,22 +168,22 @@ class ParameterStore {
   TensorPlace place() const { return place_; }
   ExpertPlace expert_place() const { return expert_place_; }
 
-  // Begins a unit of a pipeline stage: the parameters that are added from here on are gathered and reduced together. Returns its
-  // index. Without a call there is one unit. resume_unit adds to one that was begun before.
+  // Begins a unit of a pipeline stage and returns its index. Parameters that are added from here on are gathered and reduced
+  // together. Without a call there is one unit. resume_unit continues an earlier unit.
   int begin_unit(int stage = 0);
   void resume_unit(int unit) { unit_ = unit; }
-  // Says whether the parameters that are added from here on are frozen. At first they are not.
+  // Sets whether the parameters that are added from here on are frozen. At first they are not.
   void set_frozen(bool frozen) { frozen_ = frozen; }
   int unit_count() const { return static_cast<int>(stage_of_unit_.size()); }
   UnitRange all_units() const { return {0, unit_count()}; }
-  // All ranks add the same parameters in the same order, those of other ranks included; Parameter::held says whether this rank
-  // holds it.
+  // All ranks add the same parameters in the same order, including those that other ranks hold. Parameter::held says whether
+  // this rank holds the parameter.
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
 
-  // Allocates everything but the slots of units.h. Values are zero until they are initialised or loaded. `groups` outlive the
-  // store; without them there is one rank.
+  // Allocates everything except the slots of units.h. Values are zero until they are initialised or loaded. `groups` must
+  // outlive the store; without groups there is one rank.
   void materialise(Device& device, const Storage& storage, const Groups* groups = nullptr, const Layout& layout = {});
   const Storage& storage() const { return storage_; }
   // Returns the largest number of shards that any dense parameter has.
@@ -188,7 +192,9 @@ class ParameterStore {
   // comm::Group::share; empty otherwise.
   const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].shards; }
 
-  // Fills the primaries, or one of them: a pure function of (seed, name, element), equal on any mesh and device.
+  // Calls write(), which overwrites the primary of p, and makes the codes of a frozen weight. If only the weight's codes are
+  // kept, its values lie in `scratch` until this returns. All ranks call it together, for the same parameters in the same
+  // order.
   void initialise(Stream& stream, std::uint64_t seed);
   void initialise(Stream& stream, const Parameter& p, std::uint64_t seed);
 
@@ -196,27 +202,27 @@ class ParameterStore {
   // its values lie in `scratch` until this returns. All ranks call it together, for the same parameters in the same order.
   void fill(Stream& stream, Arena& scratch, Parameter& p, const std::function<void()>& write);
 
-  // Make the shards of values and codes from the primaries, but the codes of frozen weights. After a primary or a weight's scale
-  // has changed, they are stale until this runs. The optimizer makes values itself. All ranks cast the codes of the same units
-  // together, with each weight's present scale.
+  // Make the shards of values and codes from the primaries, except the codes of frozen weights. After a change of a primary or
+  // of a weight's scale, the shards are stale until this runs. The optimizer also writes values. All ranks cast the codes of
+  // the same units together, with each weight's present scale.
   void refresh(Stream& stream, Arena& scratch);
   void refresh_values(Stream& stream);
-  // Makes the lists of refresh_codes() for these units, when the scale slots of their weights are known.
+  // Makes the lists of refresh_codes() for these units. Call it when the scale slots of their weights are known.
   void prepare_codes(Device& device, UnitRange units) { cast_->prepare(device, units); }
   void refresh_codes(Stream& stream, Arena& scratch, UnitRange units) { cast_->run(stream, scratch, units); }
 
   // Returns the shards of these units' trained parameters, each as one stretch.
   std::vector<StatePiece> states(UnitRange units) const;
 
-  // Begins a step: zeroes the gradients that exist whole, unless products begin them.
+  // Begins a step: zeroes the whole gradients that no product overwrites.
   void zero_gradients(Stream& stream) { kernels::zero(stream, {.x = zeroed_}); }
 
  private:
-  // The group of dense parameters, and the other one that some experts have.
+  // Two groups: that of dense parameters, and the one that experts have with expert parallelism.
   static constexpr std::size_t kGroups = 2;
   std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->expert_data ? 1 : 0; }
 
-  // Says which shard of p this rank has, and how large shards are.
+  // Sets which shard of p this rank has, and the size of shards.
   void place(Parameter& p) const;
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
   void allocate(Device& device, Parameter& p, Copy copy);
@@ -244,7 +250,8 @@ class ParameterStore {
 };
 
 using RowRun = IndexRange<std::int64_t>;  // rows of a global parameter, or elements of a vector
-// A tensor of a Hugging Face model directory, and the runs of rows of a global parameter that it consists of, from top to bottom.
+// A tensor of a Hugging Face model directory, and the runs of rows of a global parameter of which it consists, from top to
+// bottom.
 struct NameEntry {
   std::string external;
   Parameter* parameter = nullptr;

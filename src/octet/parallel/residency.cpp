@@ -28,7 +28,7 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
     }
     case Copy::gradient: {
       const bool whole = one || layout.gradients == Gradients::whole;
-      // A step of one micro-batch adds nothing to a shard, so the shard keeps the dtype in which it came.
+      // A step of one micro-batch adds nothing to a shard, so the shard keeps the dtype of the reduce-scatter.
       const bool as_it_came =
           !whole && !layout.accumulates && division.tensor == 1 && storage.grad == DType::f32 && layout.reduce == DType::bf16;
       return held(trained, whole ? Place::whole : Place::slot, as_it_came ? layout.reduce : storage.grad);

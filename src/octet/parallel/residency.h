@@ -1,5 +1,4 @@
-// The residency table: which copies of a parameter exist on a rank, and where each copy lives. Nothing else in Octet decides
-// that.
+// The residency table: which copies of a parameter exist on a rank, and where each copy lives. Only this table decides it.
 //
 // Copy        on one rank                            on n ranks, kept                       on n ranks, resharded
 // master      whole, if values are BF16              shard                                  shard
@@ -10,14 +9,14 @@
 // gradient    whole                                  whole, or slot if sharded              whole, or slot if sharded
 // moments     whole                                  shard                                  shard
 //
-// A frozen parameter has no master, no gradient and no moments, and values only if they are read. The values of a tracked one are
-// F32.
+// A frozen parameter has no master, no gradient and no moments, and has values only if they are read. The values of a tracked
+// parameter are F32.
 //
 // With optimizer.offload, masters and moments lie in the host. The values of a quantized parameter then exist on the device,
 // because casts read them. Moments in FP8 have scales, one for 128 elements, which lie where the moments lie.
 //
-// Only quantized parameters have rowwise, columnwise and row_order, and only tiles that are not square have row_order. Ranks have
-// no copy of the parameters of experts, and of pipeline stages, that they do not hold. Without training there are no gradients
+// Only quantized parameters have rowwise, columnwise and row_order, and row_order exists only for tiles that are not square. A
+// rank has no copies of parameters of experts or pipeline stages that it does not hold. Without training there are no gradients
 // and no moments.
 #pragma once
 

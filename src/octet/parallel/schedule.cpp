@@ -68,7 +68,7 @@ void ScheduleBuilder::open(Need need) {
   if (need.use != Use::gradients) {
     gather(need);
     Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
-    require(slot.unit == need.unit, "unit ", need.unit, " cannot be used beside unit ", slot.unit);
+    require(slot.unit == need.unit, "unit ", need.unit, " cannot be used together with unit ", slot.unit);
     slot.open = true;
     task.waits[0] = {Kind::gather, need.unit};
   }
@@ -233,7 +233,7 @@ struct Step {
   bool opens = false, closes = false;  // begins or ends the use of the unit
 };
 
-// `needs`: the units that the pass reads; the embedding's backward comes behind them.
+// `needs`: the units that the pass reads; the embedding's backward comes after them.
 std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, const std::vector<Need>& needs) {
   std::vector<Step> steps;
   const std::size_t units = needs.size();
@@ -296,7 +296,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
   const auto need = [&](const Step& step) {
     return step.unit + 1 < needs.size() ? needs[step.unit] : Need{s.embedding, Use::gradients};
   };
-  // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
+  // A part during which units may be gathered comes after the exchange of keys, which uses the same links.
   const std::vector<Part>& parts = s.block_parts.front().forward;
   const bool beside =
       pass.forward && std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.beside == Beside::gather; });

@@ -1,17 +1,17 @@
-// The order of a step, as data: which unit is gathered, used and reduced when, on which stream, and what waits for what.
+// The order of a step, as data: when each unit is gathered, used and reduced, on which stream, and which tasks wait for which.
 //
-// A unit is the parameters that are gathered, used and reduced together: the embedding, a block, the final norm with the head (a
-// tied head belongs to the embedding's unit). On ranks that hold shards of parameters a unit is gathered before it is used and,
-// if the layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023; Rajbhandari
-// et al., ZeRO, 2020).
+// A unit is a set of parameters that are gathered, used and reduced together: the embedding, a block, the final norm with the
+// head (a tied head belongs to the embedding's unit). On ranks that hold shards of parameters, a unit is gathered before it is
+// used and, if the layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023;
+// Rajbhandari et al., ZeRO, 2020).
 //
-// Pipeline stages send each other activations and their gradients as messages, beside the computation (boundary.h).
+// Pipeline stages send each other activations and their gradients as messages, in parallel with the computation (boundary.h).
 //
-// Two micro-batches may go through a model with a mixture of experts together, as two lanes that take turns: one computes while
-// the other's rows are on their way to the experts or back. A lane's tasks run one after another, on whatever streams, so its
-// memory needs no other waits.
+// Two micro-batches may pass together through a model with a mixture of experts, as two lanes that take turns: one computes
+// while the other's rows travel to the experts or back. A lane's tasks run one after another, even on different streams, so its
+// memory needs no further waits.
 //
-// The optimizer's step is a list, too. With offload it fetches pieces of the states from host memory and copies them back
+// The optimizer's step is also a list. With offload it fetches pieces of the states from host memory and copies them back
 // (offload.h).
 //
 // The build functions are pure functions of the shape of the model and of what the slots hold at the start. All ranks of a stage
@@ -54,12 +54,12 @@ struct Need {
   Use use = Use::forward;
 };
 
-// Communication of parameters that starts with a part of a block and overlaps it. GEMMs count on all multiprocessors and would
-// wait for those that a collective holds; attention has many more blocks of threads than there are multiprocessors, and loses
-// only what is held.
+// An exchange of parameters that starts together with a part of a block and overlaps it. A collective occupies multiprocessors.
+// A GEMM plans with all multiprocessors and would wait for them; attention has many more blocks of threads than there are
+// multiprocessors, and loses only the occupied ones.
 enum class Beside : std::uint8_t { nothing, gather, reduce };
 
-// A block is cut into parts only where work of another stream may be enqueued between two of them.
+// A block is cut into parts only where work of another stream may be enqueued between two parts.
 struct Part {
   const char* name;
   Beside beside = Beside::nothing;
@@ -68,14 +68,14 @@ struct Part {
 
 enum class Kind : std::uint8_t {
   // Tasks of a unit:
-  gather,  // all-gathers its weights over the shards
+  gather,  // all-gathers the unit's weights over the shards
   open,    // waits until its weights are gathered, and zeroes the gradients in its slot that no product overwrites
-  close,   // ends its use, for which other streams wait
-  reduce,  // sums its gradients over the ranks
+  close,   // ends the unit's use, for which other streams wait
+  reduce,  // sums the unit's gradients over the ranks
   // Tasks of messages:
   receive,  // from a neighbouring stage
-  take,     // copies it from the receive buffer to the memory of its micro-batch
-  give,     // copies it from there to the send buffer
+  take,     // copies the message from the receive buffer to the memory of its micro-batch
+  give,     // copies the message from there to the send buffer
   send,     // to a neighbouring stage
   // Tasks of the computation. The parts of a block are those of models::Block.
   load,  // begins a micro-batch's pass through a chunk
@@ -87,12 +87,12 @@ enum class Kind : std::uint8_t {
   embed_backward,
   // Tasks of the optimizer:
   squares,  // adds the squares of units' gradients to the sum whose root is the gradient norm
-  sums,     // adds up over the ranks what the step counted: squares, losses, tokens; and takes the largest of their amaxes
+  sums,     // sums the step's counts over the ranks (squares, losses, tokens), and takes the maximum of amaxes
   scales,   // decides whether the step is skipped, and updates the scales of delayed scaling
-  update,   // AdamW, of all states of some units, or of the piece that lies in a slot
+  update,   // AdamW for all states of some units, or for the piece that lies in a slot
   cast,     // makes the FP8 codes of units from their new weights
   fetch,    // copies a piece of the states from host memory to a slot
-  offload,  // copies it back
+  offload,  // copies the piece back
 };
 
 constexpr bool is_part(Kind kind) { return kind == Kind::forward || kind == Kind::recompute || kind == Kind::backward; }
@@ -107,17 +107,17 @@ struct Task {
   bool values = false, rowwise = false, columnwise = false;  // gather: which copies
   bool first = false;                                        // reduce: of the step; forward, backward: of the block
   bool last = false;  // reduce: the step's last micro-batch; forward, backward: of the block
-  bool after_compute = false;       // waits for all that the computation has enqueued so far
+  bool after_compute = false;       // waits for all work that the computation has enqueued so far
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   Begins begins = Begins::none;     // head, backward: which gradients their products begin
-  // Waits for the event of the latest task of this kind that left one behind with this number, or for nothing if it is -1.
+  // Waits for the event of the latest task of this kind and number that left one. -1: does not wait.
   struct Wait {
     Kind kind = Kind::open;
     int number = -1;
   };
   std::array<Wait, 2> waits = {};
   bool leaves_event = false;  // for tasks of other streams
-  // The number of the event: the index, or of a part of a block the flight.
+  // The number of the event: the flight for a part of a block, otherwise the index.
   int event() const { return is_part(kind) ? flight : index; }
 };
 
@@ -130,8 +130,8 @@ struct StepShape {
   bool resharded = false;                                    // units are dropped after their use
   bool reduced = false;                                      // gradients are summed over several ranks
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
-  int recomputed_blocks = 0;       // so many of the model's blocks, from the first on, keep only their input
-  int lanes = 1;                   // the most passes that take turns
+  int recomputed_blocks = 0;       // the number of blocks, from the model's first on, that keep only their input
+  int lanes = 1;                   // the largest number of passes that take turns
   // The parts of each block.
   struct BlockParts {
     std::vector<Part> forward, backward;
@@ -142,29 +142,29 @@ struct StepShape {
   const std::vector<Part>& parts_of(Kind kind, int block) const;
   // Whether the rowwise and columnwise codes of each unit are gathered separately (row and MX tiles).
   std::vector<char> two_copies;
-  // The units that the optimizer updates and casts together, in this order. Forward uses the first of them first, and while the
-  // others are updated they are gathered. The gradients of the others are complete first.
+  // The units that the optimizer updates and casts together, in this order. The first units are those that forward uses first;
+  // they are gathered while the others are updated. The gradients of the other units are complete first.
   std::vector<UnitRange> updates;
-  // With offload: the units of the pieces in which states are updated, in the order of the units; and the number of slots for
-  // them.
+  // With offload: the units of the pieces in which states are updated, in the order of the units, and the number of slots for
+  // pieces.
   std::vector<int> pieces;
   int state_slots = 0;
   int units() const { return static_cast<int>(two_copies.size()); }
   // The slots of a unit's weights and gradients.
   int weight_slot(int unit) const { return slot(unit, resharded); }
   int gradient_slot(int unit) const { return slot(unit, sharded_gradients); }
-  // Units that are used one at a time lie in one of kUnitSlots slots in turn, so that the next one can be gathered meanwhile:
-  // blocks take turns in two slots, and the units at the edges of the model use the third. Otherwise each has a slot of its own.
+  // Units that are used one at a time share kUnitSlots slots, so that the next unit can be gathered meanwhile: blocks alternate
+  // between two slots, and the units at the edges of the model use the third. Other units have their own slots.
   int slot(int unit, bool in_turn) const;
 };
 inline constexpr int kUnitSlots = 3;
 
-// Returns StepShape::updates: first the units that this stage uses first and that can be gathered beside each other, for example
-// the embedding and two blocks, then the others. The forward pass of the first units hides what is cast and gathered next. One
-// rank hides nothing, so it updates all units together.
+// Returns StepShape::updates: first the units that this stage uses first and that can be gathered at the same time, for example
+// the embedding and two blocks, then the others. The forward pass of the first units hides the casts and gathers of the others.
+// With one rank there is nothing to hide, so it updates all units together.
 std::vector<UnitRange> update_ranges(const StepShape& shape);
 
-// The contents of the slots between two lists. Building a list changes them.
+// The contents of the slots between two lists. Building a list updates them.
 struct Slots {
   struct Weights {
     int unit = -1;
@@ -176,10 +176,10 @@ struct Slots {
   std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
   std::vector<int> reduced;        // the units whose gradients this step has reduced, in their order
   int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
-  std::vector<char> offloaded;     // of each slot for states: whether it was copied back before
-  std::array<bool, kMessages> taken = {}, sent = {};  // whether a message of this kind ever was
-  // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. This is the backward pass
-  // that will free it. A free flight has no micro-batch (-1).
+  std::vector<char> offloaded;     // for each slot for states: whether a piece was copied back from it before
+  std::array<bool, kMessages> taken = {}, sent = {};  // whether a message of this kind was ever taken or sent
+  // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. For each flight, the
+  // backward pass that will free it. A free flight has no micro-batch (-1).
   std::vector<Visit> flights;
 
   explicit Slots(const StepShape& shape = {});
@@ -191,10 +191,10 @@ struct Lane {
   Begins begins = Begins::none;
 };
 
-// Appends tasks to a list, and keeps account of the slots.
+// Appends tasks to a list and keeps track of the slots.
 class ScheduleBuilder {
  public:
-  // `last`: the last of a step's micro-batches.
+  // `last` says whether these are the tasks of a step's last micro-batch.
   ScheduleBuilder(const StepShape& shape, Slots& slots, bool last) : s_(shape), slots_(slots), last_(last) {}
 
   void begin(bool last) { last_ = last; }
@@ -206,22 +206,22 @@ class ScheduleBuilder {
   }
   void take(Message message);
   void send(Message message);
-  // Gathers what of a unit is not there. Nothing if its slot is in use by another unit: open() gathers it then.
+  // Gathers the copies of a unit that are not there. Does nothing if another unit uses its slot; open() then gathers it.
   void gather(Need need, bool after_compute = false);
   void open(Need need);
   void close(Need need);
-  // Reduces the pending unit, if there is one: behind its use, or behind all that the computation has enqueued so far.
+  // Reduces the pending unit, if there is one, after its use or after all that the computation has enqueued so far.
   void reduce_pending(bool after_compute = false);
-  // Adds a part of a block. `next` is gathered beside it if the part says so.
+  // Adds a part of a block. Starts gathering `next` with it if the part says so.
   void add_part(Kind kind, int block, int part, Need next);
-  // Add the squares of units' gradients, the exchange of what the step counted, and what follows from it.
+  // Add the squares of units' gradients, the exchange of the step's counts, and the decisions that follow from them.
   void add_squares(UnitRange units);
   void add_sums();
   // Fetches a piece of the states into its slot.
   void fetch(int piece);
-  // Updates updates[number]. With offload, every piece is fetched some pieces ahead.
+  // Updates updates[number]. With offload, each piece is fetched some pieces in advance.
   void update(int number);
-  // Makes the codes of units, whose gathered copies are then stale, and gathers again those of them that forward uses first.
+  // Makes the codes of units, whose gathered copies are then stale, and gathers the units that forward uses first again.
   void cast(UnitRange units);
 
   // Returns the list, and begins the next one.
@@ -235,17 +235,17 @@ class ScheduleBuilder {
   std::vector<Task> tasks_;
 };
 
-// Builds the tasks of visits [begin, end) of this stage, of all visits in a step of `micro_batches` micro-batches. The last
-// backward pass through a chunk reduces the gradients of its units.
+// Builds the tasks of the visits [begin, end) of this stage, out of all visits in a step of `micro_batches` micro-batches. The
+// last backward pass through a chunk reduces the gradients of its units.
 std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<const Visit> visits, std::size_t begin,
                                std::size_t end, int micro_batches);
-// Forward of a micro-batch alone; `head` then computes losses or logits.
+// Builds the forward pass of one micro-batch; `head` then computes losses or logits.
 std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
 
-// Ends a step: reduces what is left, and updates all units.
+// Builds the end of a step: reduces the remaining units, and updates all units.
 std::vector<Task> build_update(const StepShape& shape, Slots& slots);
 
-// A task on a stream that keeps time, in seconds.
+// A task on a stream that simulates time. Times are in seconds.
 struct TimedTask {
   Task task;
   double begin = 0, end = 0;

@@ -21,9 +21,9 @@ enum class StreamId : std::uint8_t {
   send_gradients,
   fetch,
   offload,
-  experts,  // rows of experts, if another micro-batch computes beside them
+  experts,  // rows of experts, if another micro-batch computes meanwhile
   context,  // keys and their gradients, which must not wait for those of parameters
-  tensor,   // tokens of the tensor axis, which are fetched beside products
+  tensor,   // tokens of the tensor axis, which are fetched during products
 };
 inline constexpr std::size_t kStreams = 11;
 

@@ -120,8 +120,9 @@ std::size_t Units::place(std::size_t unit, std::span<const Copy> copies, void* s
   return pieces.bytes();
 }
 
-// What is kept in another dtype than layout.reduce is cast into this memory: whole gradients before they are reduced over shards,
-// and then shards before they are reduced over replicas. Returns the most bytes that a unit's casts take.
+// The memory for casts of gradients that are kept in another dtype than layout.reduce: first whole gradients before they are
+// reduced over shards, then shards before they are reduced over replicas. Returns the largest number of bytes that a unit's
+// casts take.
 std::size_t Units::place_crossings(void* casts) {
   std::size_t most = 0;
   for (Unit& unit : units_) {
@@ -199,9 +200,9 @@ void Units::begin_step() {
   store_.zero_gradients(compute_);
 }
 
-// If several ranks of the tensor axis hold the same piece, each knows only the gradient from its own tokens or heads. If they are
-// some of the axis and not all of it, every set of holders has a row of its own in what is summed over all. On the computation's
-// stream, like everything else that this group does in a micro-batch.
+// If several ranks of the tensor axis hold the same piece, each knows only the gradient from its own tokens or heads. If only
+// some ranks of the axis hold it, every set of holders has its own row in the tensor that is summed over all ranks. Runs on the
+// computation's stream, like all work of this group in a micro-batch.
 void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   comm::Group& tensor = *groups_.tensor;
   if (tensor.size() == 1) return;

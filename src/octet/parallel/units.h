@@ -1,10 +1,10 @@
-// The tasks of units (parallel/schedule.h): gathers weights, reduces gradients, and casts weights after the optimizer. Exchanges
-// run on the params stream beside the computation:
+// Runs the tasks of units (parallel/schedule.h): gathers weights, reduces gradients, and casts weights after the optimizer.
+// Exchanges run on the params stream, in parallel with the computation:
 //   weights    all-gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce-scatter over shard x context, then, after a step's last micro-batch, all-reduce over replicate
-// If one rank alone of shard x context holds an expert, its weights are always there. What several ranks of the tensor axis hold
-// alike (norms) is small: its gradient is summed over them once a step. The exchanges come in the order of the calls, which is
-// the same on all ranks. One rank exchanges nothing.
+// If only one rank of shard x context holds an expert, the expert's weights are always there. Parameters that several ranks of
+// the tensor axis hold in full (norms) are small: their gradients are summed over these ranks once a step. The exchanges come
+// in the order of the calls, which is the same on all ranks. With one rank, nothing is exchanged.
 #pragma once
 
 #include <cstdint>
@@ -26,60 +26,61 @@ namespace octet::parallel {
 
 class Units {
  public:
-  // Takes the memory that units lie in while they are in use. `store` is materialised over these groups. `shape` names the
-  // model's units; this adds how they are stored and exchanged. All of them outlive this, as does the stream.
+  // Takes the memory that units use in turn. `store` must be materialised over these groups. `shape` names the model's units;
+  // the constructor adds how they are stored and exchanged. All arguments must outlive this object.
   Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, StepShape& shape);
 
-  // Returns what the slots hold: the next list is built from it.
+  // Returns the contents of the slots, from which the next list is built.
   Slots& slots() { return slots_; }
-  // Begins a step: all gradients begin anew.
+  // Begins a step: all gradients start from zero.
   void begin_step();
 
   Executor& executor() { return executor_; }
-  // Enqueues a task of a unit, a cast, or a copy of states; or runs a list of these.
+  // Enqueues a task of a unit, a cast, or a copy of states. Also runs a list of such tasks.
   void run(Arena& scratch, const Task& task);
   void run(Arena& scratch, const std::vector<Task>& tasks);
-  // Prepares the casts of weights. Call it once, when their scale slots are known.
+  // Prepares the casts of weights. Call it once, when the scale slots of the weights are known.
   void prepare_casts();
-  // Returns what the tasks of an optimizer step work on.
+  // Returns the parameters and pieces on which the tasks of an optimizer step work.
   UpdateWork update_work() const;
   // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
-  // All-reduces the reduced gradients of what several ranks of the tensor axis hold (norms, shared KV heads). All replicas then
-  // have the same bits.
+  // All-reduces the reduced gradients of parameters that several ranks of the tensor axis hold (norms, shared KV heads). All
+  // replicas then have the same bits.
   void sum_over_holders(Arena& scratch, UnitRange units);
 
-  // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for
-  // it.
+  // Calls exchange(stream) on the params stream, after all work that the computation has enqueued so far. The computation waits
+  // for the exchange.
   void exchange(const std::function<void(Stream&)>& exchange);
-  // Calls a function that exchanges on the params stream with other pipeline stages: stages that are ready wait there for the
+  // Calls a function that exchanges with other pipeline stages on the params stream: stages that are ready wait there for the
   // others. Does nothing if there is one stage.
   void exchange_of_stages(const std::function<void()>& exchange);
 
-  // Makes values and codes from the primaries after loading or initialising. What was gathered before is stale; the first units
-  // are gathered again for the next forward pass.
+  // Makes values and codes from the primaries after loading or initialising. Weights that were gathered before are stale; the
+  // first units are gathered again for the next forward pass.
   void refresh(Arena& scratch);
 
-  // Measures how long the computation waits for other ranks, from here until take_waits(), which waits for the stream: the
-  // communication that nothing hides, and the waits for other pipeline stages. On the CPU the streams run in the order of the
-  // program, so this is all communication.
+  // Measures how long the computation waits for other ranks, from here until take_waits(), which waits for the stream. These
+  // are exchanges that no computation hides, and waits for other pipeline stages. On the CPU the streams run in the order of
+  // the program, so the result is the time of all communication.
   void start_waits();
   Waits take_waits();
 
-  // Returns the bytes that units use in turn: the slots of their weights, the slots of their gradients with the memory for casts,
-  // and the slots of offloaded states.
+  // Returns the bytes that units use in turn: the slots for their weights, the slots for their gradients with the memory for
+  // casts, and the slots for offloaded states.
   struct SharedBytes {
     std::size_t weights = 0, gradients = 0, states = 0;
   };
   SharedBytes shared_bytes() const;
 
   // Where streams run in the order of the program, keys travel on the params stream and tokens of the tensor axis on the
-  // computation's. One rank has no stream beside the computation's but those of offload.
+  // computation's. One rank has no streams besides the computation's and those of offload.
   Streams& streams() { return streams_; }
+  // Returns the stream on which ranks exchange in parallel with the computation. With one rank, it is the computation's own.
   Stream& params_stream() const { return streams_[StreamId::params]; }
 
  private:
-  // A gradient, and what ranks exchange of it, in layout.reduce.
+  // A gradient, and the tensor that ranks exchange for it, in layout.reduce.
   struct Crossing {
     const Parameter* p;
     Tensor x;
@@ -90,11 +91,11 @@ class Units {
     std::vector<Parameter*> cut, cut_and_trained;      // those that are sharded, group by group
     std::vector<Crossing> to_shards, to_replicas;      // whole gradients of the former, shards of gradients of `trained`
     kernels::TensorList zeroed;                        // the gradients in a slot that no product will write
-    bool has_rowwise = false, has_columnwise = false;  // frozen weights have been gathered, and stay if weights are kept
+    bool has_rowwise = false, has_columnwise = false;  // frozen weights were gathered; they stay if weights are kept
   };
   Unit& unit(int index) { return units_[static_cast<std::size_t>(index)]; }
   std::vector<Buffer> make_slots(int (StepShape::*slot)(int) const, std::span<const Copy> copies, MemoryCategory category);
-  // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
+  // Places the whole copies of a unit in this memory. Returns the bytes that they take.
   std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
   std::size_t place_crossings(void* casts);
   void wait_for_params();

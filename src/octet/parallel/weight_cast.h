@@ -1,7 +1,7 @@
-// Makes the FP8 codes of weights from their primaries. On several ranks each rank finds the amaxes of its shards, an exchange
-// makes them those of the whole weights, and each rank casts its shards. The number of launches does not depend on the number of
-// weights, in any recipe. Only transposes take a launch for each weight: behind a gather (units.h), or here if a tensor axis
-// alone divides the weights.
+// Makes the FP8 codes of weights from their primaries. On several ranks, each rank finds the amaxes of its shards, an exchange
+// turns them into the amaxes of the whole weights, and each rank casts its shards. The number of launches does not depend on
+// the number of weights, in any recipe. Only transposes take a launch for each weight: after a gather (units.h), or here if
+// only a tensor axis divides the weights.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,23 @@ struct Parameter;
 
 class WeightCast {
  public:
-  // Takes memory for the amaxes. The parameters are materialised over `groups` (null: one rank), and both outlive this.
+  // Takes memory for the amaxes. The parameters must be materialised over `groups` (null: one rank). Both must outlive this
+  // object.
   WeightCast(Device& device, const std::deque<Parameter>& parameters, const Groups* groups);
 
   // Makes the lists of the trained weights of these units, for run(). Call it when the scale slots of the weights are known.
   void prepare(Device& device, UnitRange units);
-  // Casts the trained weights of these units with the present scale of each weight. All ranks call it together, with the same
-  // units. They have been prepared.
+  // Casts the trained weights of these units with the present scale of each weight. The units must have been prepared. All
+  // ranks call it together, with the same units.
   void run(Stream& stream, Arena& scratch, UnitRange units) const;
-  // Casts one weight, prepared or not, outside of a step. Takes no memory but the scratch. The ranks that hold it call this
-  // together.
+  // Casts one weight outside of a step. The weight need not be prepared. Takes memory only from the scratch. The ranks that
+  // hold the weight call this together.
   void run(Stream& stream, Arena& scratch, const Parameter& parameter) const;
 
  private:
   struct Weight {
     const Parameter* parameter;
-    Tensor rows = {}, columns = {};  // the amaxes of its tiles, F32 kernels::amax_shape; absent where nobody reads them
+    Tensor rows = {}, columns = {};  // the amaxes of its tiles, F32 kernels::amax_shape; absent if they are not needed
   };
 
   // The ops that cast some weights.
@@ -49,11 +50,11 @@ class WeightCast {
     std::vector<kernels::ScalesFromAmax> scales;
     std::vector<kernels::CastShard> shards;
   };
-  // The same as lists. Weights that differ in kind (recipe, dtype) are in different lists.
+  // The same ops as lists. Weights that differ in kind (recipe, dtype) are in different lists.
   struct Casts {
     UnitRange units;
     std::vector<Weight> weights;
-    kernels::TensorList recorded;                             // amaxes that a cast records, which begin as zero
+    kernels::TensorList recorded;                             // amaxes that a cast records; zeroed before it
     std::vector<kernels::CastList<kernels::Quantize>> whole;
     std::vector<kernels::CastList<kernels::ShardAmax>> amaxes;
     std::vector<kernels::CastList<kernels::ScalesFromAmax>> scales;
@@ -70,13 +71,13 @@ class WeightCast {
   // Runs Ops or Casts of these weights.
   template <class Work>
   void run(Stream& stream, Arena& scratch, const Work& work, std::span<const Weight> weights) const;
-  // Makes the columnwise codes of weights that no rank gathers: on a tensor axis alone.
+  // Makes the columnwise codes of weights that no rank gathers, because only a tensor axis divides them.
   void transpose_wholes(Stream& stream, std::span<const Weight> weights) const;
 
   const Groups* groups_;         // null if one rank has all of every weight
   std::vector<Weight> weights_;  // in the order of the parameters
   Buffer memory_;
-  Tensor amaxes_;  // [n] F32, of all weights; absent if their scales come from histories
+  Tensor amaxes_;  // [n] F32 of all weights; absent if scales come from histories
   std::vector<Casts> casts_;
 };
 

@@ -45,8 +45,7 @@ std::string compared_memory(std::size_t bytes, std::size_t bf16) {
 
 }  // namespace
 
-Outcome outcome_of(const std::vector<LinearKind>& kinds, const Candidate& candidate, const Candidate& bf16,
-                   const std::vector<std::string>& keep) {
+Outcome outcome_of(const std::vector<LinearKind>& kinds, const Candidate& candidate, const Candidate& bf16) {
   Outcome outcome;
   double bf16_seconds = 0;
   for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -55,10 +54,12 @@ Outcome outcome_of(const std::vector<LinearKind>& kinds, const Candidate& candid
     const auto sum_of = [&](std::int64_t in_fp8) {
       return static_cast<double>(in_fp8) * seconds + static_cast<double>(kinds[i].layers - in_fp8) * reference.products_s;
     };
-    std::int64_t fp8 = std::max<std::int64_t>(0, candidate.fp8_layers[i] - matches(kinds[i], keep));
+    std::int64_t fp8 = candidate.healthy_layers[i];
     if (candidate.fp8_layers[i] > 0 && seconds > reference.products_s) {
       outcome.slower.push_back(kinds[i].pattern);
       fp8 = 0;
+    } else {
+      outcome.unhealthy += candidate.fp8_layers[i] - fp8;
     }
     outcome.fp8_linears += fp8;
     bf16_seconds += static_cast<double>(kinds[i].layers) * reference.products_s;
@@ -78,7 +79,7 @@ Recommendation recommend(
   const Candidate* best = nullptr;
   Outcome outcome;
   for (std::size_t i = 1; i < candidates.size(); ++i) {
-    Outcome other = outcome_of(kinds, candidates[i], bf16, keep);
+    Outcome other = outcome_of(kinds, candidates[i], bf16);
     if (best && other.advised.seconds >= outcome.advised.seconds) continue;
     best = &candidates[i];
     outcome = std::move(other);
@@ -102,7 +103,7 @@ Recommendation recommend(
                                 best->recipe, outcome.advised.gain_pct,
                                 compared_memory(memory_of(result.recipe, result.skip), bf16.memory_bytes));
     if (!outcome.slower.empty()) result.reason += "; linears that FP8 makes slower stay in BF16";
-    if (!keep.empty()) result.reason += fmt::format("; {} stay in BF16 for their health", keep.size());
+    if (outcome.unhealthy > 0) result.reason += fmt::format("; {} stay in BF16 for their health", outcome.unhealthy);
   }
   result.toml = toml_of(result.recipe, result.skip);
   return result;

@@ -20,6 +20,7 @@ struct Candidate {
   std::string recipe;
   std::vector<LinearTime> times;         // times[i]: one linear of kind i
   std::vector<std::int64_t> fp8_layers;  // fp8_layers[i]: FP8 linears of kind i, given head and skip of [precision]
+  std::vector<std::int64_t> healthy_layers;  // those of fp8_layers[i] that FP8 represents well (health_verdict.h)
   std::size_t memory_bytes = 0;          // memory of the whole run on a GPU, given skip of [precision]
 };
 
@@ -39,12 +40,11 @@ struct Sum {
 // What a recipe gains as it is, and when the layers that should stay in BF16 do so.
 struct Outcome {
   std::vector<std::string> slower;  // patterns of the kinds that are slower in FP8 than in BF16
-  std::int64_t fp8_linears = 0;     // linears that remain in FP8: neither of a slower kind nor in `keep`
+  std::int64_t fp8_linears = 0;     // linears that remain in FP8: healthy and not of a slower kind
+  std::int64_t unhealthy = 0;       // FP8 linears that should stay in BF16 for their health alone
   Sum as_is, advised;
 };
-// `keep` holds the names of layers that should stay in BF16 because FP8 represents them badly (health.h).
-Outcome outcome_of(const std::vector<LinearKind>& kinds, const Candidate& candidate, const Candidate& bf16,
-                   const std::vector<std::string>& keep);
+Outcome outcome_of(const std::vector<LinearKind>& kinds, const Candidate& candidate, const Candidate& bf16);
 
 struct Recommendation {
   std::string recipe;
@@ -52,8 +52,9 @@ struct Recommendation {
   std::string reason;             // a sentence
   std::string toml;               // lines to paste into the configuration
 };
-// The first candidate must be bf16. `skip` is the current value of precision.skip. `memory_of` returns the memory of the whole
-// run on a GPU with another recipe and another value of precision.skip.
+// The first candidate must be bf16. `skip` is the current value of precision.skip. `keep` holds the names of the linears that FP8
+// represents badly. `memory_of` returns the memory of the whole run on a GPU with another recipe and another value of
+// precision.skip.
 Recommendation recommend(
     const std::vector<LinearKind>& kinds, const std::vector<Candidate>& candidates, const std::vector<std::string>& skip,
     const std::vector<std::string>& keep,

@@ -16,7 +16,7 @@ using parallel::Mesh;
 // rings with the Simple protocol (graph/tuning.cc); the value between nodes differs between versions. As a check, 1 MiB between four
 // H200 GPUs took 16.7 us, and this model predicts 21 us.
 constexpr double kStartS = 8.4e-6, kNvlinkStepS = 3.4e-6, kNetworkStepS = 9.6e-6;
-// An estimate of what a copy costs beside its bytes.
+// An estimate of the fixed time that a copy takes in addition to the time of its bytes.
 constexpr double kFetchS = 8e-6;
 
 // Whether a group with the span `a` sends less over the network than one with the span `b`, which has as many ranks.

@@ -10,7 +10,7 @@ Goodput goodput_of(const Upkeep& upkeep, double interval_s) {
   const double save_s = upkeep.save_s + std::max(0., upkeep.write_s - interval_s);
   const double segment = m * std::exp((upkeep.recover_s + upkeep.write_s) / m) * std::expm1((interval_s + save_s) / m);
   Goodput result{.productive = interval_s / segment, .saves = save_s / segment};
-  // Where failures are so frequent that recoveries fail as well, all that is lost counts as recovery.
+  // If failures are so frequent that recoveries fail as well, all lost time counts as recovery.
   result.recovery = std::min(upkeep.recover_s / m, 1 - result.productive - result.saves);
   result.repeated = std::max(0., 1 - result.productive - result.saves - result.recovery);
   return result;

@@ -150,7 +150,7 @@ class Pipelines {
       candidates_.pop();
       if (next.step.tokens_per_s <= slowest_wanted()) return;
       try_out(next);
-      // At most so many: the search ends at the first one that is too slow.
+      // This is an upper bound: the search ends at the first one that is too slow.
       search_.progress("layouts with stages", tried, tried + static_cast<std::int64_t>(candidates_.size()));
     }
   }

@@ -16,7 +16,7 @@ struct LayoutChoice {
   parallel::Weights weights = parallel::Weights::kept;
   parallel::Gradients gradients = parallel::Gradients::whole;
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
-  std::int64_t full_layers = -1;  // with Checkpointing::full: so many, from the first on; -1: all
+  std::int64_t full_layers = -1;  // with Checkpointing::full: the number of layers that keep only their input; -1: all
   std::int64_t micro_batch = 1;
 };
 
@@ -41,7 +41,7 @@ struct Search {
                                                                                              std::int64_t) {};
 };
 
-// The number of layouts that a search is asked for.
+// The number of layouts that a search is asked to find.
 inline constexpr std::size_t kWanted = 10;
 
 // Returns the layouts, fastest first. The tensor and context axes stay within a node. The expert axis takes every size that
@@ -50,8 +50,8 @@ inline constexpr std::size_t kWanted = 10;
 // fit without it. If the best choice does not fit, it also tries gathered weights with whole gradients. A larger micro-batch
 // takes more memory, so a choice that did not fit a smaller one is not tried again.
 //
-// The search tries pipelines last, because they lose the bubble. It estimates the speed of each, and asks for the memory only of
-// those that may be among the kWanted fastest layouts. It does not find slower pipelines.
+// The search tries pipelines last, because the bubble costs them time. It estimates the speed of each, and computes the memory
+// only of those that may be among the kWanted fastest layouts. It does not find slower pipelines.
 std::vector<Found> search_layouts(const Search& search);
 
 // Describes the mesh: "shard 8 x context 4", or "one GPU".

@@ -39,11 +39,13 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
   return kinds;
 }
 
-std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds) {
+std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds,
+                                     const std::vector<std::string>& except) {
   std::vector<std::int64_t> result(kinds.size());
   for (const auto* linear : model.linears()) {
+    if (!linear->is_fp8() || std::find(except.begin(), except.end(), linear->name()) != except.end()) continue;
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      if (linear->is_fp8() && glob_match(kinds[i].pattern, linear->name())) ++result[i];
+      if (glob_match(kinds[i].pattern, linear->name())) ++result[i];
     }
   }
   return result;

@@ -28,7 +28,8 @@ struct LinearKind {
 // Returns the kinds in the order of the forward pass; the head is last. Throws Error{config} for a mixture of experts.
 std::vector<LinearKind> linear_kinds(models::Decoder& model);
 
-// Returns the number of linears of each kind that the model's recipe computes in FP8.
-std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds);
+// Returns the number of linears of each kind that the model's recipe computes in FP8, without those named in `except`.
+std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds,
+                                     const std::vector<std::string>& except = {});
 
 }  // namespace octet::plan

@@ -122,7 +122,7 @@ void LinearRun::micro_batch() {
   const ArenaScope temporaries(scratch_);
   nn::Scope scope = scope_of_run();
   // The first micro-batch of a step overwrites the weight's gradient and the others add to it. With several micro-batches, this
-  // one stands for the others.
+  // one represents the others.
   if (setting_.micro_batches > 1) scope.begins = parallel::Begins::none;
   backward(scope, forward(scope));
 }

@@ -12,7 +12,7 @@ struct StateCopies {
   double exposed_s = 0;  // in which the computation waits for states
 };
 
-// From the timed tasks that end a step.
+// Computes them from the timed tasks that end a step.
 StateCopies state_copies(const std::vector<parallel::TimedTask>& update);
 
 }  // namespace octet::plan

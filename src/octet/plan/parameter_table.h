@@ -12,7 +12,8 @@
 
 namespace octet::plan {
 
-// Parameters of this rank that are alike: the same name but for numbers, the same shape, the same copies in the same places.
+// Parameters of this rank that are alike: their names differ only in numbers, and they have the same shape and the same copies
+// in the same places.
 struct ParameterKind {
   std::string name;  // "model.layers.0-31.mlp.down_proj"
   std::int64_t count = 0;
@@ -24,7 +25,7 @@ struct ParameterKind {
   std::size_t total() const;
 };
 
-// The parts of a category of the memory plan that is made of parameters alone.
+// The bytes of a category of the memory plan that consists only of parameters.
 struct ParameterBytes {
   std::size_t copies = 0;  // stay on this rank
   std::size_t scales = 0;  // of FP8 codes
@@ -40,7 +41,8 @@ struct ParameterTable {
 };
 
 ParameterTable parameter_table(const parallel::ParameterStore& store, const parallel::Units& units);
-// A row for each kind with a column for each copy that any parameter has, what the words mean, and the bytes by category.
+// Returns a table with a row for each kind and a column for each copy that any parameter has, an explanation of the words, and
+// the bytes by category.
 std::string text_of(const ParameterTable& table);
 
 }  // namespace octet::plan

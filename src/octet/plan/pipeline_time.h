@@ -1,4 +1,4 @@
-// The time that the stages of a pipeline take together for the passes of a step.
+// The time that all stages of a pipeline together need for the passes of a step.
 #pragma once
 
 #include <functional>
@@ -39,8 +39,8 @@ inline double ideal_bubble(parallel::Stages stages, std::int64_t micro_batches) 
   return static_cast<double>(stages.count - 1) / static_cast<double>(stages.chunks * micro_batches);
 }
 
-// Runs the visits of all stages. A pass begins when its stage is free and its message has arrived. A message between stage i and
-// the one behind it arrives message_s[i] seconds after the pass that sends it has ended.
+// Simulates the visits of all stages. A pass begins when its stage is free and its message has arrived. A message between stage
+// i and the next one arrives message_s[i] seconds after the end of the pass that sends it.
 PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
                            const std::function<double(int stage, const parallel::Visit&)>& seconds,
                            const std::vector<double>& message_s);

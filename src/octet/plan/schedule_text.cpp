@@ -68,7 +68,7 @@ std::string name_of(const StepShape& s, const Task& task) {
       "gather",    "open", "close",    "reduce",    "receive", "take", "give",   "send",   "load", "embed", "forward",
       "recompute", "head", "backward", "embedding", "squares", "sums", "scales", "update", "cast", "fetch", "offload"};
   const std::string name = kNames.at(static_cast<std::size_t>(task.kind));
-  // With several stages or lanes micro-batches are under way beside each other.
+  // With several stages or lanes, several micro-batches are in progress at the same time.
   const std::string of = s.stages.count > 1 || s.lanes > 1 ? concat(" m", task.micro_batch) : "";
   if (task.kind <= Kind::reduce) {
     const bool all = task.kind != Kind::gather || (task.rowwise && task.columnwise);

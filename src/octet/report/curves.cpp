@@ -16,7 +16,6 @@ namespace {
 using telemetry::format_count;
 using telemetry::StepMetrics;
 
-constexpr std::size_t kMaxPoints = 900;
 constexpr int kCurveColours = 8;
 
 std::string preferred_colour(const std::string& recipe) {
@@ -29,9 +28,9 @@ std::string preferred_colour(const std::string& recipe) {
 double loss_of(const StepMetrics& line) { return line.loss; }
 
 std::string step_label(const std::vector<Shown>& shown) {
-  const std::int64_t tokens = shown.empty() ? 0 : shown.front().run->info.tokens_per_step;
+  const std::int64_t tokens = shown.empty() ? 0 : tokens_of_each_step(*shown.front().run);
   const bool same =
-      std::all_of(shown.begin(), shown.end(), [&](const Shown& s) { return s.run->info.tokens_per_step == tokens; });
+      std::all_of(shown.begin(), shown.end(), [&](const Shown& s) { return tokens_of_each_step(*s.run) == tokens; });
   return same && tokens > 0 ? fmt::format("step, {} tokens each", format_count(tokens)) : "step";
 }
 std::vector<Point> gap_points(const Run& run, const Run& baseline) {
@@ -80,6 +79,15 @@ std::vector<Shown> shown_runs(std::span<const Run> runs, const Comparison& compa
     shown.push_back({ordered[i], &row, colour, row.is_repeat});
   }
   return shown;
+}
+
+std::int64_t tokens_of_each_step(const Run& run) {
+  const std::int64_t tokens = run.info.tokens_per_step;
+  if (tokens <= 0 || run.metrics.empty()) return 0;
+  const auto holds = [&](const StepMetrics& line) {
+    return line.tokens_seen % tokens == 0 && line.tokens_seen / tokens == line.step;
+  };
+  return holds(run.metrics.front()) && holds(run.metrics.back()) ? tokens : 0;
 }
 
 std::vector<Point> points_of(const Run& run, double (*get)(const StepMetrics&)) {
@@ -143,13 +151,13 @@ LineChart loss_chart(const std::vector<Shown>& shown) {
                   .style = s.dashed             ? "dashed"
                            : s.row->is_baseline ? "thick"
                                                 : "",
-                  .raw = thin(loss, kMaxPoints),
+                  .raw = extremes(loss, kMaxPoints),
                   .line = smooth_line(loss)};
     if (s.dashed) series.raw.clear();
     for (const StepMetrics& line : s.run->metrics) {
       if (line.eval_loss && !s.dashed) series.marks.push_back({static_cast<double>(line.step), *line.eval_loss});
     }
-    if (series.marks.size() > 40) series.marks = thin(series.marks, 40);
+    series.marks = pick(series.marks, kMaxRings);
     chart.series.push_back(std::move(series));
   }
   std::tie(chart.y_low, chart.y_high) = value_range(chart.series, chart.y_kind);

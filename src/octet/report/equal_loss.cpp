@@ -35,7 +35,7 @@ double difference_at_end(const LossCurve& baseline, const LossCurve& repeat) {
   return count > 0 ? std::sqrt(sum / count) : telemetry::kUnknown;
 }
 
-// d of equal_loss.h from the scatter of the losses.
+// d of equal_loss.h from the scatter of the losses alone.
 double deviation(const LossCurve& slower, const LossCurve& faster, double step) {
   const LossCurve::Fit a = slower.fit(slower.last_step()), b = faster.fit(step);
   const std::vector<Point>&of_slower = slower.smoothed(), &of_faster = faster.smoothed();
@@ -72,7 +72,8 @@ LossCurve::LossCurve(const Run& run) {
     times_.push_back({static_cast<double>(line.step), times[i] - surplus_s});
     if (std::isfinite(line.loss)) losses_.push_back({static_cast<double>(line.step), line.loss});
   }
-  if (run.metrics.empty() || !std::isfinite(run.metrics.back().loss)) {
+  const telemetry::StepMetrics* const end = final_line(run);
+  if (!end || !std::isfinite(end->loss)) {
     flaw_ = "its last loss is not finite";
   } else if (losses_.size() < kFewestLines) {
     flaw_ = concat("it has logged fewer than ", kFewestLines, " losses");
@@ -166,12 +167,13 @@ EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const Loss
   result.speedup = result.baseline_time_s / result.time_s;
 
   const double slope = faster.fit(of_faster, 2).slope;
-  const double d = repeat && repeat->flaw().empty() ? difference_at_end(baseline, *repeat) : telemetry::kUnknown;
-  const bool repeated = std::isfinite(d);
   if (slope < 0) {
-    const double steps = (repeated ? d : deviation(slower, faster, of_faster)) / -slope;
+    const double of_repeat = repeat && repeat->flaw().empty() ? difference_at_end(baseline, *repeat) : telemetry::kUnknown;
+    const double of_scatter = deviation(slower, faster, of_faster);
+    result.repeated = std::isfinite(of_repeat);
+    result.noise_from = of_repeat > of_scatter ? "repeat" : "scatter";
+    const double steps = std::fmax(of_repeat, of_scatter) / -slope;
     result.noise_pct = 100 * steps * faster.step_time_at(of_faster) / time_of(faster, of_faster);
-    result.noise_from = repeated ? "repeat" : "scatter";
   }
   return result;
 }

@@ -1,5 +1,5 @@
-// The loads of a run's experts: how often each was chosen, as a multiple of its fair share. A fair share is that of all experts
-// chosen equally often.
+// The loads of a run's experts: how often each was chosen, as a multiple of its fair share. The fair share is the load if all
+// experts were chosen equally often.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ExpertSheet {
   std::size_t fullest = 0, emptiest = 0, starved = 0;  // two experts; the number of those that starve
 };
 
-// In the order of the layers.
+// Returns the sheets in the order of the layers.
 std::vector<ExpertSheet> expert_sheets(const Run& run);
 
 // Returns a table of all mixtures, and the picture of the least balanced ones: experts from top to bottom, steps from left to

@@ -66,9 +66,11 @@ int shade(const Look& look, double value) {
   return static_cast<int>(std::count_if(look.bounds.begin(), look.bounds.end(), [&](double bound) { return value >= bound; }));
 }
 
-// The signal-to-noise ratio that rounding alone gives in the format that these values are closest to.
-double allowed_db(const std::vector<double>& values) {
+// The signal-to-noise ratio that rounding alone gives. Inputs and weights are E4M3 in every recipe. The format of the others is
+// the one that these values are closest to.
+double allowed_db(const std::string& operand, const std::vector<double>& values) {
   constexpr double kE4m3 = 31.5, kE5m2 = 25.5;
+  if (operand == "x" || operand == "w") return kE4m3;
   return quantile(values, 0.5) < (kE4m3 + kE5m2) / 2 ? kE5m2 : kE4m3;
 }
 
@@ -205,7 +207,7 @@ void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, H
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  const double allowed = metric == HealthMetric::sqnr ? allowed_db(values) : 0;
+  const double allowed = metric == HealthMetric::sqnr ? allowed_db(sheet.operands[operand], values) : 0;
   const auto shade_of = [&](double value) {
     if (!style.bounds.empty()) return shade(style, metric == HealthMetric::sqnr ? allowed - value : value);
     if (value <= 0 || !(high > low)) return value > 0 ? kShades / 2 : 0;

@@ -40,7 +40,7 @@ std::string chart_of_set(const std::vector<Shown>& shown, const std::string& nam
                             .style = s.dashed ? "dashed" : "",
                             .raw = {},
                             .line = points,
-                            .marks = thin(points, 40)});
+                            .marks = pick(points, kMaxRings)});
   }
   std::tie(chart.y_low, chart.y_high) = value_range(chart.series, chart.y_kind);
   return draw(chart);

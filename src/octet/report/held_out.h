@@ -1,4 +1,5 @@
-// Runs with named held-out sets ([[evaluation.source]]): the loss of each set, beside the one in the main table that decides.
+// Runs with named held-out sets ([[evaluation.source]]): shows the loss of each set. The main table shows only the set that
+// decides.
 #pragma once
 
 #include <string>

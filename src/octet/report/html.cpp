@@ -38,9 +38,7 @@ using telemetry::StepMetrics;
 bool on_gpu(const std::vector<Shown>& shown) {
   return std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.run->info.device == "cuda"; });
 }
-std::string_view per_process(const std::vector<Shown>& shown) {
-  return telemetry::rate_title(on_gpu(shown) ? telemetry::Worker::gpu : telemetry::Worker::process);
-}
+std::string_view per_process(const Comparison& comparison) { return telemetry::rate_title(worker_of(comparison)); }
 
 std::string swatch(const Shown& s) { return fmt::format("<span class=\"swatch {}{}\"></span>", s.colour, s.dashed ? " dashed" : ""); }
 
@@ -66,7 +64,8 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
     if (!std::isfinite(row.mean_loss_pct)) continue;
     ++compared;
     if (!farthest || std::abs(row.mean_loss_pct) > std::abs(farthest->mean_loss_pct)) farthest = &row;
-    if (std::isfinite(row.faster_pct) && (!fastest || row.faster_pct > fastest->faster_pct)) fastest = &row;
+    if (row.other_hardware.empty() && std::isfinite(row.faster_pct) && (!fastest || row.faster_pct > fastest->faster_pct))
+      fastest = &row;
   }
   const std::string base = escape(comparison.baseline);
   if (compared == 1) {
@@ -119,8 +118,8 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   std::string out = fmt::format("<section><table class=\"cards\"><thead><tr>{}",
                                 named ? "<th>run</th><th class=\"words\">recipe</th>" : "<th>recipe</th>");
   const bool equal = has_equal_losses(comparison);
-  put(out, "<th>{}{}</th>{}<th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
-      compared ? "<br>% faster" : "", equal ? "<th>speed-up at<br>equal loss</th>" : "",
+  put(out, "<th>{}{}</th>{}<th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}",
+      per_process(comparison), compared ? "<br>% faster" : "", equal ? "<th>speed-up at<br>equal loss</th>" : "",
       initial ? "<th>before<br>step 1</th>" : "");
   if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g}% to +{:g}%</th>", escape(comparison.baseline), limit, limit);
   // A run of one process waits for nobody, so the column appears only if some run has several processes.
@@ -133,7 +132,8 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
     const Summary& sum = row.summary;
     put(out, "<tr{}><td class=\"name\">{}{}</td>", row.is_repeat ? " class=\"repeat\"" : "", swatch(s), escape(row.label));
     if (named) out += cell("recipe", escape(sum.recipe), "words");
-    out += compared_cell(per_process(shown), count_or_dash(sum.tokens_per_s_per_process), row.is_repeat ? kUnknown : row.faster_pct, 1, 1, on_gpu(shown) ? 1 : INFINITY);
+    out += compared_cell(per_process(comparison), count_or_dash(sum.tokens_per_s_per_process),
+                         row.is_repeat ? kUnknown : row.faster_pct, 1, 1, on_gpu(shown) ? 1 : INFINITY);
     if (equal) out += speedup_cell(row.equal_loss);
     out += compared_cell("final loss", number(sum.final_loss, 4), row.final_loss_pct, 2, -1, noise);
     out += compared_cell("last tenth", number(sum.mean_loss, 4), row.mean_loss_pct, 2, -1, noise);
@@ -173,10 +173,10 @@ std::string loss_section(const std::vector<Shown>& shown) {
   const std::string more = evaluated ? "<li><span class=\"ring\"></span>held-out</li>" : "";
   const std::optional<LineChart> close_up = loss_close_up(chart);
   const std::string whole = fmt::format("<figure>{}</figure>", draw(chart));
+  const bool all = std::all_of(shown.begin(), shown.end(), [](const Shown& s) { return s.run->metrics.size() <= kMaxPoints; });
   return fmt::format(
-      "<section><h2>Loss</h2><p class=\"hint\">Smoothed over a hundredth of the run; the faint line is every logged "
-      "step.</p>{}{}</section>",
-      legend(shown, more),
+      "<section><h2>Loss</h2><p class=\"hint\">Smoothed over a hundredth of the run; the faint line {}.</p>{}{}</section>",
+      all ? "is every logged step" : "joins the lowest and the highest loss of every few logged steps", legend(shown, more),
       close_up ? fmt::format("<div class=\"zoom\">{}<figure>{}</figure></div>", whole, draw(*close_up)) : whole);
 }
 
@@ -195,7 +195,7 @@ std::string gap_section(const std::vector<Shown>& shown, const Comparison& compa
       legend(listed, more), draw(*chart));
 }
 
-std::string speed_section(const std::vector<Shown>& shown) {
+std::string speed_section(const std::vector<Shown>& shown, const Comparison& comparison) {
   BarChart bars{.description = "throughput by recipe", .bars = {}};
   LineChart norms{.description = "gradient norm over the steps",
                   .series = {},
@@ -218,9 +218,11 @@ std::string speed_section(const std::vector<Shown>& shown) {
     norms.series.push_back({.name = s.row->label, .colour = s.colour, .style = "", .raw = {}, .line = smooth_line(norm)});
   }
   std::tie(norms.y_low, norms.y_high) = value_range(norms.series, norms.y_kind);
-  return fmt::format("<section class=\"pair\"><div><h2>Throughput</h2><p class=\"hint\">{}, median after the first tenth.</p><figure>{}</figure></div>"
-                     "<div><h2>Gradient norm</h2><p class=\"hint\">Global, before clipping, smoothed.</p><figure>{}</figure></div></section>",
-                     per_process(shown), draw(bars), draw(norms));
+  return fmt::format(
+      "<section class=\"pair\"><div><h2>Throughput</h2><p class=\"hint\">{}, median after the first "
+      "tenth.</p><figure>{}</figure></div>"
+      "<div><h2>Gradient norm</h2><p class=\"hint\">Global, before clipping, smoothed.</p><figure>{}</figure></div></section>",
+      per_process(comparison), draw(bars), draw(norms));
 }
 
 // For example "layer 3 down_proj, gradient, step 1,200".
@@ -417,7 +419,7 @@ std::string render_html(std::string_view title, std::span<const Run> runs, const
   } else if (!shown.empty()) {
     for (const std::string& section : {scaling_section(comparison, colours), table_section(shown, comparison),
                                        loss_section(shown), held_out_section(shown, comparison), gap_section(shown, comparison),
-                                       speed_section(shown), health_section(shown), experts_section(shown),
+                                       speed_section(shown, comparison), health_section(shown), experts_section(shown),
                                        attempts_section(shown), stragglers_section(shown), facts_section(shown)}) {
       out += section;
       out += '\n';

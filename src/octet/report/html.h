@@ -10,7 +10,7 @@
 
 namespace octet::report {
 
-// HTML that a page shows beside the report itself.
+// HTML that a page shows in addition to the report itself.
 struct PageExtras {
   std::string head{};  // goes to the end of <head>
   std::string top{};   // goes under the title

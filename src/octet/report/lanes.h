@@ -1,4 +1,4 @@
-// Draws what runs when on several streams or stages: a complete SVG file for light and dark pages.
+// Draws what runs at which time on several streams or stages: a complete SVG file for light and dark pages.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct LaneLink {
   bool held_up = true;  // the wait cost time
 };
 
-// An interval of which the picture shows only a narrow strip.
+// An interval that the picture shortens to a narrow strip.
 struct LaneCut {
   double begin = 0, end = 0;
   std::string label;
@@ -51,8 +51,8 @@ struct Lanes {
   std::vector<Legend> legend;
 };
 
-// Draws lanes one above the other, to scale but for the cuts. The picture is as wide as most labels need, within limits. Arrows
-// are left out if there are too many to be told apart.
+// Draws lanes one above the other, to scale except for the cuts. The picture is as wide as most labels need, within limits.
+// Arrows are omitted if there are too many to tell apart.
 std::string draw(const Lanes& lanes);
 
 // Whether a file was made by draw(). `begin` holds its first 64 bytes or more.

@@ -1,4 +1,4 @@
-// Draws what fills a GPU's memory as a stacked bar: a complete SVG file for light and dark pages.
+// Draws the contents of a GPU's memory as a stacked bar: a complete SVG file for light and dark pages.
 #pragma once
 
 #include <cstddef>

@@ -25,9 +25,9 @@ std::string facts_of(const std::vector<Shown>& shown) {
   const telemetry::RunInfo& info = shown.front().run->info;
   std::vector<std::string> facts;
   if (info.parameters > 0) facts.push_back(telemetry::format_compact(static_cast<double>(info.parameters)) + " parameters");
-  if (info.tokens_per_step > 0) {
+  if (const std::int64_t tokens = tokens_of_each_step(*shown.front().run); tokens > 0) {
     facts.push_back(fmt::format("{} of {}", telemetry::format_count(static_cast<std::int64_t>(last_step(shown)), "step"),
-                                telemetry::format_count(info.tokens_per_step, "token")));
+                                telemetry::format_count(tokens, "token")));
   }
   if (!info.device_name.empty())
     facts.push_back(info.processes > 1 ? fmt::format("{} x {}", info.processes, info.device_name) : info.device_name);
@@ -148,7 +148,7 @@ std::string render_picture(std::string_view title, std::span<const Run> runs, co
   put(out, "<text class=\"label\" x=\"{}\" y=\"57\">{}</text>", kMargin, escape(facts_of(shown)));
 
   const std::optional<LineChart> gap = gap_chart(shown, comparison);
-  const bool gpu = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.run->info.device == "cuda"; });
+  const bool gpu = worker_of(comparison) == telemetry::Worker::gpu;
   const bool compared =
       std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->baseline && !s.row->is_baseline; });
   const std::vector<Column>& columns = columns_of(compared, gpu);
@@ -174,6 +174,9 @@ std::string render_picture(std::string_view title, std::span<const Run> runs, co
   if (gap && gap->band >= 0.005)
     note += fmt::format(" Shaded: how far {} is from itself when it is trained twice, {:.2f}\u00a0%.", comparison.baseline,
                         gap->band);
+  for (const Row& row : comparison.rows) {
+    if (!row.other_hardware.empty()) note += " " + hardware_sentence(comparison, row);
+  }
   const double end =
       draw_note(out, note, left, kChartsTop + 54 + row_height(shown) * static_cast<double>(shown.size()), right - left);
   const double bottom = kChartsTop + kLossHeight + kGapHeight;

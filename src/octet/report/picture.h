@@ -1,4 +1,4 @@
-// Curves and table of runs as one SVG that stands alone, for a README or an article.
+// Draws curves and table of runs as one self-contained SVG, for a README or an article.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace octet::report {
 
-// Loss, below it the difference from the baseline, beside them the table: tokens/s, % faster, final loss (the mean over the last
-// tenth of the steps), % higher. 900 pixels wide. It needs no script, no network and no style sheet.
+// The loss, the difference from the baseline below it, and a table next to them: tokens/s, % faster, final loss (the mean over
+// the last tenth of the steps), % higher. 900 pixels wide. It needs no script, no network and no style sheet.
 std::string render_picture(std::string_view title, std::span<const Run> runs, const Comparison& comparison, Theme theme);
 
 // Whether a file that begins with `begin`, 64 bytes or more, is such a picture.

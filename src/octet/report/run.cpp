@@ -29,8 +29,8 @@ void read_samples(const std::filesystem::path& path, std::vector<Sample>& sample
   }
 }
 
-// The step from which the attempt that logged a step went on; 0 if that is not known, as without a supervisor. It is the last one
-// that began before the step, because later attempts log steps anew.
+// Returns the step from which the attempt that logged a step continued, or 0 if that is not known, as without a supervisor.
+// That attempt is the last one that began before the step, because later attempts log their steps anew.
 double went_on_from(const Run& run, std::int64_t step) {
   const auto attempt = std::find_if(run.attempts.rbegin(), run.attempts.rend(), [&](const telemetry::Attempt& a) {
     return a.seconds.contains("training") && a.from_step < step;
@@ -65,6 +65,16 @@ Run read_run(const std::filesystem::path& directory) {
   if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);
   if (run.info.name.empty()) run.info.name = folder_name(directory);
   return run;
+}
+
+const telemetry::StepMetrics* final_line(const Run& run) {
+  if (run.metrics.empty()) return nullptr;
+  const telemetry::StepMetrics& last = run.metrics.back();
+  if (run.info.code != static_cast<int>(ExitCode::done)) return &last;
+  const auto found =
+      std::find_if(run.metrics.rbegin(), run.metrics.rend(), [](const auto& line) { return std::isfinite(line.loss); });
+  // A step with a loss that is not finite counts as skipped.
+  return found == run.metrics.rend() || found->skipped_steps != last.skipped_steps ? &last : &*found;
 }
 
 double steps_before(const Run& run) {

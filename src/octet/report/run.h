@@ -25,18 +25,23 @@ struct Run {
 };
 
 // Reads `directory`/metrics.jsonl, and run.json, attempts/ and the other files of lines if they exist. A run without a run.json
-// gets the name of its folder. If a step occurs twice, because training went back, the later records replace the earlier ones;
-// those of stragglers all stay. Throws Error{data} "PATH: reason" if there is no metrics.jsonl or it holds no step.
+// gets the name of its folder. If a step occurs twice, because training went back, the later records replace the earlier ones,
+// except records of stragglers, which all stay. Throws Error{data} "PATH: reason" if there is no metrics.jsonl or it holds no
+// step.
 Run read_run(const std::filesystem::path& directory);
 
-// Returns the number of steps that were done elsewhere, before those of `run.metrics`: 0, or more if the run went on from a
-// checkpoint of another folder. The first line then stands for as many steps as the second one, because no file says where the
-// run went on; a line alone stands for one step.
+// Returns the line with the loss with which the run ended: the last line, or null if there is none. If the run is done and its last
+// steps have no loss, because none of their tokens was trained on, it is the last line that has one.
+const telemetry::StepMetrics* final_line(const Run& run);
+
+// Returns the number of steps that were done before those of `run.metrics`: 0, or more if the run continued from a checkpoint
+// of another folder. The first line is then assumed to cover as many steps as the second one, because no file says where the
+// run continued; a single line covers one step.
 double steps_before(const Run& run);
 
-// Returns the seconds of training from steps_before() up to each line of `run.metrics`: the sum of the step times. Evaluations,
-// checkpoints, and steps that were done again after a rollback or a resume are not in it. Steps that no line covers, because they
-// ended before a resume and were not logged, count like those of the line before, if run.attempts tells of the resume.
+// Returns the seconds of training from steps_before() up to each line of `run.metrics`: the sum of the step times. It excludes
+// evaluations, checkpoints, and steps that were repeated after a rollback or a resume. Steps that no line covers, because they
+// ended before a resume and were not logged, count like those of the previous line, if run.attempts shows the resume.
 std::vector<double> training_times(const Run& run);
 
 }  // namespace octet::report

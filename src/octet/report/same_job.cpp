@@ -101,7 +101,7 @@ void compare_settings(const Run& run, const Run& baseline, std::vector<std::stri
   if (differ(mask, masks)) facts.emplace_back("training.mask");
 }
 
-// The last step that both runs have logged with other numbers of tokens seen; nothing if the numbers are equal.
+// Returns the last step that both runs have logged, if their numbers of tokens seen differ there; otherwise nothing.
 std::optional<std::int64_t> step_of_other_tokens(const Run& run, const Run& baseline) {
   for (auto a = run.metrics.rbegin(), b = baseline.metrics.rbegin(); a != run.metrics.rend() && b != baseline.metrics.rend();) {
     if (a->step == b->step) return a->tokens_seen == b->tokens_seen ? std::nullopt : std::optional(a->step);
@@ -110,8 +110,8 @@ std::optional<std::int64_t> step_of_other_tokens(const Run& run, const Run& base
   return std::nullopt;
 }
 
-// What is evaluated: one set, or all sets. Without named sets it is the sources that are only for validation, and nothing if what
-// is held out comes from the sources that are trained on.
+// The names and paths of what is evaluated: of one set, or of all sets if `set` is empty. Without named sets, these are the
+// sources that are used only for validation; the result is empty if the held-out text comes from the training sources.
 std::vector<std::string> held_out_text(const Run& run, std::string_view set) {
   std::vector<std::string> text;
   const Json sets = value_of(config_of(run, "evaluation"), "source");
@@ -148,6 +148,15 @@ std::string other_job(const Run& run, const Run& baseline) {
   } else {
     compare_settings(run, baseline, facts);
   }
+  return in_words(facts);
+}
+
+std::string other_hardware(const Run& run, const Run& baseline) {
+  const auto differ = [&](const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; };
+  std::vector<std::string> facts;
+  if (differ(run.info.device, baseline.info.device) || differ(run.info.device_name, baseline.info.device_name))
+    facts.emplace_back("device");
+  if (run.info.processes != baseline.info.processes) facts.emplace_back("number of ranks");
   return in_words(facts);
 }
 

@@ -15,6 +15,9 @@ namespace {
 
 bool on_gpu(const Comparison& comparison) { return worker_of(comparison) == telemetry::Worker::gpu; }
 const char* ranks_word(const Comparison& comparison) { return on_gpu(comparison) ? "GPUs" : "ranks"; }
+std::string ranks_text(const Comparison& comparison, std::int64_t ranks) {
+  return telemetry::format_count(ranks, on_gpu(comparison) ? "GPU" : "rank");
+}
 std::string_view speed_word(const Comparison& comparison) { return telemetry::rate_title(worker_of(comparison)); }
 
 // Returns the indices of all rows except repeats, sorted by the number of ranks.
@@ -84,7 +87,7 @@ std::string chart_over_ranks(const Comparison& comparison, const std::vector<Lin
   chart.x_kind = ScaleKind::logarithmic;
   chart.x_ticks.assign(ranks.begin(), ranks.end());
   chart.x_label = ranks_word(comparison);
-  chart.x_text = [word = ranks_word(comparison)](double x) { return fmt::format("{} {}", telemetry::format_count(x), word); };
+  chart.x_text = [&](double x) { return ranks_text(comparison, std::llround(x)); };
   chart.width = 520;
   chart.height = 320;
   return draw(chart);
@@ -147,7 +150,7 @@ std::string scaling_lead(const Comparison& comparison) {
   std::string out;
   for (const Line& line : lines_of(comparison, {})) {
     const Row& last = *line.rows.back();
-    const std::string name = escape(line.name), most = fmt::format("{} {}", last.summary.processes, ranks_word(comparison));
+    const std::string name = escape(line.name), most = ranks_text(comparison, last.summary.processes);
     if (std::isfinite(last.decrease_pct)) {
       put(out, "<strong>From {} to {}, {} {} {:.1f}%</strong> of its {}", line.rows.front()->summary.processes, most, name,
           last.decrease_pct < 0 ? "gains" : "loses", std::abs(last.decrease_pct), speed_word(comparison));

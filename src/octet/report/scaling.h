@@ -8,8 +8,8 @@
 
 namespace octet::report {
 
-// Renders one line for each run, sorted by the number of ranks, and a note that says what each column is compared with. Repeats of a
-// run are left out. Ends with a newline.
+// Renders one line for each run, sorted by the number of ranks, and a note that says with what each column is compared. Repeats
+// of a run are left out. Ends with a newline.
 std::string render_scaling(const Comparison& comparison);
 
 // scaling_lead: the sentences under the title. scaling_section: the section of report.html with the table and with tokens/s and loss

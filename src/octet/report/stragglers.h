@@ -10,8 +10,8 @@
 
 namespace octet::report {
 
-// Returns a row for each straggler with a bar over the steps of the run, and a table. "" if there was none. `last_step` is that
-// of the run.
+// Returns a row for each straggler with a bar over the steps of the run, and a table, or "" if there was none. `last_step` is
+// the run's last step.
 std::string draw_stragglers(const std::vector<telemetry::StragglerRecord>& records,
                             const std::vector<telemetry::Attempt>& attempts, std::int64_t last_step);
 

@@ -74,8 +74,9 @@ bool label_rows(std::vector<Row>& rows) {
   return scales;
 }
 
-// Makes the first row named `name` on each number of ranks a baseline. A single baseline serves all rows.
-void assign_baselines(std::vector<Row>& rows, std::string_view name) {
+// Makes the first row named `name` on each number of ranks a baseline. If the report does not scale, a single baseline serves all
+// rows.
+void assign_baselines(std::vector<Row>& rows, std::string_view name, bool scales) {
   std::vector<std::size_t> baselines;
   const auto on = [&](std::int64_t processes) {
     return std::find_if(baselines.begin(), baselines.end(), [&](std::size_t i) { return rows[i].summary.processes == processes; });
@@ -89,7 +90,7 @@ void assign_baselines(std::vector<Row>& rows, std::string_view name) {
     const auto own = on(row.summary.processes);
     if (own != baselines.end()) {
       row.baseline = *own;
-    } else if (baselines.size() == 1) {
+    } else if (!scales && baselines.size() == 1) {
       row.baseline = baselines.front();
     }
   }
@@ -111,6 +112,7 @@ EqualLoss equal_loss_of(const std::vector<Row>& rows, const std::vector<LossCurv
   const std::size_t baseline = *rows[i].baseline;
   const Summary& base = rows[baseline].summary;
   if (rows[i].summary.processes != base.processes) return {.reason = "the baseline ran on another number of ranks"};
+  if (!rows[i].other_hardware.empty()) return {.reason = "the baseline ran on another device"};
   const auto repeat = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
     return row.is_repeat && row.summary.repeat_of == base.name && row.summary.processes == base.processes && row.has_same_job();
   });
@@ -182,7 +184,8 @@ Summary summarize(const Run& run) {
     summary.steps = last.step;
     summary.tokens = last.tokens_seen;
     summary.skipped_steps = last.skipped_steps;
-    summary.final_loss = last.loss;
+    summary.final_loss = final_line(run)->loss;
+    summary.final_step = final_line(run)->step;
   }
   const auto steps = static_cast<double>(summary.steps);
   // Leaves out the first tenth of the steps, which are slower: they touch memory and fill caches for the first time.
@@ -231,13 +234,14 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     }
   }
   comparison.scales = label_rows(rows);
-  assign_baselines(rows, baseline);
+  assign_baselines(rows, baseline, comparison.scales);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Row& row = rows[i];
     if (row.is_baseline) comparison.baseline = row.summary.name;
     if (!row.baseline || row.is_baseline) continue;
     row.has_other_length = row.summary.steps != rows[*row.baseline].summary.steps;
     const Run &run = *sources[i], &base = *sources[*row.baseline];
+    row.other_hardware = other_hardware(run, base);
     row.other_job = other_job(run, base);
     if (!row.other_job.empty()) continue;
     row.other_batches = other_batches(run, base);
@@ -251,7 +255,8 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
                                  std::isfinite(rows[*row.baseline].summary.final_loss);
     const auto against = [&](double Summary::*field) { return higher_pct(row.summary.*field, rows[*row.baseline].summary.*field); };
     row.faster_pct = compared ? against(&Summary::tokens_per_s_per_process) : kUnknown;
-    row.final_loss_pct = compares_losses ? against(&Summary::final_loss) : kUnknown;
+    const bool same_end = compares_losses && row.summary.final_step == rows[*row.baseline].summary.final_step;
+    row.final_loss_pct = same_end ? against(&Summary::final_loss) : kUnknown;
     row.mean_loss_pct = compares_losses ? mean_loss_pct(*sources[i], *sources[*row.baseline]) : kUnknown;
     row.eval_loss_pct = compares_losses && row.other_held_out.empty() ? against(&Summary::eval_loss) : kUnknown;
     for (const auto& [name, loss] : row.summary.eval_losses) {
@@ -298,26 +303,32 @@ bool has_equal_losses(const Comparison& comparison) {
 
 std::string equal_loss_sentences(const Comparison& comparison) {
   if (!has_equal_losses(comparison)) return "";
-  const auto noise_from = [&](std::string_view source) {
+  const auto any = [&](auto&& holds) {
     return std::any_of(comparison.rows.begin(), comparison.rows.end(),
-                       [&](const Row& row) { return row.equal_loss && row.equal_loss->noise_from == source; });
+                       [&](const Row& row) { return row.equal_loss && holds(*row.equal_loss); });
   };
   std::string text = fmt::format(
       "Equal loss: how many times faster than {} the run reaches a loss that both reach, the higher of their two final "
       "smoothed losses.",
       comparison.baseline);
-  const bool repeated = noise_from("repeat");
-  if (repeated || noise_from("scatter")) {
+  if (any([](const EqualLoss& equal) { return !equal.noise_from.empty(); })) {
+    const bool repeated = any([](const EqualLoss& equal) { return equal.repeated; });
     text += fmt::format(
-        " Noise: the standard deviation that chance in the losses gives this factor, estimated from {}; step times count as "
-        "exact.",
-        repeated ? fmt::format("two {} runs", comparison.baseline) : "the scatter of the losses around their smooth curves");
+        " Noise: the standard deviation that chance in the losses gives this factor, estimated from the scatter of the losses "
+        "around their smooth curves{}; step times count as exact.",
+        repeated ? fmt::format(" or from two {} runs, whichever is larger", comparison.baseline) : "");
   }
   for (const Row& row : comparison.rows) {
     if (!row.equal_loss || row.equal_loss->reason.empty()) continue;
     text += fmt::format(" {} has no time to equal loss: {}.", row.label, row.equal_loss->reason);
   }
   return text;
+}
+
+std::string hardware_sentence(const Comparison& comparison, const Row& row) {
+  if (row.other_hardware.empty()) return "";
+  return fmt::format("{} differs from {} in {}, so the difference in their speeds is not due to the recipe alone.", row.label,
+                     comparison.rows[*row.baseline].label, row.other_hardware);
 }
 
 std::string warning_sentences(const Comparison& comparison) {
@@ -332,6 +343,7 @@ std::string warning_sentences(const Comparison& comparison) {
     if (!row.other_precision.empty())
       say(fmt::format("{} was not trained in one precision ({}).", row.label, row.other_precision));
     say(difference_sentence(comparison, row));
+    say(hardware_sentence(comparison, row));
     if (!row.other_batches.empty()) {
       say(
           fmt::format("{} differs from {} in {}, so they may have seen other batches, and part of the difference between their "
@@ -360,9 +372,9 @@ std::string spread_sentence(const Comparison& comparison) {
 }
 
 telemetry::Worker worker_of(const Comparison& comparison) {
-  const bool on_gpu = std::any_of(comparison.rows.begin(), comparison.rows.end(),
-                                  [](const Row& r) { return telemetry::worker_of(r.summary.device) == telemetry::Worker::gpu; });
-  return on_gpu ? telemetry::Worker::gpu : telemetry::Worker::process;
+  const bool on_gpus = std::all_of(comparison.rows.begin(), comparison.rows.end(),
+                                   [](const Row& r) { return telemetry::worker_of(r.summary.device) == telemetry::Worker::gpu; });
+  return on_gpus && !comparison.rows.empty() ? telemetry::Worker::gpu : telemetry::Worker::process;
 }
 
 std::string text_speedup(const std::optional<EqualLoss>& equal) {

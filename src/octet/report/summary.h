@@ -27,7 +27,8 @@ struct Summary {
   double memory_peak_gib = 0;              // maximum
   double exposed_pct = 0;                  // percentage of a step in which the computation waits for communication; median as above
   double bubble_pct = 0;                   // percentage of a step in which ranks wait for other pipeline stages; median as above
-  double final_loss = 0;                   // loss of the last step logged
+  double final_loss = 0;                   // loss of final_line() of run.h
+  std::int64_t final_step = 0;             // the step of final_loss
   double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
   double eval_loss = 0;                    // the last held-out loss
   std::int64_t eval_step = 0;              // the step of eval_loss
@@ -36,15 +37,15 @@ struct Summary {
   double initial_eval_loss_bf16 = 0;       // held-out loss of the same weights in BF16, if the recipe is FP8
   double saturated_pct = 0, flushed_pct = 0;  // means over the sampled steps
   double train_time_s = 0;                 // sum of the step times
-  std::string unfinished{};                // "400 of 2,000 steps, ended with code 1"; "" if the run did all that it should
+  std::string unfinished{};                // "400 of 2,000 steps, ended with code 1"; "" if the run finished
 };
 Summary summarize(const Run& run);
 
-// A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and if
-// either number is unknown. Those of losses are also NaN if the last steps of the two runs differ, because a run that stopped
-// early has a higher loss whatever its recipe, if a run ends without a finite loss, or if their models, sizes of batches or data
-// differ (same_job.h). Those of held-out losses are also NaN if the last evaluations were after other steps or of other text. If
-// there are baselines for several numbers of ranks, a row is compared with the baseline on the same number of ranks, and its
+// A run and its percentages against the baseline: 100 * (x / x_baseline - 1). A percentage is NaN for the baseline itself, and
+// if either number is unknown. Percentages of losses are also NaN if the last steps of the two runs differ, because a run that
+// stopped early has a higher loss whatever its recipe, if a run ends without a finite loss, or if their models, sizes of
+// batches or data differ (same_job.h). Percentages of held-out losses are also NaN if the last evaluations were after different
+// steps or on different text. If the comparison scales, a row is compared with the baseline on the same number of ranks, and its
 // percentages are NaN if there is none.
 struct Row {
   Summary summary;
@@ -53,12 +54,13 @@ struct Row {
   bool is_repeat = false;
   bool has_other_length = false;  // its last step is not the last step of its baseline
   std::string other_job{};        // how its job differs from that of its baseline: "parameters and sequence length"; "" if not
+  std::string other_hardware{};   // how the hardware differs from the baseline's: "device and number of ranks"; "" if not
   std::string other_batches{};    // why the same job may have seen other batches: "seed"; "" if not
   std::string other_held_out{};   // how eval_loss of the same job differs from that of its baseline besides its value; "" if not
   std::string other_precision{};  // the changes of its precision during the run; "" without any
   std::optional<std::size_t> baseline;  // index of the row's baseline; a baseline has its own index
   double faster_pct = 0;        // tokens_per_s_per_process
-  double final_loss_pct = 0;    // final_loss
+  double final_loss_pct = 0;    // final_loss; NaN also if it is of another step
   double mean_loss_pct = 0;     // mean_loss, of the steps that have a finite loss in both
   double eval_loss_pct = 0;     // eval_loss
   telemetry::NamedNumbers eval_losses_pct{};  // eval_losses that both have; empty if the row is not compared
@@ -68,12 +70,12 @@ struct Row {
   double decrease_pct = 0;
   std::optional<EqualLoss> equal_loss{};  // against the baseline; nothing if the row is not compared
 
-  // Whether the losses of its steps can be held against those of another row, its baseline.
+  // Whether the losses of its steps can be compared with those of its baseline.
   bool has_same_job() const { return baseline && !is_baseline && other_job.empty(); }
 };
 
-// How much the baseline differs from its repeat, which sees the same batches but sums in another order, or other batches of the
-// same data. The percentages are magnitudes.
+// How much the baseline differs from its repeat, which processes the same batches but sums in another order, or processes other
+// batches of the same data. The percentages are magnitudes.
 struct Spread {
   std::string of;         // the baseline's name
   std::string other_batches;  // Row::other_batches of the repeat
@@ -97,7 +99,7 @@ double number_named(const telemetry::NamedNumbers& numbers, std::string_view nam
 // Returns the table for a terminal, that of named held-out sets (held_out.h), and the sentence about the spread. If the
 // comparison scales, returns render_scaling() (scaling.h). Ends with a newline.
 std::string render_text(const Comparison& comparison);
-// The process that the comparison's rates are stated for: a GPU if any run had one.
+// The process to which the comparison's rates refer: a GPU if every run had one.
 telemetry::Worker worker_of(const Comparison& comparison);
 // Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row, and "equal_loss": {EqualLoss} or null}], "spread"}.
 // Unknown numbers are null.
@@ -118,6 +120,8 @@ std::string equal_loss_sentences(const Comparison& comparison);
 // Returns the sentences that say which runs did not finish, skipped steps or ended without a finite loss, and which losses are
 // compared with care or not at all; or "".
 std::string warning_sentences(const Comparison& comparison);
+// Returns the sentence that a row ran on other hardware than its baseline, or "".
+std::string hardware_sentence(const Comparison& comparison, const Row& row);
 // Returns the sentence about the spread, or "" if it is unknown.
 std::string spread_sentence(const Comparison& comparison);
 

@@ -188,6 +188,35 @@ std::vector<Point> thin(std::span<const Point> points, std::size_t limit) {
   return thinned;
 }
 
+std::vector<Point> extremes(std::span<const Point> points, std::size_t limit) {
+  const std::size_t bins = limit / 2;
+  if (points.size() <= limit || bins == 0) return {points.begin(), points.end()};
+  std::vector<Point> result;
+  for (std::size_t bin = 0; bin < bins; ++bin) {
+    const std::size_t begin = bin * points.size() / bins, end = (bin + 1) * points.size() / bins;
+    const Point *low = nullptr, *high = nullptr;
+    for (const Point& point : points.subspan(begin, end - begin)) {
+      if (!std::isfinite(point.x) || !std::isfinite(point.y)) continue;
+      if (!low || point.y < low->y) low = &point;
+      if (!high || point.y > high->y) high = &point;
+    }
+    if (!low) {
+      result.push_back({points[begin].x, std::nan("")});
+      continue;
+    }
+    result.push_back(*std::min(low, high));
+    if (low != high) result.push_back(*std::max(low, high));
+  }
+  return result;
+}
+
+std::vector<Point> pick(std::span<const Point> points, std::size_t limit) {
+  if (points.size() <= limit || limit < 2) return {points.begin(), points.end()};
+  std::vector<Point> picked;
+  for (std::size_t i = 0; i < limit; ++i) picked.push_back(points[i * (points.size() - 1) / (limit - 1)]);
+  return picked;
+}
+
 std::vector<Point> smooth(std::span<const Point> points, double width) {
   std::vector<Point> smoothed(points.begin(), points.end());
   if (!(width > 0)) return smoothed;

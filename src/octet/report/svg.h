@@ -13,7 +13,7 @@ std::string escape(std::string_view text);
 
 struct Point {
   double x, y;
-  double count = 1;  // how many points it is the mean of (thin())
+  double count = 1;  // number of points of which it is the mean (thin())
 };
 
 enum class ScaleKind { linear, logarithmic };
@@ -44,9 +44,14 @@ std::string tick_label(double value, std::span<const double> ticks);
 // Returns the data of an SVG path, "M1 2L3 4...", in pixels with one decimal. Points that a scale does not show leave a gap.
 std::string path_data(std::span<const Point> points, const Scale& x, const Scale& y);
 
-// Returns at most `limit` points: the means of consecutive points, about equally many each. Values that are not finite are left
-// out.
+// Returns at most `limit` points: the means of consecutive groups of points of about equal size. Values that are not finite are
+// left out.
 std::vector<Point> thin(std::span<const Point> points, std::size_t limit);
+// Returns at most `limit` points: the lowest and the highest of consecutive points, so that no spike is lost. Values that are not
+// finite are left out.
+std::vector<Point> extremes(std::span<const Point> points, std::size_t limit);
+// Returns at most `limit` of the points, evenly spread from the first to the last.
+std::vector<Point> pick(std::span<const Point> points, std::size_t limit);
 // Returns the points with their y smoothed by a Gaussian whose standard deviation is `width` points. The window is centred,
 // except near the end, where it reaches less far to the right.
 std::vector<Point> smooth(std::span<const Point> points, double width);

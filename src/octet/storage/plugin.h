@@ -10,20 +10,20 @@ extern "C" {
 // A connection to one S3 service. Any number of threads may use it.
 struct OctetStore;
 
-// How a call ended. "Not there" is an answer of the service, and never stands for a failure to get one.
+// The outcome of a call. "Not there" is an answer of the service; a failure to get an answer is never "not there".
 enum OctetStoreOutcome : std::int32_t {
   kOctetStoreDone = 0,
   kOctetStoreNotThere = 1,  // the service says that there is no such object, or none with this prefix
   kOctetStoreRefused = 2,   // it answered and refused: credentials, rights, no such bucket, ...
-  kOctetStoreNoAnswer = 3,  // no answer, or the answer that it cannot now, also after `retry_s` of trying again
+  kOctetStoreNoAnswer = 3,  // no answer, or a temporary refusal, even after retrying for `retry_s`
   kOctetStoreSource = 4,    // put() only: `read` failed
 };
 
 struct OctetStoreOptions {
-  double retry_s;                     // how long a request is tried again after its first failure
+  double retry_s;                     // how long a request is retried after its first failure, in seconds
   const char* endpoint;               // "http://host:port"; "": Amazon's
   const char* region;                 // "": what the SDK finds
-  void (*warn)(const char* message);  // called, by any thread, when a request is about to be tried again for the first time
+  void (*warn)(const char* message);  // called, by any thread, before a request is retried for the first time
 };
 
 // Called by list() for each object: its key without the bucket, its size, and when it was written, in ns since 1970.
@@ -46,7 +46,7 @@ struct OctetStorePlugin {
   // Fills `out` with exactly `bytes` bytes from `offset` on of an object that has `size` bytes.
   std::int32_t (*get)(OctetStore* store, const char* path, std::int64_t size, std::int64_t offset, void* out, std::int64_t bytes,
                       char* error, std::size_t error_size);
-  // Writes an object. Others see it when all of it is there; after a failure there is none, or what was there before.
+  // Writes an object. Others see it only when it is complete; after a failure there is no object, or the previous one.
   std::int32_t (*put)(OctetStore* store, const char* path, OctetStoreRead read, void* context, char* error,
                       std::size_t error_size);
   void (*close)(OctetStore* store);

@@ -16,7 +16,7 @@ class AppendFile {
   AppendFile& operator=(AppendFile&& other) noexcept;
 
   // Appends all of `bytes`. If a write fails, the file is truncated to its old size, so that it holds no incomplete record. If
-  // somebody has removed the file or put another one in its place, that is opened or created, with a warning.
+  // the file was removed or replaced, the file that now has this name is opened or created, with a warning.
   void append(std::string_view bytes);
   // Calls fsync: the records then survive a power failure.
   void sync();

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRoom = ".room";
-constexpr std::chrono::milliseconds kLook{50};  // between two looks at a file without a text
+constexpr std::chrono::milliseconds kLook{50};  // between two attempts to read a file that is still empty
 constexpr std::size_t kRoomBytes = 64 << 10;  // of several attempts, on any file system
 
 Json to_json(const Attempt& a) {

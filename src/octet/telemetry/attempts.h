@@ -1,5 +1,5 @@
-// The attempts of a supervised run. An attempt is one start of all ranks. OUT/attempts/00000003.json says how the third one went;
-// `octet status` and `octet report` read it. Numbers only grow, also over several starts of the supervisor.
+// The attempts of a supervised run. An attempt is one start of all ranks. OUT/attempts/00000003.json records the third one;
+// `octet status` and `octet report` read it. Numbers only grow, even when the supervisor is started again.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct Attempt {
   std::string started;         // UTC
   ProcessIdentity supervisor;  // and the descriptor of its telemetry::RankPages
   int pages = -1;
-  // Known after its first step:
+  // Known after the attempt's first step:
   std::int64_t from_step = 0;  // the step from which rank 0 went on
   std::string from;            // "memory", "local disk" or "storage", where it found the state of that step; "": it began with none
-  // Known at its end:
-  std::string ended;  // UTC; "": it has not ended, or nobody was left to say so
+  // Known at the attempt's end:
+  std::string ended;  // UTC; "": it has not ended, or no supervisor was left to record the end
   int code = 0;
   std::string what;            // which rank failed, and how
   std::int64_t last_step = 0;  // finished
@@ -41,13 +41,13 @@ struct Attempt {
   std::map<std::string, double> seconds;
 };
 
-// `next` of an attempt after which somebody asked the run to end, before it could restart. The run then ends with code 75.
+// The `next` of an attempt after which somebody asked the run to end before it restarted. The run then ends with code 75.
 inline constexpr const char* kAskedToEnd = "stops: asked to end before the next attempt";
-// `next` of an attempt that ended because hosts were asked to leave, while enough others stay.
+// The `next` of an attempt that ended because some hosts were asked to leave, while enough others stay.
 inline constexpr const char* kWithoutTheAsked = "restarts without the hosts that were asked to leave";
-// Whether the attempt runs, or its run goes on after it.
+// Whether the attempt runs, or its run continues after it.
 bool goes_on(const Attempt& attempt);
-// The code of a run that has ended with this attempt.
+// Returns the exit code of a run that has ended with this attempt.
 int code_of_run(const Attempt& last);
 
 class Attempts {
@@ -57,19 +57,19 @@ class Attempts {
   // Gives the attempt the next free number, which is at least the one that it has, and writes it down. Throws Error{internal} or
   // Error{data} "PATH: REASON".
   void begin(Attempt& attempt) const;
-  // Writes the attempt down under its own number. Returns false if that is taken. If there is no room on the disk, the number is
-  // taken and the file is no attempt until the next write().
+  // Writes the attempt down under its own number. Returns false if the number is taken. If the disk has no room, the number is
+  // taken, but the file does not count as an attempt until the next write().
   bool begin_as(const Attempt& attempt) const;
   void write(const Attempt& attempt) const;
-  // Keeps room on the disk, in attempts/.room, so that write() can record how a run ended that a full disk has ended. free_room()
-  // gives the room back. keep_room() returns false if room was kept already. Both throw SystemError.
+  // Reserves room on the disk, in attempts/.room, so that write() can record the end of a run that a full disk has ended.
+  // free_room() frees it. keep_room() returns false if room was reserved already. Both throw SystemError.
   bool keep_room() const;
   void free_room() const;
-  // All that there are, in the order of their numbers. A file that is no attempt is left out, with a warning at the first time.
+  // Returns all attempts in the order of their numbers. Leaves out files that are not attempts, with a warning the first time.
   // Throws SystemError if the folder or a file cannot be read; a folder that does not exist has no attempts.
   std::vector<Attempt> read() const;
-  // The attempt of this number, whose file is there. Waits up to wait_s for its text, and returns nothing if the file is no
-  // attempt even then. Throws SystemError if the file cannot be read.
+  // Returns the attempt with this number, whose file exists. Waits up to wait_s for its text, and returns nothing if the file
+  // is not an attempt even then. Throws SystemError if the file cannot be read.
   std::optional<Attempt> find(std::int64_t number, double wait_s) const;
   std::filesystem::path path_of(std::int64_t number) const;
 
@@ -78,41 +78,42 @@ class Attempts {
   mutable std::set<std::filesystem::path> warned_;  // files that are no attempts
 };
 
-// The attempt that this process is a rank of, as its supervisor says in the variable OCTET_ATTEMPT; {} without a supervisor.
+// The attempt to which this process belongs, from the supervisor's variable OCTET_ATTEMPT; {} without a supervisor.
 struct OwnAttempt {
   std::string job;
   std::int64_t number = 0;
 };
 OwnAttempt own_attempt();
-// Returns the attempts of this process's job before its own, in their order. Throws as Attempts::read().
+// Returns the earlier attempts of this process's job, in their order. Throws like Attempts::read().
 std::vector<Attempt> earlier_attempts(const std::filesystem::path& run_folder);
 // "OCTET_ATTEMPT=...", for the environment of a rank.
 std::string attempt_variable(const OwnAttempt& attempt);
 
-// The attempt as its file has it.
+// Returns the text of the attempt's file.
 std::string json_text_of(const Attempt& attempt);
 
-// Where the time of a run went, from the start of its first attempt to the end of its last. Seconds.
+// How the time of a run was spent, from the start of its first attempt to the end of its last, in seconds.
 struct TimeOfAttempts {
   double all = 0;
   double kept = 0;     // steps that the run still has
-  double again = 0;    // steps that were lost with an attempt, and done again
+  double again = 0;    // steps that were lost with an attempt and repeated
   double start = 0;    // until the first step of each attempt
   double stop = 0;     // from a failure until all ranks had ended
   double between = 0;  // no ranks ran, or their supervisor was killed with them and recorded nothing
   double productive() const { return all > 0 ? kept / all : 0; }
 };
-// The parts of one attempt; `kept_step` is the last of its steps that the run still has. `all` and `between` are 0.
+// Returns the parts of one attempt. `kept_step` is the last of its steps that the run still has. `all` and `between` are 0.
 TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept_step);
-// Adds up the attempts, which are in their order. An attempt that has not ended is left out.
+// Returns the sum over the attempts, which must be in order. Leaves out an attempt that has not ended.
 TimeOfAttempts time_of(const std::vector<Attempt>& attempts);
-// What the end of the attempt before attempt i has cost: the time of the steps that attempt i does again, whichever attempts did
-// them before, and from the first failure until the first step of attempt i. Nothing if that is not known.
+// Returns the cost, in seconds, of the end of the attempt before attempt i: the time of the steps that attempt i repeats,
+// whichever attempts did them before, and the time from the first failure until the first step of attempt i. Nothing if it is
+// not known.
 std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::size_t i);
-// The last step of attempt i that the run still has after all of these attempts. An attempt that ended before it went on from a
-// step has taken none away.
+// Returns the last step of attempt i that the run still has after all of these attempts. An attempt that ended before it
+// continued from a step has taken none away.
 std::int64_t kept_step(std::span<const Attempt> attempts, std::size_t i);
-// How many steps of attempt i were lost and done again.
+// Returns how many steps of attempt i were lost and repeated.
 std::int64_t lost_steps(std::span<const Attempt> attempts, std::size_t i);
 
 }  // namespace octet::telemetry

@@ -1,4 +1,4 @@
-// The one vocabulary of numbers and units that people read: on the console, in tables, plans, reports and messages.
+// Formats numbers and units for people, in the same way on the console and in tables, plans, reports and messages.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ std::string format_duration(double seconds);  // "0.4s", "42s", "3m12s", "1h04m"
 // `digits` significant digits. Whole numbers are written in full, without an exponent from 1e-4 to 1e6: (874.6, 3) gives "875",
 // (0.04128, 2) gives "0.041".
 std::string format_significant(double value, int digits);
-// "2.0638" of a finite number, or "1.0000e+200" from 1e9 on, which would have more digits than anybody reads.
+// Formats a finite number as "2.0638", or from 1e9 on as "1.0000e+200", which keeps it short.
 std::string format_fixed(double value, int decimals);
 std::string format_share(double share);  // a fraction of 1 as a percentage: 0.885 gives "88.5%"
 
-// The process that a rate is stated for. A rank on GPUs has one GPU. On CPUs ranks may share a processor, so the rate is that of
-// the process.
+// The kind of process to which a rate refers. A rank on GPUs has one GPU. On CPUs, ranks may share a processor, so the rate is
+// that of the process.
 enum class Worker : std::uint8_t { gpu, process };
 Worker worker_of(std::string_view device);   // of a device's name, as run.json has it: "cuda" is a GPU
 std::string_view rate_unit(Worker worker);   // "tok/s/gpu" or "tok/s/process": on the console and in tables of text

@@ -25,11 +25,11 @@ class Values {
     if (latest) latest_ = value;
   }
   std::size_t count() const { return values_.size(); }
-  // The median of all, or of the first or last of them; the lower middle value if their number is even, and NaN if there are
-  // none.
+  // The median of all values, or of the first or last n. If their number is even, this is the lower middle value. NaN if there
+  // are none.
   double median() const { return lower_median(values_); }
-  // What is beyond which limit: the median, or else the latest value, whose limit is wider because healthy runs have single
-  // samples beyond that of the median.
+  // The value that is beyond a limit, and that limit. It is the median, or else the latest value. The limit of the latest value
+  // is wider, because healthy runs have single samples beyond the limit of the median.
   struct Beyond {
     double value, limit;
     bool only_latest;
@@ -39,7 +39,7 @@ class Values {
     const double alone = 5 * limit;
     return latest_ > alone ? std::optional(Beyond{latest_, alone, true}) : std::nullopt;
   }
-  // The same below a limit in decibels.
+  // The same for values that should not be below a limit in decibels.
   std::optional<Beyond> below(double limit) const {
     if (median() < limit) return Beyond{median(), limit, false};
     const double alone = limit - kMaxDbBelowPeers;

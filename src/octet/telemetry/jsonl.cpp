@@ -185,15 +185,15 @@ void each_line(std::string_view text, Visitor&& visit) {
   }
 }
 
-// Cutting the end off needs no room on a full disk.
+// Cuts a file to `size` bytes, which needs no room on a full disk.
 void cut(const std::filesystem::path& path, std::size_t size) {
   std::error_code error;
   std::filesystem::resize_file(path, size, error);
   if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot cut: ", error.message()), error.value());
 }
 
-// Reads the lines of a file from its end up to the first one of a step <= last_step. Returns how many bytes there are with that
-// line. Calls foreign(line) for each line behind it that is complete, but no record.
+// Reads the lines of a file from its end back to the last record with step <= last_step. Returns the size of the file up to and
+// including that record. Calls foreign(line) for each complete line after it that is not a record.
 template <class Record, class Foreign>
 std::size_t size_up_to(const FileReader& file, std::int64_t last_step, Foreign&& foreign) {
   constexpr std::size_t kBlock = std::size_t{1} << 16;
@@ -219,8 +219,8 @@ std::size_t size_up_to(const FileReader& file, std::int64_t last_step, Foreign&&
   return 0;
 }
 
-// Removes the records of steps > last_step, and a last line that is not complete, and opens the file. Other lines stay: they are
-// somebody else's.
+// Removes the records of steps > last_step and an incomplete last line, and opens the file. Lines that are not records stay,
+// because another program wrote them.
 template <class Record>
 AppendFile open_after(const std::filesystem::path& path, std::int64_t last_step) {
   if (!is_file(path)) return AppendFile(path);

@@ -36,18 +36,18 @@ JsonlContents<Record> parse_jsonl(std::string_view text);
 template <class Record>
 JsonlContents<Record> read_jsonl(const std::filesystem::path& path);
 
-// Returns how many bytes from the beginning of a file hold the lines up to step last_step. Reads the file from its end, because
-// steps grow from line to line. Other lines behind the last one of those steps do not count.
+// Returns the length in bytes of the part of a file that ends with the last line of a step up to last_step. Reads the file from
+// its end, because steps grow from line to line. Lines without a step after that line do not count.
 template <class Record>
 std::size_t size_up_to(const FileReader& file, std::int64_t last_step);
 
 template <class Record>
 class JsonlWriter {
  public:
-  // Opens the file for appending. Removes the records of steps > last_step, or all records without last_step, and a last line
-  // that is not complete. Lines that are no records stay, because another program or a later version may have written them. Reads
-  // the file from its end, no further than to the last record that stays. Every failure, including a full disk, throws
-  // Error{internal} "PATH: reason".
+  // Opens the file for appending. Removes the records of steps > last_step, or all records without last_step, and an incomplete
+  // last line. Lines that are not records stay, because another program or a later version may have written them. Reads the
+  // file from its end, up to the last record that stays. Every failure, including a full disk, throws Error{internal} "PATH:
+  // reason".
   JsonlWriter(std::filesystem::path path, std::optional<std::int64_t> last_step);
 
   void write(const Record& record) { write(&record, 1); }

@@ -1,4 +1,4 @@
-// How fast training goes, and how long it will take.
+// Measures the speed of training, and predicts how long it will take.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ class StepMeter {
     double step_time_s = 0, data_time_s = 0;
     double tokens_per_s = 0, tokens_per_s_per_process = 0, samples_per_s = 0;
   };
-  // The interval up to now. All zero when no step was added.
+  // The interval up to now. All zero if no step was added.
   Interval interval() const;
-  // The same, and the next interval begins.
+  // Does the same and begins the next interval.
   Interval take();
-  // Seconds from `step`, the number of finished steps, to total_steps at this process's mean pace, everything included. NaN
-  // before the first step.
+  // Seconds from `step`, the number of finished steps, to total_steps at this process's mean pace, including pauses. NaN before
+  // the first step.
   double eta_s(std::int64_t step) const;
-  // Seconds since construction, everything included.
+  // Seconds since construction, including pauses.
   double elapsed_s() const;
 
  private:

@@ -1,6 +1,5 @@
-// What a run says about itself: one record per logged step, one per sampled tensor, one for the run. The fields are
-// declared and explained once, in visit_fields; every sink, reader and docs/reference/files.md walk that list, so a new metric is one
-// member and one line.
+// The records of a run: one per logged step, one per sampled tensor, one for the run. visit_fields declares and explains each
+// field once; every sink, every reader and docs/reference/files.md use that list, so a new metric is one member and one line.
 #pragma once
 
 #include <cstdint>
@@ -75,8 +74,8 @@ struct AttentionSample {
   double lse_max = kUnknown;
 };
 
-// An expert starves if it is chosen less often than this multiple of its fair share, which is that of all experts chosen equally
-// often. It then learns next to nothing.
+// An expert starves if it is chosen less often than this multiple of its fair share. The fair share is the load if all experts
+// were chosen equally often. A starving expert learns next to nothing.
 inline constexpr double kStarved = 0.1;
 
 // The mixture of experts of one layer in one sampled step: how often each of its experts was chosen, by the tokens of all ranks.
@@ -86,7 +85,7 @@ struct ExpertSample {
   std::vector<std::int64_t> chosen{};
 };
 
-// The text of a JSON object that a file holds as an object. Only read_run_info() reads it.
+// The text of a JSON object, which the file holds as an object. Only read_run_info() reads it.
 struct JsonText {
   std::string text = "null";
 };
@@ -131,7 +130,7 @@ struct RunInfo {
   JsonText config{};
 };
 
-// How the sinks call a field. TensorBoard's tags are torchtitan's where it has the metric.
+// The names of a field in the sinks. TensorBoard's tags are torchtitan's where torchtitan has the metric.
 struct FieldName {
   const char* json;
   const char* help;                 // one sentence with the unit, for docs/reference/files.md
@@ -151,11 +150,11 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "grad_norm", .help = "Global norm of the gradient before clipping.", .tensorboard = "grad_norm"}, r.grad_norm);
   visit(FieldName{.json = "lr", .help = "Learning rate of this step.", .tensorboard = "lr"}, r.lr);
   visit(FieldName{.json = "tokens_seen",
-                  .help = "Tokens of all ranks since the start of training, this step included.",
+                  .help = "Tokens of all ranks since the start of training, including this step.",
                   .tensorboard = "n_tokens_seen"},
         r.tokens_seen);
   visit(FieldName{.json = "step_time_s",
-                  .help = "Seconds per step, mean since the line before.",
+                  .help = "Seconds per step, averaged since the previous line.",
                   .tensorboard = "time_metrics/end_to_end(s)"},
         r.step_time_s);
   visit(FieldName{.json = "data_time_s",
@@ -163,7 +162,7 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .tensorboard = "time_metrics/data_loading(s)"},
         r.data_time_s);
   visit(FieldName{.json = "tokens_per_s",
-                  .help = "Tokens per second of all ranks, mean since the line before.",
+                  .help = "Tokens per second of all ranks, averaged since the previous line.",
                   .tensorboard = "throughput_all_ranks(tps)"},
         r.tokens_per_s);
   visit(FieldName{.json = "tokens_per_s_per_gpu",
@@ -222,7 +221,7 @@ void visit_fields(Record& r, Visitor&& visit) {
           .tensorboard = "time_metrics/pipeline_bubble(s)"},
       r.pipeline_bubble_s);
   visit(FieldName{.json = "expert_balance",
-                  .help = "Mixture of experts: mean balance over tokens and layers; 1 if all experts are chosen alike.",
+                  .help = "Mixture of experts: mean balance over tokens and layers; 1 if all experts are chosen equally often.",
                   .tensorboard = "experts/balance"},
         r.expert_balance);
   visit(FieldName{.json = "router_z",
@@ -243,7 +242,7 @@ void visit_fields(Record& r, Visitor&& visit) {
       r.eval_losses);
   visit(FieldName{.json = "eta_s",
                   .help = "Seconds from this line to the last step, or to that of --until, at the mean pace since the process "
-                          "began, evaluations and saves included."},
+                          "began, including evaluations and saves."},
         r.eta_s);
 }
 
@@ -260,16 +259,18 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "saturated_pct", .help = "Per cent of all elements clamped to the largest code."}, r.saturated_pct);
   visit(FieldName{.json = "flushed_pct", .help = "Per cent of the non-zero elements that became zero."}, r.flushed_pct);
   visit(FieldName{.json = "sqnr_db", .help = "Signal to quantisation noise: 10 log10(sum x^2 / sum (x - decoded)^2), in dB."}, r.sqnr_db);
-  visit(FieldName{.json = "kurtosis", .help = "n sum x^4 / (sum x^2)^2 of the n elements that are not zero: 3 of a normal distribution, and larger the more a few stand out."}, r.kurtosis);
+  visit(FieldName{.json = "kurtosis",
+                  .help = "n sum x^4 / (sum x^2)^2 over the n elements that are not zero: 3 for a normal "
+                          "distribution, and larger the more a few elements stand out."},
+        r.kurtosis);
   visit(FieldName{.json = "amax_to_rms", .help = "Largest absolute value divided by the root mean square of the elements that are not zero."}, r.amax_to_rms);
   visit(FieldName{.json = "alignment",
-                  .help = "Largest |cosine| between the gate's and the up projection's row of a channel; null of other tensors than weights of "
-                          "gated layers."},
+                  .help = "Largest |cosine| between the gate's and the up projection's row of a channel; null except for "
+                          "weights of gated layers."},
         r.alignment);
   visit(FieldName{.json = "edge_pct",
                   .help = "Per cent of a norm's weights that would get the largest code of their block of 32 as the MX "
-                          "specification scales it; "
-                          "null of other tensors, whose other fields are known instead."},
+                          "specification scales it; null for other tensors, which have the other fields instead."},
         r.edge_pct);
 }
 
@@ -327,7 +328,8 @@ void visit_fields(Record& r, Visitor&& visit) {
         r.job);
   visit(FieldName{.json = "attempt", .help = "Number of its attempt in attempts/; 0 without a supervisor."}, r.attempt);
   visit(FieldName{.json = "changes",
-                  .help = "What has changed while the run went on from checkpoints, as \"step 20: KEY BEFORE -> NOW; ...\"."},
+                  .help = "Settings that changed when the run continued from checkpoints, as \"step 20: KEY BEFORE -> NOW; "
+                          "...\"."},
         r.changes);
   visit(FieldName{.json = "until", .help = "Step after which the last process ends or has ended, by --until; else 0."}, r.until);
   visit(FieldName{.json = "checkpoint_step",
@@ -337,7 +339,7 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .help = "Step of the weights in model/ or adapter/, if this configuration has exported them; else 0."},
         r.exported_step);
   visit(FieldName{.json = "timeline",
-                  .help = "Name of the run's history. A run goes on only from snapshots in memory that have this name."},
+                  .help = "Name of the run's history. A run continues only from snapshots in memory that have this name."},
         r.timeline);
   visit(
       FieldName{

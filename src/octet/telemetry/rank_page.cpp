@@ -117,7 +117,7 @@ void RankPage::finish_step(std::int64_t finished) {
 
 GroupPage& RankPage::group(std::string_view name) {
   static GroupPage unseen;
-  static std::mutex mutex;  // a thread that saves makes groups of its own
+  static std::mutex mutex;  // a thread that saves also makes groups
   const std::lock_guard lock(mutex);
   require(!name.empty() && name.size() < GroupPage::kName, "group \"", name, "\": a page has room for names of 1 to ",
           GroupPage::kName - 1, " characters");
@@ -144,16 +144,16 @@ RankPage& own_page() {
 
 RankPages::RankPages(int ranks) : fd_(::memfd_create("octet ranks", 0)), memory_(MAP_FAILED), ranks_(ranks) {
   if (fd_ < 0 || ::ftruncate(fd_, static_cast<off_t>(bytes_of(ranks))) != 0) {
-    fail_errno(ExitCode::internal, "cannot make the memory that ranks report in");
+    fail_errno(ExitCode::internal, "cannot make the memory in which ranks report");
   }
   memory_ = ::mmap(nullptr, bytes_of(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (memory_ == MAP_FAILED) fail_errno(ExitCode::internal, "cannot map the memory that ranks report in");
+  if (memory_ == MAP_FAILED) fail_errno(ExitCode::internal, "cannot map the memory in which ranks report");
   for (int rank = 0; rank < ranks; ++rank) new (static_cast<std::byte*>(memory_) + bytes_of(rank)) RankPage();
 }
 
 std::optional<RankPages> RankPages::of(std::int64_t process, int descriptor, int ranks) {
   const std::string path = concat("/proc/", process, "/fd/", descriptor);
-  char target[64] = "";  // the process may be another one today
+  char target[64] = "";  // the process id may belong to another process by now
   if (::readlink(path.c_str(), target, sizeof target - 1) < 0 || !std::string_view(target).starts_with("/memfd:octet ranks"))
     return std::nullopt;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

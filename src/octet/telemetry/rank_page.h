@@ -1,4 +1,4 @@
-// What a rank is doing, for a supervisor that looks on: a page of memory that both share. A rank changes it by plain stores, so
+// The present activity of a rank, for its supervisor: a page of memory that both share. A rank changes it by plain stores, so
 // it costs nothing, and it can be read even if the rank hangs or has been killed.
 #pragma once
 
@@ -26,9 +26,9 @@ inline constexpr int kPhases = 8;
 inline constexpr int kGroups = 16;  // a page has room for so many groups of a rank
 std::string_view name_of(Phase phase);
 
-// From what a rank went on.
+// The source of the state from which a rank continued.
 enum class Origin : std::uint32_t { beginning, storage, memory, local_disk };
-// "" of a run that began from nothing.
+// "" for a run that began from nothing.
 std::string_view name_of(Origin origin);
 
 enum class Exchange : std::uint32_t {
@@ -45,7 +45,7 @@ enum class Exchange : std::uint32_t {
 };
 std::string_view name_of(Exchange exchange);
 
-// What a rank does in one of its groups.
+// The activity of a rank in one of its groups.
 struct GroupPage {
   static constexpr std::size_t kName = 24;
   std::array<std::atomic<char>, kName> name{};      // of the group; "": nobody uses this page
@@ -57,11 +57,11 @@ struct GroupPage {
 
   std::string name_text() const;
   void set_name(std::string_view text);
-  // Gives the page back for another group.
+  // Frees the page for another group.
   void clear();
 };
 
-// Written by the rank alone. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0: not yet.
+// Only the rank writes its page. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0: not yet.
 struct RankPage {
   std::atomic<Phase> phase = Phase::starting;
   std::atomic<std::int64_t> step = 0;                           // finished
@@ -79,7 +79,7 @@ struct RankPage {
   std::atomic<std::int64_t> marks = 0;     // grows with everything that the rank shows here
   std::array<GroupPage, kGroups> groups{};
 
-  // New members stand behind older ones, which `octet status` of another build then still finds.
+  // New members follow older ones, so that `octet status` of another build still finds those.
   std::atomic<Origin> origin = Origin::beginning;   // known once it trains
   std::atomic<std::int64_t> snapshot_step = 0;      // of its newest snapshot in memory, maybe of an earlier process; 0: none
   std::atomic<std::int64_t> snapshot_ns = 0;        // when that was complete, or when the rank went on from it
@@ -90,22 +90,22 @@ struct RankPage {
   std::atomic<double> slower = 0;                   // by this share of the median's speed
   std::atomic<std::int64_t> unreachable = 0;        // 1 + the first rank that this one cannot connect to; 0: none
 
-  // Empties the page for a process that starts anew. Others may read meanwhile.
+  // Empties the page for a process that starts anew. Others may read it at the same time.
   void reset();
   void enter(Phase next);
   void finish_step(std::int64_t finished);
-  // Returns the page of a group. Its name must fit, so that no two groups share a page. Groups for which there is no room share a
-  // page that nobody sees.
+  // Returns the page of a group. The name must fit, so that no two groups share a page. Groups for which there is no room share
+  // a page that nobody reads.
   GroupPage& group(std::string_view name);
   void begin(GroupPage& group, Exchange exchange, double bytes);
-  // Shows that the rank still moves.
+  // Shows that the rank still makes progress.
   void mark() { marks.store(marks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
 };
 static_assert(sizeof(RankPage) <= 4096 && std::atomic<std::int64_t>::is_always_lock_free);
 
 std::int64_t monotonic_ns();
 
-// The page of this process: the one that the variable OCTET_PAGE names, or one that nobody sees.
+// Returns the page of this process: the one that the variable OCTET_PAGE names, or one that nobody reads.
 RankPage& own_page();
 
 // The pages of all ranks that a supervisor starts.
@@ -113,7 +113,7 @@ class RankPages {
  public:
   // Makes pages in memory that its children inherit. Throws Error{internal}.
   explicit RankPages(int ranks);
-  // Opens the pages of a supervisor of this machine that still runs, to read them. Nothing if they cannot be opened.
+  // Opens the pages of a running supervisor on this machine, for reading. Returns nothing if they cannot be opened.
   static std::optional<RankPages> of(std::int64_t process, int descriptor, int ranks);
   ~RankPages();
   RankPages(RankPages&& other) noexcept;

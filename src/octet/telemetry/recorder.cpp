@@ -50,7 +50,7 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
 }
 
 struct Recorder::Sinks {
-  // A file of lines, and the records that could not be written to it yet.
+  // A file of lines, and the records that could not yet be written to it.
   template <class Record>
   struct Lines {
     Lines(const std::filesystem::path& path, std::optional<std::int64_t> last_step) : file(path, last_step) {}
@@ -65,7 +65,7 @@ struct Recorder::Sinks {
     if (from.experts) experts.emplace(from.directory / "expert_loads.jsonl", from.last_step);
     if (from.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(from.directory / "tensorboard", from.last_step);
   }
-  // Calls `act`. A failure to write must not cost the run that the records are about.
+  // Calls `act` and only warns if it fails: a run must not end because its records cannot be written.
   template <class Act>
   void attempt(Act&& act) {
     try {
@@ -77,7 +77,7 @@ struct Recorder::Sinks {
       log_warning(concat(error.what(), "; training goes on (records not written so far: ", lost.load(), ")"));
     }
   }
-  // Writes records after those that could not be written before.
+  // Writes the records that could not be written before, then `records`.
   template <class Record>
   void add(std::span<const Record> records, Lines<Record>& lines) {
     const std::lock_guard lock(mutex);
@@ -100,7 +100,7 @@ struct Recorder::Sinks {
   void write_late_events() {
     for (; !late_events.empty(); late_events.pop_front(), --lost) tensorboard->write(late_events.front());
   }
-  // Calls act(lines) for every file of lines about steps.
+  // Calls act(lines) for every file with one line per step or sample.
   template <class Act>
   void each(Act&& act) {
     act(metrics);
@@ -109,7 +109,7 @@ struct Recorder::Sinks {
     if (experts) act(*experts);
   }
 
-  static constexpr std::ptrdiff_t kMostLate = 100'000;  // records of a file
+  static constexpr std::ptrdiff_t kMostLate = 100'000;  // most late records that are kept per file
   static constexpr std::chrono::minutes kBetweenWarnings{1};
   Options options;
   std::mutex mutex;  // guards the late records: the thread that writes checkpoints writes them, too
@@ -117,10 +117,10 @@ struct Recorder::Sinks {
   Lines<HealthSample> health;
   Lines<AttentionSample> attention;
   std::optional<Lines<ExpertSample>> experts;
-  std::optional<Lines<StragglerRecord>> stragglers;  // from the first record on
+  std::optional<Lines<StragglerRecord>> stragglers;  // opened when the first record comes
   std::unique_ptr<TensorBoardWriter> tensorboard;
-  std::deque<StepMetrics> late_events;  // that could not be written to it yet
-  std::atomic<std::int64_t> lost = 0;  // records that are in no file, the late ones included
+  std::deque<StepMetrics> late_events;  // events that could not yet be written to `tensorboard`
+  std::atomic<std::int64_t> lost = 0;   // records that are in no file, including the late ones
   std::optional<Clock::time_point> warned;
 };
 

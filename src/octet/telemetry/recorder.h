@@ -49,14 +49,15 @@ class Recorder {
   void write(std::span<const HealthSample> samples);
   void write(std::span<const AttentionSample> samples);
   void write(std::span<const ExpertSample> samples);
-  // Makes stragglers.jsonl with the first record. Nothing removes records from it, because they tell of machines.
+  // Creates stragglers.jsonl with the first record. Records are never removed from it, because they describe machines.
   void write(const StragglerRecord& record);
   // Drops the records after `last_step`. Called when training goes back to the checkpoint of that step.
   void rewind(std::int64_t last_step);
-  // Writes the records that wait, and calls fsync on the files and their folders. Call it before a checkpoint is declared
-  // complete. Throws Error{internal}, but a failure of TensorBoard's events, which metrics.jsonl has as well, is a warning.
+  // Writes the waiting records, and calls fsync on the files and their folders. Call it before a checkpoint is declared
+  // complete. Throws Error{internal}. A failure of TensorBoard's events causes only a warning, because metrics.jsonl has the
+  // same values.
   void sync();
-  // How many records, in one destination or several, have not been written, those that wait included.
+  // Returns how many records have not been written to one or more destinations, including those that wait.
   std::int64_t lost() const;
 
  private:

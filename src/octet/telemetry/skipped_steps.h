@@ -1,4 +1,4 @@
-// What people read about the steps that a run skipped.
+// Texts about the steps that a run skipped.
 #pragma once
 
 #include <cstdint>

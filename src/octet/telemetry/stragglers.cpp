@@ -49,7 +49,7 @@ std::vector<int> StragglerWatch::look(std::int64_t step, std::span<const double>
   return changed;
 }
 
-// Returns whether the rank has become a straggler, or has ceased to be one.
+// Returns whether the rank has just become a straggler or has just ceased to be one.
 bool StragglerWatch::judge(State& state, std::int64_t step, double own_s, double median_s) const {
   const bool slow = median_s < least_speed_ * own_s;
   if (slow == state.stands) {

@@ -15,10 +15,10 @@ namespace octet::telemetry {
 
 class StragglerWatch {
  public:
-  // So many intervals in a row make a straggler of a rank, and end it.
+  // A rank becomes a straggler after this many slow intervals in a row, and is one no longer after as many fast ones.
   static constexpr int kIntervals = 5;
 
-  // `least_speed`: below this share of the median's speed a rank is slow. Ranks with the same `kinds[rank]` have the same work
+  // A rank is slow if its speed is below `least_speed` times the median's. Ranks with the same `kinds[rank]` have the same work
   // and are compared with each other.
   StragglerWatch(double least_speed, std::vector<int> kinds);
 
@@ -36,9 +36,9 @@ class StragglerWatch {
     std::int64_t contradicted_at = 0;
   };
 
-  // Judges an interval by the own time of each rank, and returns the ranks that are stragglers from now on, or no longer. Of an
-  // even number of ranks the faster middle one is the median. A rank whose time is not a positive number stays what it was and
-  // counts nowhere, and so does one that has nobody to be compared with.
+  // Judges an interval by the own time of each rank, and returns the ranks that become stragglers or stop being stragglers. For
+  // an even number of ranks, the median is the faster of the middle two. A rank whose time is not a positive number, or that
+  // has no rank to be compared with, keeps its state and does not count.
   std::vector<int> look(std::int64_t step, std::span<const double> own_s);
   const State& of(int rank) const { return states_[static_cast<std::size_t>(rank)]; }
 
@@ -50,13 +50,13 @@ class StragglerWatch {
   std::vector<State> states_;
 };
 
-// What a GPU says of itself.
+// NVML's readings of a GPU.
 struct GpuFigures {
   std::optional<double> clock_mhz{}, power_w{}, temperature_c{};
   std::string slowed_by{};  // why its clock is held down: "heat"; "" if it is not, or nobody knows
 };
 
-// stragglers.jsonl: a rank became a straggler, or is one no longer.
+// A line of stragglers.jsonl: a rank became a straggler, or recovered.
 struct StragglerRecord {
   std::int64_t step = 0;
   std::string time{};
@@ -75,14 +75,14 @@ struct StragglerRecord {
   bool is_slow() const { return event == "slow"; }
 };
 
-// A record of what a rank has become. `gpus` are those of all ranks; empty: nobody knows.
+// Returns a record of a rank's new state. `gpus` are the GPUs of all ranks; empty if unknown.
 StragglerRecord record_of(std::int64_t step, int rank, const std::string& name, const StragglerWatch::State& state,
                           std::span<const GpuFigures> gpus);
 // "rank 13 (node1 GPU 5) computes 18% slower than the median since step 4,200: 1,215 MHz, others 1,755; ..."; or "rank 13
 // (node1 GPU 5) is as fast as the others again since step 5,100".
 std::string sentence_of(const StragglerRecord& record);
-// The stragglers that were found since `started` (UTC) and have not recovered, in the order of their ranks. `records` are in the
-// order of their file.
+// Returns the stragglers that were found since `started` (UTC) and have not recovered, in the order of their ranks. `records`
+// are in the order of their file.
 std::vector<StragglerRecord> standing(const std::vector<StragglerRecord>& records, std::string_view started);
 
 template <class Record, class Visitor>

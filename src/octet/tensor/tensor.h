@@ -69,8 +69,8 @@ inline std::size_t bytes_of(DType dtype, const Shape& shape) {
 
 inline Tensor allocate(Arena& arena, DType dtype, Shape shape) { return {arena.allocate(bytes_of(dtype, shape)), dtype, shape}; }
 
-// The address `bytes` after `memory`. Unlike pointer arithmetic it is defined
-// for memory that is not allocated: the meta device only counts sizes.
+// Returns the address `bytes` after `memory`. Unlike pointer arithmetic, this is also defined for memory that is not allocated:
+// the meta device only counts sizes.
 inline void* behind(void* memory, std::size_t bytes) {
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) + bytes);
 }

@@ -32,8 +32,8 @@ T value_of(const nlohmann::json& config, const char* key, const std::string& sou
   fail(ExitCode::data, source, ": ", key, " = ", shown(*found), ": must be ", wanted);
 }
 
-// Refuses adapters that compute something else than plain LoRA. Such an adapter has another value in one of these keys than the
-// values listed here, or null.
+// Refuses adapters that are not plain LoRA. In such an adapter, one of these keys has a value other than those listed here or
+// null.
 void check_supported(const nlohmann::json& config, const std::string& source) {
   const auto check = [&](const char* key, const std::vector<nlohmann::json>& allowed) {
     const nlohmann::json value = config.value(key, nlohmann::json());
@@ -83,7 +83,7 @@ nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters&
 }
 
 void write_changed_config(const fs::path& directory, const models::DecoderConfig& trained, const fs::path& base) {
-  // An earlier part of the run may have had another [model].
+  // An earlier part of the run may have had a different [model].
   const auto remove_old = [&] { remove_tree(directory / kChangedConfig); };
   if (base.empty()) return remove_old();
   if (path_exists(base / "config.json")) {  // else somebody has deleted it meanwhile
@@ -93,7 +93,7 @@ void write_changed_config(const fs::path& directory, const models::DecoderConfig
     if (changes.empty()) return remove_old();
     log_warning(concat((base / "config.json").string(), ": the adapter was trained with ", changes,
                        ", which PEFT will not see. Octet reads ", kChangedConfig,
-                       " beside the adapter. For other programs merge the two with `octet convert export`"));
+                       " next to the adapter. For other programs, merge the two with `octet convert export`"));
   }
   write_file_atomically(directory / kChangedConfig, models::config_json(trained, DType::bf16).dump(2) + "\n");
 }
@@ -182,7 +182,7 @@ void write_adapter(const fs::path& directory, models::Decoder& model, const mode
                    const checkpoint::WholeParameter& whole) {
   make_folders(directory);
   checkpoint::save_weights(directory, models::adapter_names_of(model), form_of_adapter(), whole);
-  // Comes before the file that makes the folder an adapter: without it, the adapter would be read beside another model.
+  // Written before the file that makes the folder an adapter. Otherwise the adapter could be read with another model.
   write_changed_config(directory, model.config(), base.directory);
   write_file_atomically(directory / kConfig, config_of(model, adapters, base.name).dump(2) + "\n");
 }

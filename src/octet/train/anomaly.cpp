@@ -17,7 +17,7 @@ std::optional<SpikeRule> parse_spike(const std::string& text) {
   return rule;
 }
 
-// None until there are enough losses.
+// Returns nothing until there are enough losses.
 std::optional<double> Anomaly::limit() {
   if (rule_.kind == SpikeRule::Kind::off || losses_.size() < kFewest) return std::nullopt;
   std::vector<double> sorted(losses_.begin(), losses_.end());

@@ -1,4 +1,4 @@
-// Detects when training goes wrong: steps that are not finite, and losses that leave their course.
+// Detects when training goes wrong: steps that are not finite, and losses that suddenly rise.
 #pragma once
 
 #include <cstdint>
@@ -40,23 +40,23 @@ class Anomaly {
   explicit Anomaly(SpikeRule rule = {}) : rule_(rule) {}
 
   Verdict observe(double loss, bool found_inf);
-  // Counts a step none of whose tokens is trained on: it changed no weight and has no loss.
+  // Counts a step without tokens to train on. It changed no weight and has no loss.
   void observe_empty();
   std::int64_t skipped_steps() const { return skipped_; }
   std::int64_t empty_steps() const { return empty_; }
-  // Why the last verdict was spike or not_finite. And the number of steps from the first high loss to the last, or of skipped
-  // steps.
+  // The reason of the last verdict `spike` or `not_finite`; and the number of steps from the first high loss to the last, or of
+  // skipped steps.
   const std::string& reason() const { return reason_; }
   std::int64_t steps_of_reason() const { return steps_of_reason_; }
-  // Whether the last step completed kGoodSteps steps, in a row or after the last such number, of which none was skipped and none went back.
+  // Whether the last step completes another kGoodSteps steps in a row, none of which was skipped or rolled back.
   bool forgives() const { return forgives_; }
 
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
-  // Forgets what has begun: a row of skipped steps, of high losses and of good steps. Call it after restore() in a rollback, so that what
-  // came before the checkpoint does not count towards the next verdict.
+  // Forgets the current rows of skipped steps, of high losses and of good steps. Call it after restore() in a rollback, so that
+  // steps before the checkpoint do not count towards the next verdict.
   void begin_row();
-  // Forgets all losses, also the high ones of a row that has begun: the run goes on with those that it has now.
+  // Forgets all losses, including the high ones of the current row. The run then continues from its present losses.
   void begin_window();
 
  private:
@@ -66,7 +66,7 @@ class Anomaly {
   SpikeRule rule_;
   std::deque<double> losses_;
   std::vector<double> high_;     // the last losses in a row that are above the limit
-  std::int64_t high_steps_ = 0;  // steps from the first of them on, with skipped and empty ones
+  std::int64_t high_steps_ = 0;  // steps since the first of them, including skipped and empty ones
   std::int64_t skipped_ = 0, empty_ = 0, good_ = 0, steps_of_reason_ = 0;
   int in_a_row_ = 0;
   bool forgives_ = false;

@@ -14,13 +14,14 @@ namespace octet::train {
 
 class Assembler {
  public:
-  // Only the first rank (`first`) assembles anything. Everything that is passed outlives this.
+  // Only the first rank (`first`) assembles parameters. All arguments must outlive this object.
   Assembler(Stream& stream, const parallel::ParameterStore& store, parallel::Units& units, const parallel::Groups& groups,
             bool first)
       : stream_(stream), store_(store), units_(units), groups_(groups), first_(first) {}
 
-  // Returns all of a global parameter's primary. It is valid until the next call, and empty on ranks other than the first and on
-  // the meta device. All ranks call it together, those that hold nothing of an expert too. Throws Error{peer} if a rank is gone.
+  // Returns all of a global parameter's primary. It is valid until the next call, and empty on the meta device and on ranks
+  // other than the first. All ranks call it together, including those that do not hold the parameter's expert. Throws
+  // Error{peer} if a rank is lost.
   Tensor whole(const parallel::Parameter& p, Arena& scratch);
 
  private:

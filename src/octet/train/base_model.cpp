@@ -41,8 +41,8 @@ bool has_base_weights(const Config& config) {
     for (const std::filesystem::path& entry : entries_of(directory)) {
       const std::string name = entry.filename().string();
       demand(!checkpoint::glob_match_any(kUnreadWeights, name), ExitCode::data, neither, ", but ", in_quotes(name),
-             ". Octet reads weights from complete safetensors files only; a directory whose weights shall start at random holds "
-             "none");
+             ". Octet reads weights only from complete safetensors files; for weights that start at random, the directory "
+             "must hold none");
     }
   }
   demand(
@@ -64,9 +64,8 @@ void begin_base(Engine& engine, const Config& config) {
     if (!config.model.init_from.empty()) log_info(concat(config.model.init_from, " has no weights: they start at random"));
     if (config.lora)
       log_shared_warning(
-          "[lora] without model.init_from: the adapters train beside random weights, and adapter_config.json names no model. "
-          "Give "
-          "model.init_from");
+          "[lora] without model.init_from: the adapters are trained with random weights, and adapter_config.json names no "
+          "model. Give model.init_from");
     engine.initialise(config.run.seed);
   }
 }
@@ -83,7 +82,7 @@ void begin_model(Engine& engine, const Config& config) {
   }
   // A name that is no folder here may well be that of the same model on a hub.
   if (is_folder(base) && !(is_folder(config.model.init_from) && std::filesystem::equivalent(base, config.model.init_from))) {
-    log_shared_warning(concat(config.lora->init_from, ": was trained beside ", base, ", and this run adapts ",
+    log_shared_warning(concat(config.lora->init_from, ": was trained on top of ", base, ", and this run adapts ",
                               config.model.init_from.empty() ? "random weights" : config.model.init_from));
   }
 }

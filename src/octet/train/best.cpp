@@ -22,7 +22,7 @@ bool Best::observe(std::int64_t step, double loss) {
 void Best::forget_deleted(const std::function<bool(std::int64_t)>& exists) {
   std::erase_if(extra_, [&](std::int64_t step) { return step != this->step() && !exists(step); });
   if (!config_.keep_best && found_.size() > 1) found_.resize(1);
-  // The best one may not have been saved yet. Until it is, the first of the others that exists stays.
+  // The best one may not have been saved yet. Until then, the first of the others that exists is kept.
   const auto kept = std::find_if(found_.begin() + (found_.empty() ? 0 : 1), found_.end(),
                                  [&](const Evaluation& evaluation) { return exists(evaluation.step); });
   if (kept != found_.end()) found_.erase(kept + 1, found_.end());

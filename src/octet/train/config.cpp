@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
-// The most micro-batches of a step on a rank, because schedules have an entry for each, and the most tokens of a micro-batch,
-// because they are counted in 32 bits.
+// The largest number of micro-batches of a step on a rank, because schedules have an entry for each, and of tokens in a
+// micro-batch, because they are counted in 32 bits.
 constexpr std::int64_t kMostMicroBatches = 1 << 16, kMostTokens = 1 << 27;
 
 constexpr std::string_view kOldRemedy = "none";  // what earlier versions, and checkpoints of theirs, call "rollback"
@@ -32,7 +32,7 @@ bool gives(const TomlNode& root, const char* key) {
   return training && training->find(key);
 }
 
-// A preset sets its keys before the others are read, so that a key beside it or after it wins.
+// A preset sets its keys before the others are read, so keys that are given in addition override it.
 void apply_preset(PrecisionConfig& precision, const TomlNode& root) {
   const TomlNode* table = root.find("precision");
   const TomlNode* preset = table ? table->find("preset") : nullptr;
@@ -41,7 +41,7 @@ void apply_preset(PrecisionConfig& precision, const TomlNode& root) {
   precision.accumulation.dgrad = fast ? "fast" : "auto";
 }
 
-// steps and epochs are two ways to say one thing: what is given last counts, and the other becomes 0.
+// steps and epochs set the same thing: the one given last counts, and the other becomes 0.
 void read_into(Config& config, const TomlNode& root, const FieldSource& source) {
   apply_preset(config.precision, root);
   read_record(config, root, source, "");
@@ -183,7 +183,7 @@ void check_config(const Config& config, std::int64_t ranks) {
   if (config.anomaly.remedy == "demote") {
     check(config.metrics.health_freq > 0, "anomaly.remedy = \"demote\" with metrics.health_freq = 0: there would be no health samples to judge by");
     check(config.parallel.pipeline == 1, "anomaly.remedy = \"demote\" with parallel.pipeline = ", config.parallel.pipeline,
-          ": health samples are of the first stage's layers alone");
+          ": health samples cover only the first stage's layers");
   }
   check(parse_spike(config.anomaly.spike).has_value(), "anomaly.spike = \"", printable(config.anomaly.spike),
         "\": must be auto, off or a number above 1");
@@ -290,7 +290,7 @@ Json to_json(const Config& config) { return octet::to_json(to_node(as_given(conf
 
 namespace {
 
-// The keys that an earlier version did not have, as they are where nobody gives them.
+// Adds the keys that an earlier version did not have, with their defaults.
 Json with_defaults(const Json& before) {
   const auto filled = [](Json defaults, const Json& given) {
     defaults.merge_patch(given);

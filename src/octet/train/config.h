@@ -1,4 +1,4 @@
-// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h, config_evaluation.h,
+// A whole run as its TOML file describes it. Every key is declared once, here or in config_architecture.h, config_evaluation.h,
 // config_health.h and config_lora.h: its default, its choices or range, and the sentence that --print-config,
 // docs/reference/configuration.md and shell completion show.
 //
@@ -110,7 +110,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "source", .help = "One [[data.source]] table for each corpus, with path, weight and split."}, c.source);
 }
 
-// The product of two of these, such as the tokens of a step, fits in 64 bits.
+// The product of two of these, such as the tokens of a step, fits into 64 bits.
 inline constexpr Range kBatchRange{.min = 1, .max = 2147483647};
 // AdamW and the random numbers of a step count steps in 32 bits.
 inline constexpr Range kStepRange{.min = 0, .max = 4294967295};
@@ -144,7 +144,8 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "grad_dtype",
               .help = "Type in which weight gradients accumulate; sharded gradients have reduce_dtype.", .choices = "fp32 | bf16"},
         c.grad_dtype);
-  visit(Field{.name = "reduce_dtype", .help = "Type in which gradients cross between ranks.", .choices = "fp32 | bf16"}, c.reduce_dtype);
+  visit(Field{.name = "reduce_dtype", .help = "Type in which ranks exchange gradients.", .choices = "fp32 | bf16"},
+        c.reduce_dtype);
   visit(
       Field{.name = "mask",
             .help =
@@ -234,7 +235,8 @@ template <FieldsOf<PrecisionConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "recipe", .help = "Precision of the linear layers.", .choices = recipe_choices()}, c.recipe);
   visit(Field{.name = "preset",
-              .help = "fast sets accumulation.dgrad = \"fast\", which costs no loss that was measured; keys beside it win.",
+              .help = "fast sets accumulation.dgrad = \"fast\", which raised no measured loss. Keys that are given override "
+                      "it.",
               .choices = "safe | fast"},
         c.preset);
   visit(Field{.name = "format",
@@ -264,8 +266,11 @@ void visit_fields(C& c, auto&& visit) {
         c.accumulation);
   visit(Field{.name = "wgrad", .help = "Precision of the weight gradient of each linear.", .choices = "recipe | bf16"}, c.wgrad);
   visit(Field{.name = "head", .help = "Precision of the output head.", .choices = "bf16 | recipe"}, c.head);
-  visit(Field{.name = "attention", .help = "Precision of attention: FP8 in forward alone, or in backward too (fp8). FP8 needs fp8_delayed.",
-              .choices = "bf16 | fp8_forward | fp8"}, c.attention);
+  visit(Field{.name = "attention",
+              .help = "Precision of attention: fp8_forward uses FP8 only in the forward pass, fp8 also "
+                      "in the backward pass. Both need fp8_delayed.",
+              .choices = "bf16 | fp8_forward | fp8"},
+        c.attention);
   visit(Field{.name = "weight_transpose_cache",
               .help = "Keeps transposed FP8 weights; false saves a byte per parameter and transposes in each micro-batch."},
         c.weight_transpose_cache);
@@ -275,7 +280,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "emulate", .help = "Lets a recipe run slowly on a device that has no instructions for it."}, c.emulate);
 }
 
-// Far more than any cluster has, and few enough that products of them do not overflow.
+// More than any cluster has, and few enough that products of these numbers do not overflow.
 inline constexpr Range kRanksRange{.min = 1, .max = 1 << 20};
 
 struct ParallelConfig {
@@ -314,7 +319,7 @@ void visit_fields(C& c, auto&& visit) {
               .value = "ranks", .range = kRanksRange},
         c.expert);
   visit(Field{.name = "expert_lanes",
-              .help = "2 runs two micro-batches in turn: one computes while ranks exchange the tokens of the other for experts.",
+              .help = "2 lets two micro-batches take turns: one computes while ranks exchange the other's tokens for experts.",
               .value = "lanes",
               .range = {.min = 1, .max = 2}},
         c.expert_lanes);
@@ -372,8 +377,8 @@ struct AnomalyConfig {
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "spike",
-              .help = "Which losses count as a spike. auto: three in a row far above the spread of the last 100. A number: one above "
-                      "that many times their median. off: none.",
+              .help = "Which losses count as a spike. auto: three in a row far above the spread of the last 100. A number: a "
+                      "loss above this many times their median. off: none.",
               .value = "auto | off | NUMBER",
               .number = true},
         c.spike);
@@ -389,7 +394,7 @@ void visit_fields(C& c, auto&& visit) {
         c.remedy);
 }
 
-// At most a year: longer times overflow what counts them.
+// At most a year. Longer times would overflow counters.
 inline constexpr Range kSecondsRange{.min = 0, .max = 31536000, .above_min = true};
 
 struct CommConfig {
@@ -408,7 +413,9 @@ void visit_fields(C& c, auto&& visit) {
               .value = "seconds", .range = kSecondsRange},
         c.timeout_s);
   visit(Field{.name = "join_timeout_s",
-              .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kSecondsRange},
+              .help = "How long the ranks wait for each other at the start.",
+              .value = "seconds",
+              .range = kSecondsRange},
         c.join_timeout_s);
   visit(Field{.name = "silence_s",
               .help = "A host whose supervisor (`octet launch --hosts`) says nothing for this long is lost.",
@@ -416,8 +423,9 @@ void visit_fields(C& c, auto&& visit) {
               .range = kSecondsRange},
         c.silence_s);
   visit(Field{.name = "stall_s",
-              .help = "If no rank of a supervised run moves for this long, and for ten steps, the supervisor says which ranks hold up the "
-                      "others, writes the stacks of their threads to logs/ and starts all ranks again (code 80).",
+              .help = "If no rank of a supervised run makes progress for this long, and for the time of ten steps, the "
+                      "supervisor says which ranks hold up the others, writes the stacks of their threads to logs/ and starts "
+                      "all ranks again (code 80).",
               .value = "seconds",
               .range = kSecondsRange},
         c.stall_s);
@@ -429,8 +437,8 @@ void visit_fields(C& c, auto&& visit) {
             .value = "NAME|CIDR"},
       c.interface);
   visit(Field{.name = "token",
-              .help = "\"none\" lets ranks on several hosts run without a token, so that whoever reaches rank 0 can join. The token itself "
-                      "is in OCTET_TOKEN_FILE or OCTET_TOKEN."},
+              .help = "\"none\" lets ranks on several hosts run without a token, so that anybody who reaches rank 0 can join. "
+                      "The token itself is in OCTET_TOKEN_FILE or OCTET_TOKEN."},
         c.token);
 }
 
@@ -459,7 +467,8 @@ void visit_fields(C& c, auto&& visit) {
               .range = {.min = 0, .max = 65535}},
         c.port);
   visit(Field{.name = "address",
-              .help = "Where they are served. Anybody who reaches this address can read them; 0.0.0.0 is every address of the machine.",
+              .help = "Address where these pages are served. Anybody who reaches this address can read them; 0.0.0.0 is every "
+                      "address of the machine.",
               .value = "ADDRESS"},
         c.address);
 }
@@ -502,21 +511,22 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);
   visit(Field{.name = "checkpoint", .help = "When to save, what to keep and how to resume."}, c.checkpoint);
   visit(Field{.name = "anomaly", .help = "What happens after a loss spike."}, c.anomaly);
-  visit(Field{.name = "health", .help = "How the run notices hardware that computes or keeps wrong bits, or that is slow."}, c.health);
+  visit(Field{.name = "health", .help = "How the run detects hardware that computes or stores wrong bits, or that is slow."},
+        c.health);
   visit(Field{.name = "comm", .help = "How ranks find each other and how long they wait."}, c.comm);
   visit(Field{.name = "metrics", .help = "Logging."}, c.metrics);
 }
 
 // All of these throw Error{config}, in one line with the value and the file and line, or the option.
 
-// `overrides` are "section.key=value", applied in order after the file. Keys, types, ranges and choices are checked; what only
-// makes sense together is left to check_config().
+// `overrides` are "section.key=value" and are applied in order after the file. Checks keys, types, ranges and choices;
+// check_config() checks combinations of keys.
 Config load_config(const std::filesystem::path& path, std::span<const std::string> overrides = {});
-// The same of text; `source` is what messages call it.
+// Does the same with a text. `source` is its name in messages.
 Config parse_config(std::string_view text, const std::string& source);
 
-// "section.key=value": the value is TOML, or a bare string; a list may also be written a,b,c; an element of a list of tables is
-// named by its number ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.
+// Sets "section.key=value". The value is TOML, or a bare string; a list may also be written a,b,c. The number of an element of
+// a list of tables names the element ("data.source.0.path=corpus"). Messages begin with `option` and the assignment.
 void apply_override(Config& config, const std::string& assignment, const std::string& option = "--");
 
 // Visits the values of all keys that may be an s3:// URL of a model directory, an adapter, a checkpoint or a corpus.
@@ -524,17 +534,17 @@ void for_each_fetched_path(Config& config, const std::function<void(std::string&
 // Returns the configuration with the URLs in place of their copies.
 Config as_given(Config config);
 
-// What no single key can say: a model and data are given, batch sizes divide, the axes of [parallel] are `ranks` ranks.
+// Checks what no single key can: a model and data are given, batch sizes divide, and the axes of [parallel] give `ranks` ranks.
 void check_config(const Config& config, std::int64_t ranks = 1);
 
-// A TOML document of every key, which parse_config() reads back to an equal Config. Here and in to_json(), URLs stand for their
-// copies.
+// Returns a TOML document of all keys, which parse_config() reads back to an equal Config. Here and in to_json(), URLs replace
+// their copies.
 std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
-// Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
-// missing there, of an earlier version, had its default. checkpoint.resume, checkpoint.allow, run.set_aside and [comm] are never among
-// them, because they say how a process starts and waits. For messages on resuming.
+// A key whose value differs between `config` and an earlier to_json(). Differences are in the order of the file. A key that is
+// missing there had its default in that earlier version. checkpoint.resume, checkpoint.allow, run.set_aside and [comm] are
+// never included, because they say how a process starts and waits. For messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set
@@ -542,20 +552,21 @@ struct Difference {
 inline std::string in_words(const std::string& value) { return value.empty() ? "absent" : value; }
 std::vector<Difference> differences(const Json& before, const Config& config);
 
-// The key that an unknown one stands for, which may be another program's name for it, or lack its section; or "".
+// Returns the key that the user may have meant by an unknown one, which may be another program's name for it or lack its
+// section; or "".
 std::string nearest_key(const std::string& path);
-// " (did you mean optimizer.lr?)", or why there is no such key, or "".
+// Returns " (did you mean optimizer.lr?)", or why there is no such key, or "".
 std::string advise_key(const std::string& path);
 
-// The model's architecture: the preset, directory or keys of [model]. Throws Error{data} for a model directory's mistakes.
-// In the place of a directory that has gone stands the model of the checkpoint that the run goes on from.
+// Returns the model's architecture: the preset, directory or keys of [model]. If the model directory does not exist any more,
+// returns the architecture of the checkpoint from which the run continues. Throws Error{data} for a model directory's mistakes.
 models::DecoderConfig decoder_config(const Config& config);
-// Whether model.init_from is given and has no config.json (any more).
+// Whether model.init_from is given but has no config.json (any more).
 bool init_from_is_gone(const Config& config);
-// "llama2-7b", "llama3.1-8b", ... in alphabetical order: what [model] config may name.
+// Returns the names that [model] config accepts, in alphabetical order: "llama2-7b", "llama3.1-8b", ...
 std::vector<std::string> preset_names();
 
-// Every key, in the order of --print-config.
+// Returns all keys, in the order of --print-config.
 const std::vector<KeyDescription>& config_keys();
 
 }  // namespace octet::train

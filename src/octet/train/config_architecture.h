@@ -17,7 +17,8 @@ struct RopeScalingConfig {
 template <FieldsOf<RopeScalingConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "rope_type",
-              .help = "Law that stretches RoPE to longer sequences. If not set: that of the preset or directory, else llama3.",
+              .help = "Method that stretches RoPE to longer sequences. If not set: that of the preset or directory, otherwise "
+                      "llama3.",
               .choices = "llama3 | linear | yarn"},
         c.rope_type);
   visit(Field{.name = "factor",
@@ -76,7 +77,8 @@ void visit_fields(C& c, auto&& visit) {
               .value = "PRESET"},
         c.config);
   visit(Field{.name = "init_from",
-              .help = "Hugging Face directory to start from, or s3://BUCKET/PREFIX; with config.json alone the weights start at random.",
+              .help = "Hugging Face directory to start from, or s3://BUCKET/PREFIX; with only config.json there, the weights "
+                      "start at random.",
               .value = "DIR",
               .s3 = true},
         c.init_from);

@@ -42,7 +42,8 @@ void visit_fields(C& c, auto&& visit) {
               .s3 = true},
         c.resume);
   visit(Field{.name = "allow",
-              .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",
+              .help = "Changes that are permitted when the run continues from a checkpoint. A change that is not listed is "
+                      "refused.",
               .choices = "recipe | seed | seq_len | batch | data | model"},
         c.allow);
   visit(Field{.name = "async",
@@ -52,23 +53,25 @@ void visit_fields(C& c, auto&& visit) {
               .help = "This many failed saves in a row end the run with code 1.", .value = "saves", .range = kAtLeastOne},
         c.max_failed_saves);
   visit(Field{.name = "retry_s",
-              .help = "How long reading checkpoints and corpora is tried again after an error that may pass, such as EIO.",
-              .value = "seconds", .range = {.min = 0, .max = 31536000}},
+              .help = "How long reads of checkpoints and corpora are retried after an error that may pass, such as EIO.",
+              .value = "seconds",
+              .range = {.min = 0, .max = 31536000}},
         c.retry_s);
   visit(Field{.name = "memory_every",
-              .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run goes on after ranks "
-                      "were lost. "
-                      "0 takes none, auto as many as cost 1% of the time.",
+              .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run continues after "
+                      "it has lost ranks. 0 takes none; auto takes as many as cost 1% of the time.",
               .value = "auto | STEPS",
               .number = true},
         c.memory_every);
   visit(Field{.name = "replicas",
-              .help = "Copies of each such snapshot on other hosts, so that a run on several hosts goes on from memory after it lost one.",
-              .value = "0 | 1", .range = {.min = 0, .max = 1}},
+              .help = "Copies of each such snapshot on other hosts, so that a run on several hosts continues from memory "
+                      "after it has lost one of them.",
+              .value = "0 | 1",
+              .range = {.min = 0, .max = 1}},
         c.replicas);
   visit(Field{.name = "local_dir",
-              .help = "Folder on a disk of each host's own. Every snapshot in memory is also copied there, so that a run survives a "
-                      "restart of all its hosts. If not set, snapshots stay in memory only.",
+              .help = "Folder on each host's own disk. Every snapshot in memory is also copied there, so that a run survives "
+                      "a restart of all its hosts. If not set, snapshots stay in memory only.",
               .value = "DIR"},
         c.local_dir);
   visit(Field{.name = "remote",

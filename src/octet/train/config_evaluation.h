@@ -42,8 +42,8 @@ void visit_fields(C& c, auto&& visit) {
               .range = kNotNegative},
         c.interval);
   visit(Field{.name = "sequences",
-              .help = "Held-out sequences in an evaluation, of each held-out set. A smaller set is read once; in a larger one, "
-                      "several sources are drawn by weight.",
+              .help = "Number of sequences that an evaluation reads from each held-out set. A smaller set is read once; in a "
+                      "larger one, several sources are drawn by weight.",
               .value = "sequences",
               .range = kNotNegative},
         c.sequences);

@@ -25,7 +25,7 @@ Json architecture_keys(const ModelConfig& model) {
   return keys;
 }
 
-// The law of a rope_scaling; "default" if it stretches nothing.
+// Returns the method of a rope_scaling; "default" if it stretches nothing.
 std::string law_of(const Json& scaling) {
   for (const char* key : {"rope_type", "type"}) {
     if (scaling.contains(key) && scaling[key].is_string()) return scaling[key];
@@ -33,7 +33,7 @@ std::string law_of(const Json& scaling) {
   return "default";
 }
 
-// Puts the run's keys in place of those of a rope_scaling. Keys of another law replace it as a whole.
+// Replaces the keys of a rope_scaling by the run's keys. Keys of another method replace it as a whole.
 void put_scaling(Json& scaling, Json keys) {
   const std::string before = law_of(scaling), law = keys.value("rope_type", before == "default" ? "llama3" : before);
   if (law == before) return scaling.update(keys);
@@ -144,7 +144,8 @@ Json named_model(const std::string& name) {
        did_you_mean(name, names));
 }
 
-// The model of the checkpoint that a run continues from when its model directory has gone. `gone` is the missing file.
+// Returns the model of the checkpoint from which a run continues if its model directory does not exist any more. `gone` is the
+// missing file.
 Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone) {
   const std::string& resume = config.checkpoint.resume;
   const std::filesystem::path root = std::filesystem::path(config.run.output_dir) / "checkpoints";

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kNames[] = {"recipe", "seed", "seq_len", "batch", "data", "model"};
 
-// The name in checkpoint.allow of a key whose values must agree, or "". Keys of [data] are compared as what they stand for.
+// Returns the name in checkpoint.allow of a key whose values must agree, or "". Keys of [data] are compared by their meaning.
 std::string_view name_of_key(const std::string& key, bool quantises) {
   if (key == "precision.recipe" || key == "optimizer.master_weights" || key == "optimizer.state_dtype") return "recipe";
   // These settings say how, not what, the recipe computes.
@@ -56,7 +56,7 @@ std::string text_of_split(const nlohmann::json& data) {
   return concat("[", train, ", ", held_out, "]");
 }
 
-// Changes of data.split and of weights by their keys, and other changes of a source as all that it is.
+// Compares data.split and weights by their keys, and other changes of a source by the whole source.
 std::vector<Change> changes_of_data(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset) {
   const nlohmann::json data_before = section(config_of(meta), "data"), data_now = nlohmann::json(to_json(config)).at("data");
   const auto before = training_sources(data_before, meta.value("sources", nlohmann::json()));
@@ -167,7 +167,7 @@ void check_same_adapters(const nlohmann::json& meta, const Config& config, const
   }
 }
 
-// Moments in FP8 are codes that have scales, and no other type becomes them.
+// Moments in FP8 are codes with scales, to which no other type can be converted.
 void check_same_moments(const std::vector<Change>& all, const std::string& checkpoint) {
   for (const auto& [name, d] : all) {
     const bool fp8 = d.before.find("fp8") != std::string::npos || d.now.find("fp8") != std::string::npos;

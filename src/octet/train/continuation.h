@@ -1,5 +1,5 @@
-// A run that goes on from a checkpoint with another configuration: which changes checkpoint.allow permits, and where in the data the run
-// goes on.
+// Continues a run from a checkpoint with another configuration: which changes checkpoint.allow permits, and where in the data
+// the run continues.
 #pragma once
 
 #include <optional>
@@ -14,27 +14,27 @@
 
 namespace octet::train {
 
-// A difference that must be allowed.
+// A difference that checkpoint.allow must permit.
 struct Change {
   std::string_view allow;  // the name in checkpoint.allow
   Difference difference;
 };
 
-// The differences between a checkpoint's run and this one that must be allowed, in the order of checkpoint.allow's choices.
-// `meta` is the checkpoint's. For "recipe": the settings of [precision] that change numbers, if the recipe is another or FP8, and
-// the dtypes of weights and moments. For "data": what is trained on. A corpus that has only moved is no change, nor is a corpus
-// that is held out whole. Throws Error{data} that names `checkpoint` if weights have other shapes.
+// Returns the differences between a checkpoint's run and this one that checkpoint.allow must permit, in the order of its
+// choices. `meta` is the checkpoint's. "recipe" covers the settings of [precision] that change numbers, if the recipe is
+// another or FP8, and the dtypes of weights and moments. "data" covers the text that is trained on; a corpus that has only
+// moved, or is held out as a whole, is no change. Throws Error{data} that names `checkpoint` if weights have other shapes.
 std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset,
                                   const std::string& checkpoint);
 
 bool changes(const std::vector<Change>& all, std::string_view allow);
-// Whether the scales of the checkpoint are of no use: a setting of [precision] has changed.
+// Whether the scales of the checkpoint cannot be used, because a setting of [precision] has changed.
 bool changes_scales(const std::vector<Change>& all);
-// Whether losses from before the changes are no measure for those after them. They are if only precision.skip has changed, which
-// anomaly.remedy does in a rollback.
+// Whether losses after the changes cannot be compared with losses before them. They can if only precision.skip has changed,
+// which anomaly.remedy does in a rollback.
 bool changes_losses(const std::vector<Change>& all);
 
-// The place where a run goes on. The default is the beginning of a new run.
+// The place from which a run continues. The default is the beginning of a new run.
 struct Continuation {
   std::int64_t step = 0;                      // of the checkpoint
   std::vector<Change> changes = {};           // all allowed
@@ -46,16 +46,18 @@ struct Continuation {
   bool counts_again = false;               // training.epochs counts the steps that are left anew
 };
 
-// Throws Error{config}, in one line with the values and what to set, if a change is not allowed, and Error{data} if weights have
-// other shapes. Otherwise tells the dataset which samples were used. Call it once for a dataset.
+// Tells the dataset which samples were used, and returns where the run continues. Call it once for a dataset. Throws
+// Error{config}, in one line with the values and what to set, if a change is not permitted, and Error{data} if weights have
+// other shapes.
 Continuation continue_from(const checkpoint::Reader& reader, const Config& config, data::Dataset& dataset);
 
-// For a command that only computes with the weights of a checkpoint. Throws these errors if the architecture or the adapters have
-// changed.
+// For a command that only computes with the weights of a checkpoint. Throws like continue_from() if the architecture or the
+// adapters have changed.
 void check_model(const checkpoint::Reader& reader, const Config& config);
 
-// For a dry run: returns the error with which a run would refuse to continue from the newest checkpoint of run.output_dir, or to
-// begin anew beside it, or "". Compares settings, model and adapters, but neither corpora nor the checkpoint's data.
+// For a dry run: returns the error with which a run would refuse to continue from the newest checkpoint of run.output_dir, or
+// to begin a new run in the same folder, or "". Compares settings, model and adapters, but neither corpora nor the checkpoint's
+// data.
 std::string why_not_continued(const Config& config);
 
 // Returns a line for each name of checkpoint.allow that permitted a change: it says what the change means for the run.
@@ -64,11 +66,11 @@ std::vector<std::string> consequences(const Continuation& continuation, const da
 // "step 20: precision.recipe fp8_delayed -> bf16; step 40: run.seed 42 -> 7", for run.json.
 std::string text_of_record(const nlohmann::json& record);
 
-// The keys of a checkpoint's meta that continue_from() reads back.
+// Returns the part of a checkpoint's meta that continue_from() reads back.
 nlohmann::json to_json(const std::vector<data::Stretch>& stretches);
 
-// The steps of the whole run. Where training.epochs sets them and the batch, seq_len, data or epochs have changed, the samples
-// that the epochs leave are divided by the present batch.
+// Returns the number of steps of the whole run. If training.epochs sets it and the batch, seq_len, data or epochs have changed,
+// the samples that remain of the epochs are divided by the present batch.
 std::int64_t steps_of(const Config& config, const data::Dataset& dataset, const Continuation& continuation);
 
 }  // namespace octet::train

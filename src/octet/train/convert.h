@@ -14,7 +14,7 @@
 
 namespace octet::train {
 
-// A model without memory, for the names and shapes of its tensors. `names`, without adapters, points into `model`.
+// A model without memory, for the names and shapes of its tensors. `names` excludes adapters and points into `model`.
 struct DescribedModel {
   explicit DescribedModel(const models::DecoderConfig& config, const models::Adapters& adapters = {});
   std::unique_ptr<models::Decoder> model;

@@ -1,4 +1,4 @@
-// Whether a run's files will fit onto the disk.
+// Checks whether a run's files will fit on the disk.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 namespace octet::train {
 
-// What a run does if the disk has no room for its next checkpoint. A run that would lose steps if it ended trains on and saves later.
+// What a run does if the disk has no room for its next checkpoint. If refusing would lose steps, it continues training and
+// saves later.
 enum class NoRoom { refuse, warn };
 
 // Throws Error{does_not_fit}, or warns, if run.output_dir has no room for the next checkpoint of `each` bytes. Warns if the
-// checkpoints that are kept at a time between `step` and the last of `steps` will not fit.
+// checkpoints that are kept at the same time between `step` and `steps` will not fit.
 void check_space(const Config& config, std::uint64_t each, std::int64_t step, std::int64_t steps, NoRoom no_room);
 
-// While the disk is full, waits until there is room in `folder` for the small files that a run writes when it begins, at most limit_s.
-// Then throws SystemError. Other faults of the disk are left to whoever writes next.
+// While the disk is full, waits until `folder` has room for the small files that a run writes when it begins, at most limit_s
+// seconds. Then throws SystemError. Ignores other faults of the disk, which the next write reports.
 void wait_for_room(const std::filesystem::path& folder, double limit_s);
 
 }  // namespace octet::train

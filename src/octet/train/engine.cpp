@@ -175,7 +175,7 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
   });
 }
 
-// Adds up what the step counted, and takes the largest of the ranks' amaxes.
+// Sums the step's counts, and takes the largest of the ranks' amaxes.
 void Engine::add_up_ranks(Stream& params) {
   optimizer_->add_up_ranks(scratch(), groups_, model_->units());
   if (double* const total = router_total(Routed::step)) {
@@ -188,8 +188,8 @@ void Engine::all_reduce(Stream& params, const std::vector<comm::Group*>& groups,
   for (comm::Group* group : groups) group->all_reduce(params, scratch(), {.x = {numbers, DType::f64, {count}}});
 }
 
-// Calibration attends in BF16, which keeps more for backward than attention in FP8. It then keeps the inputs of blocks alone,
-// which changes no bit, so that it takes no more memory than training.
+// Calibration attends in BF16, which keeps more for backward than attention in FP8. It therefore keeps only the inputs of
+// blocks, which changes no bit, so that it takes no more memory than training.
 nn::Scope Engine::for_calibration(nn::Scope scope) const {
   scope.pass = nn::Pass::calibration;
   if (options_.recipe.attention != AttentionPrecision::bf16) scope.checkpointing = nn::Checkpointing::full;
@@ -334,7 +334,7 @@ std::vector<double> Engine::of_all_ranks(double value) {
 
 std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                        std::span<const std::int32_t> document_starts) {
-  // Rows that are missing are the first ones again, without targets: they count nothing and move no amax.
+  // Missing rows are filled with the first ones, without targets: they do not count and change no amax.
   const auto whole = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   require(!tokens.empty() && tokens.size() <= whole, "evaluation of ", tokens.size(), " tokens, but room for ", whole);
   std::vector<std::int32_t> all_tokens(whole), all_targets(whole, kernels::kIgnoredTarget);
@@ -362,7 +362,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
 }
 
 Tensor Engine::logits(std::span<const std::int32_t> tokens) {
-  // What follows the last token changes nothing before it: attention is causal.
+  // Tokens after the last one change nothing before it, because attention is causal.
   require(groups_.context->size() == 1, "logits of sequences that ", groups_.context->size(), " ranks hold in parts");
   require(groups_.stages->size() == 1, "logits of a model that ", groups_.stages->size(), " stages hold in parts");
   require(groups_.tensor->size() == 1, "logits of a vocabulary that ", groups_.tensor->size(), " ranks hold in parts");

@@ -1,5 +1,5 @@
-// Everything with which one rank computes: device, model, optimizer and the memory of a step, which is measured on the meta
-// device first.
+// Everything with which one rank computes: device, model, optimizer and the memory of a step. The meta device measures this
+// memory first.
 #pragma once
 
 #include <array>
@@ -64,33 +64,33 @@ class Engine {
   // Makes an engine of one rank, or on the meta device. Takes all memory now. Parameters are zero: initialise or load them, then
   // call refresh().
   Engine(const EngineOptions& options, DeviceKind device);
-  // The same on a device and with this rank's groups on the mesh, which outlive the engine.
+  // The same on a device and with this rank's groups on the mesh. Both must outlive the engine.
   Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups);
 
-  // All ranks of context and tensor groups are given the same whole sequences, and each takes its part. Adds the gradient of one
-  // micro-batch to the parameters', and its loss to the optimizer's total. With two lanes the second call of a pair does so for
-  // both.
+  // Adds the gradient of one micro-batch to the parameters' gradients, and its loss to the optimizer's total. All ranks of a
+  // context and tensor group pass the same whole sequences, and each takes its part. With two lanes, the second call of a pair
+  // computes both.
   void forward_backward(const data::Batch& batch, nn::Watch* watch);
   // Does the rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
-  // `asks`: what this rank asks for; requests() then says so on all ranks. `before_update` is called once, when only the work
-  // that changes parameters and moments remains to be enqueued. It may wait for whoever still reads them.
+  // `asks` are this rank's requests, which requests() then returns on all ranks. `before_update` is called once, when only the
+  // work that changes parameters and moments remains to be enqueued. It may wait for readers of the old values.
   void apply(double learning_rate, std::uint32_t step, optim::Requests asks = {},
              const std::function<void()>& before_update = {});
-  // Says which step, from 1 on, the next micro-batches belong to. Only dropout depends on it, which drops other elements in each
-  // step.
+  // Sets the number of the step, from 1 on, to which the next micro-batches belong. Only dropout depends on it, which drops
+  // other elements in each step.
   void set_step(std::uint32_t step) { step_ = step; }
-  // Begins a step of so many micro-batches on this rank. On one rank the number does not matter. Without `reduces` the step ends
-  // without apply(), and nobody reads its gradients.
+  // Begins a step of `micro_batches` micro-batches on this rank. With one rank the number does not matter. If `reduces` is
+  // false, the step ends without apply(), and nobody reads its gradients.
   void begin_step(std::int64_t micro_batches = 1, bool reduces = true);
 
-  // Sets the scales of delayed scaling before the first step, when they are new (docs/numerics.md, "Calibration"): the scales of
-  // weights from the weights, the others from this rank's `micro_batches` of next(), which the ranks run together. An engine that
-  // does not train runs forward only, which leaves the scales of gradients as they are. Nothing else changes that outlives the
+  // Sets new scales of delayed scaling before the first step (docs/numerics.md, "Calibration"). The scales of weights come from
+  // the weights, the others from `micro_batches` results of next() on this rank, which all ranks run together. An engine that
+  // does not train runs only forward, which leaves the scales of gradients unchanged. Changes nothing else that outlives the
   // start of a step.
   void calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next);
 
-  // Shows the FP8 weights of which ranks hold shards, one at a time, whole and in BF16, as they are cast. The first micro-batch
-  // of a watched step shows everything else. All ranks call it together.
+  // Shows `watch` the FP8 weights that are sharded over ranks, one at a time, whole and in BF16, as they are cast. The first
+  // micro-batch of a watched step shows everything else. All ranks call it together.
   void observe_weights(nn::Watch& watch);
 
   // Prepares the state for a checkpoint. Reduces the amaxes over all ranks, because between steps each rank knows only the amax
@@ -103,39 +103,39 @@ class Engine {
   // run exports, or "". All ranks call it together and get the same answer. Waits.
   std::string not_finite_weight();
 
-  // Compares the state with that of the ranks that must hold the same (replica_check.h). All ranks call it together, between
+  // Compares this rank's state with ranks that must hold the same state (replica_check.h). All ranks call it together, between
   // steps. Waits.
   std::optional<Disagreement> compare_replicas();
 
-  // Runs a micro-batch, forward and backward, that leaves no trace but gradients that nobody reads. Returns the sums of what it
-  // computes (models/decoder/fingerprint.h): ranks with the same other coordinates get equal ones from equal data, whatever their
-  // data coordinates. On a GPU the sums leave out the gradients unless options.deterministic is set. All ranks call it together,
-  // between steps. Waits.
+  // Runs forward and backward of a micro-batch without lasting effect. Returns sums of what it computes
+  // (models/decoder/fingerprint.h). Ranks that differ only in their data coordinate get equal sums from equal data. On a GPU,
+  // the sums leave out the gradients unless options.deterministic is set. All ranks call it together, between steps. Waits.
   std::vector<std::uint64_t> fingerprint(const data::Batch& batch);
   const std::vector<std::string>& names_in_fingerprint() const { return fingerprint_->names(); }
 
-  // Must be called, by all ranks together, before an engine is destroyed whose groups live on. Nothing runs on it afterwards.
+  // All ranks must call it together before they destroy an engine whose groups live on. The engine must not be used afterwards.
   void close();
 
   // Returns the mean of a number over all ranks, which call it together. Waits.
   double mean_over_ranks(double value);
-  // Returns the number of each rank, on all of them, which call it together. Waits.
+  // Returns a number of each rank, on all ranks, which call it together. Waits.
   std::vector<double> of_all_ranks(double value);
 
-  // Throws Error{peer} if a rank is gone. Call it after the stream was synchronised, before results are kept.
+  // Throws Error{peer} if a rank is lost. Call it after the stream was synchronised and before results are kept.
   void check_ranks() const { groups_.check(); }
 
-  // Returns what any rank asked for in the last apply(). Waits.
+  // Returns the requests of all ranks in the last apply(), combined. Waits.
   optim::Requests requests() { return optimizer_->requests(*stream_); }
 
-  // Every pass has the one shape for which the memory was measured: a whole micro-batch. Returns {sum of losses, tokens} of all
-  // ranks, each data coordinate with at most a micro-batch of whole rows of its own. Records nothing. A target that is
-  // kernels::kIgnoredTarget counts nothing. `document_starts` as in data::Batch; empty: every row is one document.
+  // Returns {sum of losses, tokens} of all ranks; each data coordinate passes its own whole rows, at most a micro-batch of
+  // them. Every pass computes a whole micro-batch, the one shape for which the memory was measured. Records nothing. A target
+  // equal to kernels::kIgnoredTarget does not count. `document_starts` is as in data::Batch; if it is empty, every row is one
+  // document.
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                  std::span<const std::int32_t> document_starts = {});
-  // The two losses of the router of a mixture of experts, without their coefficients, summed over tokens and layers: of the last
-  // step, of all ranks after apply(); or of the last evaluate() on this rank, on the first one of the context axis. An evaluation
-  // multiplies those of a sequence by the share of its tokens that have a target. Waits.
+  // The two losses of the router of a mixture of experts, without their coefficients, summed over tokens and layers. They are
+  // those of the last step, of all ranks, after apply(); or of the last evaluate() on this rank, on the first rank of the
+  // context axis. An evaluation multiplies the losses of a sequence by the share of its tokens that have a target. Waits.
   struct RouterLosses {
     double balance = 0, z = 0;
   };
@@ -144,38 +144,39 @@ class Engine {
   // Returns how often each expert of each mixture was chosen in the last step, by all ranks, after apply(): E numbers for the
   // first mixture, then those of the second, and so on. Waits.
   std::vector<double> expert_loads_of_step();
-  // Returns logits [tokens, V] in device memory, valid until the next call, of whole rows or of the beginning of one. Refused if
-  // the context or the tensor axis has several ranks.
+  // Returns logits [tokens, V] in device memory, valid until the next call. `tokens` are whole rows or the beginning of one
+  // row. Throws if the context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
-  // The scope of a calibration pass that begins in `scope`.
+  // Returns the scope of a calibration pass that begins in `scope`.
   nn::Scope for_calibration(nn::Scope scope) const;
-  // Runs micro-batches that leave no trace, and others of calibration and for options().watch if this engine has them. Each
-  // pipeline stage runs them alone, without messages. Waits.
+  // Runs micro-batches without lasting effect, including those of calibration and for options().watch if this engine uses them.
+  // Each pipeline stage runs them alone, without messages. Waits.
   void rehearse();
 
-  // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Routers are an exception
-  // where several ranks route the same tokens. Rehearses first. Call it before the first step. Does nothing elsewhere, nor in
-  // deterministic mode: what was fastest today need not be so when the run is resumed, so GEMMs then keep the library's own
-  // choice, which is a function of shape, GPU and version. Neither with options.fingerprints, because the fastest on this rank
-  // need not be so on another.
+  // On a GPU, gives every GEMM of a step its fastest algorithm, or the one stored in `tuning`'s file. Routers are an exception
+  // where several ranks route the same tokens. Rehearses first. Call it before the first step. Does nothing on other devices
+  // and in deterministic mode: the fastest algorithm may be another one when the run is resumed, so GEMMs then keep the
+  // library's choice, which depends only on shape, GPU and version. Also does nothing with options.fingerprints, because ranks
+  // may find different algorithms fastest.
   void tune(const kernels::GemmTuning& tuning);
 
-  // Overwrites all parameters, or those of adapters, with random ones, and refreshes.
+  // Overwrites all parameters, or only those of adapters, with random values, and refreshes.
   void initialise(std::uint64_t seed);
   void initialise_adapters(std::uint64_t seed);
-  // Calls write(), which overwrites the primary of a parameter (ParameterStore::fill).
+  // Calls write(), which must overwrite the primary of a parameter (ParameterStore::fill).
   void fill(parallel::Parameter& p, const std::function<void()>& write) {
     model_->parameters().fill(*stream_, scratch(), p, write);
   }
-  // Call it after parameters or scales were loaded.
+  // Call it after loading parameters or scales.
   void refresh() { model_->units().refresh(scratch()); }
 
   Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
   models::Decoder& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
-  // Returns all state that checkpoints keep, as this rank holds it (entries.h); without an optimizer if it does not train.
+  // Returns all state that checkpoints keep, as this rank holds it (entries.h), without the optimizer's state if the engine
+  // does not train.
   std::vector<checkpoint::Entry> entries() const {
     return read_entries(model_->parameters(), model_->scales(), optimizer_.get());
   }
@@ -191,7 +192,7 @@ class Engine {
   Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, const parallel::Groups* groups);
   void check_options(bool has_groups) const;
   void make_model();
-  // Refuses interleaved stages with experts whose products could make them wait for ever.
+  // Refuses interleaved stages with experts whose products could make the stages wait for ever.
   void check_experts() const;
   void take_memory(const Capacity& capacity);
   void start_pipeline(const Capacity& capacity);
@@ -219,15 +220,15 @@ class Engine {
   // The lane of the next micro-batch.
   std::size_t next_lane() { return static_cast<std::size_t>(model_->begun() % options_.layout.lanes); }
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
-  // Whether inputs of adapters are dropped in training.
+  // Whether training drops inputs of adapters.
   bool drops() const { return options_.storage.training && options_.adapters.dropout.rate > 0; }
   // Whether routers have losses, which depend on how many tokens of a sequence have a target.
   bool has_router_losses() const {
     const models::DecoderConfig& model = options_.model;
     return model.experts > 0 && (model.router_balance != 0 || model.router_z != 0);
   }
-  // Copies this rank's part of whole sequences to the device. `first_sample`, the number of the first sequence, is given for
-  // training.
+  // Copies this rank's part of whole sequences to the device. `first_sample` is the number of the first sequence; only training
+  // passes it.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                        std::span<const std::int32_t> document_starts = {}, std::optional<std::int64_t> first_sample = {});
 

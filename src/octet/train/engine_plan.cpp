@@ -1,4 +1,4 @@
-// What memory and work an engine needs, counted on the meta device.
+// Counts the memory and work that an engine needs, on the meta device.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -19,7 +19,7 @@ Engine::Capacity Engine::used() const {
   return used;
 }
 
-// Does everything that a run does once, on the meta device.
+// Does everything that a run does, once, on the meta device.
 void Engine::dry_run() {
   const auto tokens = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   const std::vector<std::int32_t> ids(tokens);

@@ -187,7 +187,7 @@ void Engine::rehearse() {
       run(nn::without_record(scope(options_.watch)), 0);
       observe_weights(*options_.watch);
     }
-    model_->units().exchange([](Stream&) {});  // behind reductions, which may write the gradients that begin_step() zeroes
+    model_->units().exchange([](Stream&) {});  // after reductions, which may write the gradients that begin_step() zeroes
     begin_step();
   } else {
     evaluate(ids, ids);

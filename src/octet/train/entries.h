@@ -13,18 +13,18 @@
 
 namespace octet::train {
 
-// The entries for checkpoint::Reader::load(): all slices that this rank holds, and an empty slice of each tensor of which it
-// holds nothing. Without an optimizer (nullptr), only weights and scales.
+// Returns the entries for checkpoint::Reader::load(): all slices that this rank holds, and an empty slice of each tensor of
+// which it holds nothing. Without an optimizer (nullptr), only weights and scales.
 std::vector<checkpoint::Entry> read_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                             const optim::Optimizer* optimizer);
 
-// The bytes of a checkpoint that holds these entries whole, whichever slices this rank holds.
+// Returns the bytes of a checkpoint that holds the tensors of these entries as a whole, whichever slices this rank holds.
 std::uint64_t bytes_of_checkpoint(const std::vector<checkpoint::Entry>& entries);
 
-// The entries for checkpoint::Writer::save(). Parameters and moments are steady: they change in no forward or backward pass, only
-// between Engine::apply()'s call of `before_update` and its end. Scales and counters are not. The entries are chosen so that the
-// ranks together write each element exactly once. Only the first replica writes. A tensor that is not sharded is written by the
-// first rank that holds it.
+// Returns the entries for checkpoint::Writer::save(). Parameters and moments are steady: they change only between
+// Engine::apply()'s call of `before_update` and its end, never in a forward or backward pass. Scales and counters are not
+// steady. Together the ranks write each element exactly once. Only the first replica writes. The first rank that holds a tensor
+// which is not sharded writes it.
 std::vector<checkpoint::Entry> written_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                                const optim::Optimizer& optimizer, const parallel::Groups& groups);
 

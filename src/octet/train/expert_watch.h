@@ -1,4 +1,4 @@
-// Warns of experts that starve (telemetry/metrics.h), once for each.
+// Warns of experts that few tokens choose ("starving", telemetry/metrics.h), once for each expert.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace octet::train {
 
 class ExpertWatch {
  public:
-  // So many samples in a row must say it.
+  // An expert starves if this many samples in a row show it.
   static constexpr int kSamples = 5;
 
   // Returns a sentence for each mixture with experts that have begun to starve.

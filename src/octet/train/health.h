@@ -20,8 +20,7 @@
 
 namespace octet::train {
 
-// Measures what the engine shows it: the FP8 operands and attention layers of the first micro-batch of a sampled step. Other
-// steps pay nothing.
+// Measures the FP8 operands and attention layers of the first micro-batch of a sampled step. Other steps have no cost.
 class HealthWatch final : public nn::Watch {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
@@ -39,7 +38,7 @@ class HealthWatch final : public nn::Watch {
   std::vector<telemetry::AttentionSample> take_attention(std::int64_t step);
 
  private:
-  // Operands that are made again were measured before.
+  // Whether to measure in this scope. Operands that a recompute makes again were measured before.
   bool measures(const nn::Scope& scope) const { return scope.record != nn::Record::nothing || (rehearses_ && !scope.rebuilds); }
 
   std::set<std::string, std::less<>> gated_;
@@ -54,17 +53,17 @@ class HealthWatch final : public nn::Watch {
   std::vector<std::pair<std::string, HostTensor>> norms_;  // weights, by norm
 };
 
-// Returns the percentage of weights that lie at the edge of the binade of their block: the largest of 32 weights one after
-// another has the binade [2^e, 2^(e+1)), and weights from 1.6875 · 2^e on become the largest code of E4M3, 1.75 · 2^e, if the
-// block is scaled by 2^(8 - e) as the MX specification says. Octet itself rounds scales the other way, so that nothing is
-// clamped, and keeps norms in BF16.
+// Returns the percentage of weights at the edge of the binade of their block. The largest of 32 consecutive weights has the
+// binade [2^e, 2^(e+1)). Weights from 1.6875 · 2^e on become the largest code of E4M3, 1.75 · 2^e, if the block is scaled by
+// 2^(8 - e) as the MX specification says. Octet itself rounds scales the other way, so that nothing is clamped, and keeps norms
+// in BF16.
 double edge_pct(std::span<const double> weights);
 
-// The names of a model's linears whose weights are a gate and an up projection.
+// Returns the names of a model's linears whose weights are a gate and an up projection.
 std::set<std::string, std::less<>> gated_linears(const EngineOptions& options);
 
-// The linears that anomaly.remedy = "demote" puts into BF16 after such a sample, as patterns of precision.skip. The experts of a
-// layer have one precision, so all of them follow one.
+// Returns the linears that anomaly.remedy = "demote" puts into BF16 after such a sample, as patterns of precision.skip. The
+// experts of a layer have one precision, so one bad expert moves all of them.
 std::vector<std::string> linears_to_demote(const std::vector<telemetry::HealthSample>& samples);
 
 // Warns if the first rank, which writes the samples, does not hold all layers.

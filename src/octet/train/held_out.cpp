@@ -17,7 +17,7 @@
 namespace octet::train {
 namespace {
 
-// Throws unless the tokenizers of both are the same, as far as they are known.
+// Throws unless the known tokenizers of both are the same.
 void check_same_tokenizer(const data::Corpus& trained, const data::Corpus& held_out) {
   const auto &a = trained.info(), &b = held_out.info();
   if (!a || !b || a->tokenizer.empty() || b->tokenizer.empty()) return;
@@ -26,7 +26,7 @@ void check_same_tokenizer(const data::Corpus& trained, const data::Corpus& held_
          a->tokenizer_hash, ")");
 }
 
-// Throws if the sequences that are evaluated exist and a loss mask leaves no target in them: their loss would be 0 / 0.
+// Throws if there are evaluated sequences and a loss mask leaves no target in them, because their loss would be 0 / 0.
 void check_targets(const data::Dataset& dataset, std::int64_t sequences) {
   const std::int64_t count = std::min(sequences, dataset.held_out_samples());
   const auto length = static_cast<std::size_t>(dataset.seq_len());
@@ -41,7 +41,7 @@ void check_targets(const data::Dataset& dataset, std::int64_t sequences) {
          " held-out sequences has a token that is trained on");
 }
 
-// Warns of held-out text that is trained on, too. Its loss says nothing of new text, but somebody may want it beside another.
+// Warns of held-out text that is also trained on. Its loss says nothing about new text, but may serve for comparison.
 void warn_of_trained_text(const Config& config) {
   const auto same = [](const std::string& a, const std::string& b) {
     std::error_code unknown;

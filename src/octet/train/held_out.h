@@ -17,18 +17,18 @@ namespace octet::train {
 class HeldOut {
  public:
   // `dataset` is the run's, and must outlive this object. Throws Error{data} if a named set cannot be read or has another
-  // tokenizer than the run's corpora, and if nothing in the evaluated sequences of a set is trained on.
+  // tokenizer than the run's corpora, or if no token in the evaluated sequences of a set is trained on.
   HeldOut(const Config& config, const data::Dataset& dataset);
 
   // Whether there is text to evaluate. The held-out part of data.source may be empty; a named set never is.
   bool any() const { return sequences_ > 0 && deciding().held_out_samples() > 0; }
-  // The set that decides what is best, and its name, which is "" if sets have no names.
+  // The set that decides which evaluation is best, and its name, which is "" if sets have no names.
   const data::Dataset& deciding() const { return *sets_[decides_].dataset; }
   const std::string& deciding_name() const { return sets_[decides_].name; }
   const data::Dataset& set(std::size_t i) const { return *sets_.at(i).dataset; }  // in the order of the configuration
-  // The number of sequences that are evaluated of each set; fewer if a set is smaller.
+  // The number of sequences that are evaluated in each set; fewer if a set is smaller.
   std::int64_t sequences() const { return sequences_; }
-  // What the deciding loss is a mean of. Losses of two runs can be compared only if this is the same.
+  // Describes the tokens of which the deciding loss is a mean. Losses of two runs can be compared only if this is the same.
   nlohmann::json measure() const;
 
   // Check every named set; see Dataset::verify_once() and check_tokenizer().

@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What tells of a history goes last, so that an interrupted move is not taken for a new folder: run.json, which says that there
-// were checkpoints, or the metrics if there are none.
+// Files that show that there is a history are moved last, so that an interrupted move is not taken for a new folder: run.json,
+// which says that there were checkpoints, or the metrics if there are none.
 constexpr std::string_view kWhole[] = {"model", "adapter", "report.html", "report.json"};
 constexpr std::string_view kLines[] = {"metrics.jsonl",      "fp8_health.jsonl", "attention_health.jsonl",
                                        "expert_loads.jsonl", "stragglers.jsonl", "tensorboard"};
@@ -95,7 +95,7 @@ void move_checkpoints(const fs::path& to, const fs::path& folder) {
   sync_directory(root);
 }
 
-// The attempts of this job go on.
+// Moves the attempts of earlier jobs. Those of this job stay.
 void move_earlier_attempts(const fs::path& to, const fs::path& folder) {
   const telemetry::Attempts attempts(folder);
   const std::string job = telemetry::own_attempt().job;

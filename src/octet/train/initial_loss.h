@@ -7,12 +7,13 @@
 
 namespace octet::train {
 
-// Options for the same model on the same mesh, in BF16 and only for evaluation. Weights are gathered for each use and resharded
-// afterwards, because this engine should fit where the run fits and its speed does not matter.
+// Returns options for the same model on the same mesh, in BF16 and only for evaluation. Weights are gathered for each use and
+// resharded afterwards, because this engine should fit where the run fits and its speed does not matter.
 EngineOptions evaluation_in_bf16(const EngineOptions& run);
 
-// Returns the bytes of the rank that takes most for this evaluation, or 0 if it takes no more than the run on any rank. A run
-// that trains only adapters keeps no gradients and states of its weights, so its weights in BF16 may take more than all of it.
+// Returns the bytes that the rank with the largest need takes for this evaluation, or 0 if no rank takes more than in the run.
+// A run that trains only adapters keeps no gradients and states of its weights, so its weights in BF16 may take more than the
+// whole run.
 std::size_t memory_beyond_run(const EngineOptions& run, DeviceKind device);
 
 // Returns the mean loss, in nats per token, over the first evaluation.sequences held-out sequences, or NaN if there is no

@@ -10,7 +10,7 @@
 namespace octet::train {
 namespace {
 
-// Whether the host is a loopback address by its text. A host's own name may be one on that host alone.
+// Whether the text of a host is a loopback address. A host's own name may be one only on that host.
 bool names_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
 
 // The host of rank 0, as this rank reaches it or listens there.
@@ -34,7 +34,7 @@ comm::Rendezvous::Options meeting_options(const comm::RankEnvironment& where, co
            ", which is not a loopback address, so the ranks need a token. Make one with `", comm::kMakeToken,
            "`, give it to every rank with OCTET_TOKEN_FILE=token, and keep it secret");
     if (where.rank == 0) {
-      log_warning(concat("comm.token = \"none\": whoever can reach ", host, " can join this run, read it, and end it"));
+      log_warning(concat("comm.token = \"none\": anybody who can reach ", host, " can join this run, read it, and end it"));
     }
   }
   return {.rank = where.rank,

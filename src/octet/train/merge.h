@@ -18,13 +18,13 @@ class MergedModel {
   // Merges an adapter directory of PEFT with the model that it names. Throws Error{data}.
   explicit MergedModel(const std::filesystem::path& adapter);
   // Merges the adapters of a checkpoint with the model that its run began with, which is loaded again. Throws Error{data}, also
-  // if the model there is another one.
+  // if another model is there now.
   MergedModel(checkpoint::Reader reader, const Config& config);
 
   const models::DecoderConfig& config() const { return config_; }
   // The Hugging Face directory of the model; empty for a model of random weights.
   const std::filesystem::path& base() const { return base_; }
-  // What the run or the adapter calls it: an s3:// URL if base() is a copy.
+  // The name that the run or the adapter gives the model: an s3:// URL if base() is a copy.
   const std::string& base_name() const { return base_name_; }
   const models::Adapters& adapters() const { return adapters_; }
 
@@ -45,7 +45,7 @@ class MergedModel {
   std::string base_name_;
   std::optional<checkpoint::ModelWeights> base_weights_;  // absent: random, by `seed_`
   std::uint64_t seed_ = 0;
-  DType dtype_ = DType::f32;                                 // to which the model's weights were rounded in training
+  DType dtype_ = DType::f32;                                 // the dtype to which training rounded the model's weights
   std::optional<checkpoint::ModelWeights> adapter_weights_;  // of a directory, or
   std::optional<checkpoint::Reader> reader_;                 // of a checkpoint
   std::unique_ptr<Device> device_;

@@ -72,7 +72,7 @@ void warn_of_router_bias(const models::DecoderConfig& config, const std::filesys
   if (!config.router_bias_rate) return;
   log_warning(
       concat(directory.string(), ": its routers have biases (*.e_score_correction_bias), which ", config.family,
-             " has in Octet alone. transformers leaves them out and chooses other experts; other programs may refuse them"));
+             " has only in Octet. transformers leaves them out and chooses other experts; other programs may refuse them"));
 }
 
 void save_model(Engine& engine, const std::filesystem::path& directory) {

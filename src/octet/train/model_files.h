@@ -13,8 +13,8 @@ namespace octet::train {
 // head.
 void check_model(const checkpoint::ModelWeights& weights, const parallel::NameTable& names, const models::DecoderConfig& config);
 
-// Overwrites the parameters, but those of adapters, with the weights in `directory` and refreshes the values and codes that are
-// computed from them. Biases of routers that the directory lacks stay zero. Throws as check_model() does.
+// Overwrites the parameters, except those of adapters, with the weights in `directory`, and refreshes the values and codes that
+// depend on them. Biases of routers that the directory lacks stay zero. Throws like check_model().
 void load_model(Engine& engine, const std::filesystem::path& directory);
 
 // A model that is given as a folder: a Hugging Face directory, or an adapter directory of PEFT with the Hugging Face directory
@@ -27,10 +27,10 @@ struct ModelDirectory {
 };
 // Throws Error{data} if config.json is missing or wrong, and for an adapter whose base is not a directory here.
 ModelDirectory find_model(const std::filesystem::path& path);
-// Overwrites the parameters of an engine of this model.
+// Overwrites the parameters of an engine that was made for this model.
 void load_model(Engine& engine, const ModelDirectory& from);
 
-// Says in one line that other programs do not know the biases of a model's routers; nothing if there are none.
+// Warns in one line that other programs do not know the biases of a model's routers. Does nothing if there are none.
 void warn_of_router_bias(const models::DecoderConfig& config, const std::filesystem::path& directory);
 
 // Writes config.json and the weights, in BF16 or, with the recipe fp32, in F32. Collective: all ranks call it, and rank 0 writes.

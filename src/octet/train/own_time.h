@@ -15,7 +15,7 @@ class OwnTime {
     sum_ += seconds;
     ++steps_;
   }
-  // Returns the mean over the steps since the last call. Nothing if there were none.
+  // Returns the mean over the steps since the last call, in seconds, or nothing if there were none.
   std::optional<double> take() {
     if (steps_ == 0) return std::nullopt;
     return std::exchange(sum_, 0) / static_cast<double>(std::exchange(steps_, 0));

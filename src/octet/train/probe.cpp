@@ -213,7 +213,7 @@ void probe(const ProbeOptions& options) {
   engine_options.seq_len = input.seq_len;
   engine_options.micro_batch_size = options.micro_batch_size > 0 ? options.micro_batch_size : input.batch;
   demand(input.batch % engine_options.micro_batch_size == 0, ExitCode::config, options.tokens.string(), ": ", input.batch,
-         " rows are no multiple of training.micro_batch_size = ", engine_options.micro_batch_size);
+         " rows are not a multiple of training.micro_batch_size = ", engine_options.micro_batch_size);
   engine_options.whole_logits = true;
   engine_options.watch = dumps ? &dump : nullptr;
   demand(options.calibrate.empty() || engine_options.calibrates, ExitCode::config, "--calibrate ", options.calibrate.string(),

@@ -18,8 +18,8 @@ struct Named {
   Tensor tensor;
 };
 
-// What outlives a step of this rank's shard of a parameter. A weight that is not frozen has codes and values, too, which the
-// next update makes anew.
+// Returns the state of this rank's shard of a parameter that outlives a step. A weight that is not frozen also has codes and
+// values, which the next update makes again.
 std::vector<Named> lasting(const Parameter& p) {
   std::vector<Named> all = {{"", p.primary()},
                             {".moment1", p.moment1},
@@ -96,7 +96,7 @@ ReplicaCheck::ReplicaCheck(Device& device, const parallel::Mesh& mesh, int rank,
   }
 }
 
-// Returns, for each rank of the axis, a hash of the sums of the first `count` tensors that its ranks hold alike.
+// Returns, for each rank of the axis, a hash of the sums of the first `count` tensors that its ranks hold in common.
 ReplicaCheck::Sums ReplicaCheck::gather(Stream& stream, Arena& scratch, parallel::Units& units, const Axis& axis,
                                         std::size_t count) const {
   const ArenaScope temporaries(scratch);

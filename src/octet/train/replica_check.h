@@ -1,4 +1,4 @@
-// Compares state that several ranks hold alike. Broken hardware can change bits without an error; then these ranks part.
+// Compares state that several ranks hold in common. Broken hardware can change bits without an error; these ranks then differ.
 //
 // Along `replicate` all state that outlives a step must be equal to the bit, on every device and in every mode: weights,
 // moments, their scales, the state of delayed scaling, the number of updates, and the values and codes of frozen weights. These
@@ -33,19 +33,19 @@ struct Disagreement {
   std::string tensor;      // the first that differs, by its name in checkpoints
 };
 
-// Returns the ranks whose value is not that of more than half of them; none if there is no such value.
+// Returns the ranks whose value differs from the value of the majority (more than half); none if there is no majority.
 std::vector<int> minority(const std::vector<std::uint64_t>& values, const std::vector<int>& ranks);
 
 class ReplicaCheck {
  public:
-  // `updates`: the optimizer's count. Everything that is passed outlives this. On a GPU takes memory of MemoryCategory::state
-  // for a table of all tensors; takes nothing if no other rank holds the same.
+  // `updates` is the optimizer's count. All arguments must outlive this object. On a GPU, takes memory of MemoryCategory::state
+  // for a table of all tensors; takes nothing if no other rank holds the same state.
   ReplicaCheck(Device& device, const parallel::Mesh& mesh, int rank, const parallel::Groups& groups,
                const parallel::ParameterStore& store, const recipes::ScaleState& scales, const Tensor& updates);
 
   // All ranks call it together, between steps, when `stream` may read the state. Reads each byte of the state once, exchanges 8
-  // bytes with the ranks of each of the two axes, and waits. Returns a disagreement that this rank takes part in, if there is
-  // any, and rather one with a majority. Ranks that disagree search for the tensor by exchanging 8 bytes about ten times.
+  // bytes with the ranks of each of the two axes, and waits. Returns a disagreement in which this rank takes part, if there is
+  // any, and prefers one with a majority. Ranks that disagree find the tensor by exchanging 8 bytes about ten times.
   std::optional<Disagreement> compare(Stream& stream, Arena& scratch, parallel::Units& units);
 
  private:
@@ -53,7 +53,7 @@ class ReplicaCheck {
     parallel::Axis axis;
     comm::Group* group;
     std::vector<int> ranks;
-    std::vector<std::size_t> tensors;  // numbers of the tensors that its ranks hold alike
+    std::vector<std::size_t> tensors;  // numbers of the tensors that its ranks hold in common
   };
   using Sums = std::vector<std::uint64_t>;
   Sums gather(Stream& stream, Arena& scratch, parallel::Units& units, const Axis& axis, std::size_t count) const;

@@ -33,7 +33,7 @@ bool divides_sources(const Config& config) {
          std::none_of(sources.begin(), sources.end(), [](const SourceConfig& s) { return s.split == "validation"; });
 }
 
-// As model_at(), but returns nothing for a path that is neither checkpoint, model nor run.
+// Like model_at(), but returns nothing for a path that is neither checkpoint, model nor run.
 std::optional<fs::path> find_model_at(const fs::path& path) {
   const fs::path checkpoints = path / "checkpoints", model = path / "model", adapter = path / "adapter";
   if (is_checkpoint(path) || is_adapter(path) || path_exists(path / "config.json")) return path;

@@ -11,31 +11,32 @@
 
 namespace octet::train {
 
-// Throws Error{config} if the checkpoint's run held out other text than `config` would, because the run trained on what would now be held
-// out. Checkpoints made before data.split_by existed held out windows.
+// Throws Error{config} if the checkpoint's run held out other text than `config` would, because the run trained on text that
+// would now be held out. Checkpoints made before data.split_by existed held out windows.
 void check_split(const checkpoint::Reader& reader, const Config& config);
 
 // Throws Error{data} if there is nothing under this path, or if it is a folder that only holds the folders of runs, as `octet
-// compare` leaves it. `wanted` says what to give: "the folder of a run".
+// compare` leaves it. `wanted` names what to give instead: "the folder of a run".
 void demand_one(const std::filesystem::path& path, const char* wanted);
 
-// Returns the checkpoint or model directory that `path` stands for. A run's folder stands for its newest checkpoint or, if it has
-// none, for its model or adapter. Any other path stands for itself. Throws as demand_one(), and Error{data} for the folder of a
-// run that has neither.
+// Returns the checkpoint or model directory that `path` stands for. For a run's folder this is its newest checkpoint or, if it
+// has none, its model or adapter. Any other path stands for itself. Throws like demand_one(), and Error{data} for the folder of
+// a run that has neither.
 std::filesystem::path model_at(const std::filesystem::path& path);
-// The same for a command that reads no checkpoints: a run's folder stands for its model or adapter.
+// Does the same for a command that reads no checkpoints: for a run's folder, returns its model or adapter.
 std::filesystem::path exported_model_at(const std::filesystem::path& path);
 
-// Returns the value of checkpoint.resume, with the newest checkpoint in place of the folder of a run. Looks again for retry_s after an
-// error that may pass. Throws Error{data} unless it is auto, none, the folder of a checkpoint or that of a run that has one.
+// Returns the value of checkpoint.resume; the folder of a run is replaced by its newest checkpoint. Retries for retry_s after
+// an error that may pass. Throws Error{data} unless it is auto, none, the folder of a checkpoint or the folder of a run that
+// has one.
 std::string checkpoint_to_resume(const CheckpointConfig& config);
 
-// Returns the checkpoint that `path`, the value of `option`, stands for: itself, or the newest one of a run's folder. Throws
-// Error{data} for anything else.
+// Returns the checkpoint that `path`, the value of `option`, stands for: itself, or the newest checkpoint in a run's folder.
+// Throws Error{data} for anything else.
 std::filesystem::path checkpoint_at(const std::filesystem::path& path, const char* option);
 
-// Adds the linears that anomaly.remedy = "demote" had put to BF16 before the checkpoint to precision.skip. An engine that reads
-// the checkpoint must have them in BF16, too.
+// Adds the linears that anomaly.remedy = "demote" had put into BF16 before the checkpoint to precision.skip. An engine that
+// reads the checkpoint must also have them in BF16.
 void skip_demoted(Config& config, const checkpoint::Reader& reader);
 
 // Overwrites the weights and scales of an engine of `config` that does not train with those of a checkpoint, and returns the
@@ -43,7 +44,7 @@ void skip_demoted(Config& config, const checkpoint::Reader& reader);
 // belongs to another model, and Error{config} if it was made with another recipe.
 std::int64_t restore_weights(Engine& engine, const Config& config, const checkpoint::Reader& checkpoint);
 
-// The configuration of the model that open_model() opens.
+// Returns the configuration of the model that open_model() opens.
 models::DecoderConfig config_of_model(const std::filesystem::path& path);
 
 // Makes an engine for Engine::logits() of one sequence of at most `max_tokens` tokens, or the model's maximum if it is smaller,

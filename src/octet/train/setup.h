@@ -10,30 +10,31 @@
 namespace octet::train {
 
 DeviceKind device_of(const Config& config);
-// The recipe of [precision]. Throws Error{config} if the device cannot run it. The GPU is the first of this machine, or a Hopper if there
-// is none, or one of compute capability `capability` (90 for 9.0).
+// Returns the recipe of [precision]. Throws Error{config} if the device cannot run it. The GPU is the first one of this
+// machine, a Hopper if there is none, or one of compute capability `capability` (90 for 9.0).
 Recipe recipe_of(const Config& config, DeviceKind device);
 Recipe recipe_of(const Config& config, DeviceKind device, int capability);
-// The adapters of [lora]; none without this table.
+// Returns the adapters of [lora]; none without this table.
 models::Adapters adapters_of(const Config& config);
-// The layout of the model on the mesh by [parallel]. If [parallel] leaves a choice ("auto"), takes the first of layouts_allowed().
+// Returns the layout that [parallel] gives the model on the mesh. If [parallel] leaves a choice ("auto"), takes the first of
+// layouts_allowed().
 parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh);
 // Returns copies of `config`, one for each choice of weights and gradients that its [parallel] allows, in the order of
 // parallel::kept_order(). Returns only one if the mesh does not shard parameters, because the choices are then the same.
 std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& mesh);
 // The options of an engine without a model: dtypes, recipe, activation checkpointing and optimizer.
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe);
-// Also sets the model and the sizes of [training]. Throws Error{config} if seq_len exceeds the model's maximum.
+// Returns options with the model and the sizes of [training]. Throws Error{config} if seq_len exceeds the model's maximum.
 EngineOptions engine_options(const Config& config, const Recipe& recipe);
-// The file in which chosen GEMM algorithms are stored, and a function that logs the progress of choosing. The file is octet/gemm.json in
-// XDG_CACHE_HOME, or in ~/.cache if that is not set. Without either folder, choices are not stored.
+// Returns the file in which chosen GEMM algorithms are stored, and a function that logs the progress of choosing. The file is
+// octet/gemm.json in XDG_CACHE_HOME, or in ~/.cache if that is not set. Without either folder, choices are not stored.
 kernels::GemmTuning gemm_tuning();
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab);
-// The number of micro-batches of each rank in an optimizer step that `coordinates` data-parallel coordinates share.
+// Returns the number of micro-batches of each rank in an optimizer step that `coordinates` data-parallel coordinates share.
 std::int64_t accumulation_of(const Config& config, std::int64_t coordinates = 1);
 
-// Prints in what precision the linears really compute: a line for each kind of layer with name, shape, number of layers, and the formats
-// and tiles of X, W and G. Users can check their configuration with it.
+// Returns a table of the precision in which the linears really compute: a line for each kind of layer with name, shape, number
+// of layers, and the formats and tiles of X, W and G. Users can check their configuration with it.
 std::string precision_table(models::Decoder& model);
 
 }  // namespace octet::train

@@ -17,9 +17,9 @@ constexpr bool asks_to_stop(int signal) {
   return false;
 }
 
-// Handles kStopSignals. The destructor puts the handlers of before back, except while an exception is in flight: the
-// process is then about to end with a message and an exit code of its own, and a launcher that has seen another rank fail must
-// not kill it with SIGTERM before that.
+// Handles kStopSignals. The destructor restores the previous handlers, except while an exception is in flight: the process is
+// then about to end with its own message and exit code, and a launcher that has seen another rank fail must not kill it with
+// SIGTERM before that.
 class StopHandlers {
  public:
   explicit StopHandlers(void (*handler)(int));
@@ -32,13 +32,14 @@ class StopHandlers {
   std::array<struct sigaction, kStopSignals.size()> before_{};
 };
 
-// Before and after training there is nothing to save. While this object lives, each of kStopSignals ends the process at once with
-// code 75, whatever it waits for. StopSignals takes its place during training.
+// Before and after training there is nothing to save. While this object lives, each of kStopSignals ends the process at once
+// with code 75, even while it waits. StopSignals takes its place during training.
 class StopOutsideTraining {
  public:
   // Only rank 0 prints a line.
   explicit StopOutsideTraining(int rank);
-  // From now on the line says that training has ended. Also takes the signals back after an exception in training was caught.
+  // From now on the line says that training has ended. Also handles the signals again after an exception in training was
+  // caught.
   void training_ended() const;
 
  private:

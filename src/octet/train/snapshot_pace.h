@@ -1,4 +1,4 @@
-// After which steps a run takes snapshots in memory: checkpoint.memory_every.
+// Decides after which steps a run takes snapshots in memory: checkpoint.memory_every.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class SnapshotPace {
   bool is_auto() const { return !every_; }
   // Whether a snapshot is due after `step`. With "auto", the first one of a process is due after its second step.
   bool due(std::int64_t step);
-  // The snapshot after `step` has cost training `cost_s` seconds, of which a step takes `step_s`. With "auto", snapshots are then
-  // so far apart that they cost 1% of the time.
+  // Records that the snapshot after `step` cost training `cost_s` seconds, and that a step takes `step_s`. With "auto",
+  // snapshots are then so far apart that they cost 1% of the time.
   void took(std::int64_t step, double cost_s, double step_s);
 
  private:

@@ -1,4 +1,4 @@
-// Counts the work of a whole step of one rank on the meta device, whose streams keep simulated time.
+// Counts the work of a whole step of one rank on the meta device, whose streams simulate time.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace octet::train {
 
-// A named range of the step's work. Times are in seconds from the beginning of the step; a range may begin before 0 if a stream
-// still works on the step before.
+// A named range of the step's work. Times are in seconds from the beginning of the step. A range may begin before 0 if a stream
+// is still busy with the previous step.
 struct StepRange {
   const char* stream;  // "compute", "communication" or "context"
   std::string name;    // "layer 3 forward", "gather unit 4"
@@ -32,9 +32,10 @@ struct StepCount {
   double seconds = 0;  // from the end of the step before to the end of this step, on the computation stream
 };
 
-// Counts a step of `micro_batches` micro-batches on a GPU. `groups` are silent groups of options.rank; the result refers to their
-// names. `seconds` gives the time of each op. If there are more than three micro-batches, only the first, the second and the last
-// are run, and the second stands for the others. With lanes these are pairs. A pipeline stage does not wait for the others.
+// Counts a step of `micro_batches` micro-batches on a GPU. `groups` are silent groups of options.rank; the result refers to
+// their names. `seconds` returns the time of each op. If there are more than three micro-batches, only the first, the second
+// and the last are run, and the second one represents the others. With lanes these are pairs. A pipeline stage does not wait
+// for the others.
 StepCount count_step(const EngineOptions& options, const parallel::Groups& groups, const OpSeconds& seconds,
                      std::int64_t micro_batches);
 

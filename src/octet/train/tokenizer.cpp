@@ -87,7 +87,7 @@ fs::path kept_for(const fs::path& checkpoint) {
   return holds ? checkpoint : (checkpoint / ".." / kKeptTokenizer).lexically_normal();
 }
 
-// The same of the checkpoint that a run continues from, or "" if the run begins.
+// The same for the checkpoint from which a run continues, or "" if the run begins.
 fs::path kept_for_resumed(const Config& config) {
   const std::string& resume = config.checkpoint.resume;
   if (resume == "none") return {};

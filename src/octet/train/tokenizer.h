@@ -12,12 +12,12 @@ namespace octet::train {
 
 // A tokenizer is given as the `spec` of data::make_tokenizer(); "" means that it is unknown.
 
-// The folder beside a run's checkpoints that holds their tokenizer and their generation_config.json.
+// The folder next to a run's checkpoints that holds their tokenizer and their generation_config.json.
 constexpr const char* kKeptTokenizer = "tokenizer";
 
-// Returns the tokenizer of a run. It is, in this order: the tokenizer named in the model's config.json; that of the model
-// directory that the run began with; that kept with the checkpoint that the run continues from; that which the first corpus was
-// prepared with.
+// Returns the tokenizer of a run: the first that exists of the tokenizer named in the model's config.json, that of the model
+// directory with which the run began, that kept with the checkpoint from which the run continues, and that with which the first
+// corpus was prepared.
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model);
 // Compares the run's tokenizer with the tokenizer that the corpora were prepared with. Throws Error{data} if they certainly differ: only
 // one of them is `byte`, or more than half of the common ids stand for different texts. If the corpora's tokenizer can no longer be read,
@@ -33,10 +33,11 @@ void keep_tokenizer(const Config& config, const models::DecoderConfig& model);
 // Copies what keep_tokenizer() has kept to the model directory that the run writes. Warns if a tokenizer's files are missing.
 void export_tokenizer(const Config& config, const models::DecoderConfig& model, const std::filesystem::path& directory);
 
-// Returns the tokenizer of a Hugging Face directory or a checkpoint. That of a checkpoint is what its run has kept with it. Only
-// for a checkpoint of an earlier version, which has kept nothing, it is looked for where its run had found it.
+// Returns the tokenizer of a Hugging Face directory or a checkpoint. For a checkpoint, this is the one that its run has kept
+// with it. A checkpoint of an earlier version has kept none; then it is looked for where its run had found it.
 std::string tokenizer_of_model(const std::filesystem::path& path, const models::DecoderConfig& model);
-// Returns the generation_config.json, in the same way. The path is empty if there is none, and the file need not exist.
+// Returns the path of the generation_config.json, in the same way. The path is empty if there is none, and the file need not
+// exist.
 std::filesystem::path generation_config_of_model(const std::filesystem::path& path);
 
 // Copies the files of a tokenizer, if it has any, to a model directory. Warns if they have been deleted. `name` is the

@@ -40,7 +40,7 @@ optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
           .min_lr_factor = config.lr_scheduler.min_lr_factor};
 }
 
-// What a run's engine is, health samples included.
+// The options of a run's engine, with health samples included.
 EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int rank, HealthWatch& health) {
   EngineOptions options = engine_options(config, recipe_of(config, device_of(config)));
   options.layout = layout_of(config, mesh);
@@ -222,7 +222,7 @@ void Trainer::load(const checkpoint::Reader& reader) {
   saved_step_ = from_memory_ ? -1 : step_;
   tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();
   anomaly_.restore(meta.at("anomaly"));
-  if (changes_losses(changed)) anomaly_.begin_window();  // other losses are no spikes
+  if (changes_losses(changed)) anomaly_.begin_window();  // a loss that differs for this reason is not a spike
   in_danger_ = meta.value("in_danger", std::vector<std::string>());
   const auto known = [&](const char* name) {  // null, or absent in checkpoints of earlier versions
     const nlohmann::json loss = meta.value(name, nlohmann::json());
@@ -236,7 +236,7 @@ bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
   set_old_history_aside();
-  // A checkpoint that gave way is not forgotten: its metrics and its model are kept as a rollback keeps them.
+  // What came after the chosen checkpoint is not lost: its metrics and its model are set aside as after a rollback.
   if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
     set_abandoned_steps_aside(lost_step_);
   set_local_copies_aside();
@@ -272,7 +272,7 @@ bool Trainer::resume() {
   return keeps_as_before;
 }
 
-// The state goes back; the data does not: the batches that led here are not seen again.
+// The state goes back, but the data does not, so the batches that led here are not seen again.
 void Trainer::roll_back(Anomaly::Verdict verdict) {
   page_.enter(Phase::loading);
   const std::int64_t failed = step_;
@@ -283,9 +283,9 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
     return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(),
                                            config_.checkpoint.retry_s, step);
   };
-  // Skipped steps change nothing, but what was saved amid high losses has learnt from their batches.
+  // Skipped steps change nothing, but a checkpoint saved while losses were high has learnt from the same batches.
   auto reader = open_before(verdict == Anomaly::Verdict::spike ? failed - anomaly_.steps_of_reason() + 1 : failed + 1);
-  if (reader && reader->step() == went_back_to_) {  // which led here again
+  if (reader && reader->step() == went_back_to_) {  // a rollback to it has led here again
     if (auto older = open_before(reader->step())) reader = std::move(older);
   }
   if (!reader && verdict == Anomaly::Verdict::spike) {
@@ -305,7 +305,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   const std::size_t demoted_before = demoted_.size();
   const std::string remedy = demote();
   if (demoted_.size() > demoted_before) {
-    resumed_ = std::move(reader);  // the new engine is that of a run that goes on
+    resumed_ = std::move(reader);  // so that start_engine() builds the engine of a resumed run
     start_engine();
     reader = std::exchange(resumed_, std::nullopt);
   }
@@ -387,10 +387,10 @@ kernels::StepScalars Trainer::step(Watch watch) {
 }
 
 std::string Trainer::how_to_go_on() const {
-  if (options_.resume == "auto") return "; the same command goes on from there";
+  if (options_.resume == "auto") return "; the same command continues from there";
   if (!options_.label.empty())
     return concat("; `octet compare` begins anew and moves this to ", config_.run.output_dir, "/history");
-  return "; the same command with --resume auto goes on from there";
+  return "; the same command with --resume auto continues from there";
 }
 
 void Trainer::end_together() {
@@ -560,7 +560,7 @@ ExitCode Trainer::train_to_end() {
   if (pauses) {
     log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ",
                     telemetry::format_count(step_), " of ", telemetry::format_count(steps_), " in ", checkpoints().string(),
-                    "; without --until the same command goes on from there"));
+                    "; without --until the same command continues from there"));
     end_together();
     demand_remote();
     return ExitCode::done;

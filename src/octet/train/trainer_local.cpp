@@ -1,4 +1,4 @@
-// Copies of snapshots on local disks that a start does not go on from.
+// Deals with snapshot copies on local disks from which a start does not resume.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What run.json says of the process that trained last.
+// What run.json says about the process that trained last.
 struct Before {
   std::string timeline, local_dir;
   bool saved = false;  // it ended, with a checkpoint of its last step
@@ -33,7 +33,7 @@ Before before_of(const telemetry::RunInfo& info) {
           .saved = code == ExitCode::done || code == ExitCode::preempted};
 }
 
-// A copy that a rank sees on its host.
+// A copy of a snapshot that a rank sees on its host.
 struct Seen {
   std::string folder, local_dir;
   std::int64_t step = 0;
@@ -73,8 +73,8 @@ std::vector<std::string> without_copy(const std::vector<Seen>& copies, int ranks
   return result;
 }
 
-// How another start could go on from the copies, or "" if none could. `to_snapshots`: what makes a start take snapshots, or "" if
-// this one does.
+// Returns how another start could resume from the copies, or "" if none could. `to_snapshots` tells what makes a start take
+// snapshots; it is "" if this start takes them.
 std::string way_on(const std::vector<Seen>& copies, const std::string& to_snapshots, const std::string& local_dir, int ranks,
                    const nlohmann::json& parallel) {
   const Seen& copy = copies.front();

@@ -190,7 +190,7 @@ void Trainer::record_checkpoint(std::int64_t step) {
 
 std::string Trainer::how_to_mend(const Error& failure) const {
   if (!world_.is_first()) return "";
-  return concat(lacks_memory(failure) ? "" : "; make room or mend the disk", info_.checkpoint_step > 0 ? how_to_go_on() : "");
+  return concat(lacks_memory(failure) ? "" : "; make room or repair the disk", info_.checkpoint_step > 0 ? how_to_go_on() : "");
 }
 
 std::string Trainer::room_for_saves(const Error& failure) const {

@@ -1,5 +1,5 @@
-// Finds the checkpoint from which a run goes on. With checkpoint.remote, fetches it if need be and copies checkpoints there
-// behind training.
+// Finds the checkpoint from which a run resumes. With checkpoint.remote, fetches that checkpoint if need be, and copies new
+// checkpoints there while training continues.
 #include <fmt/format.h>
 
 #include <sstream>
@@ -129,8 +129,8 @@ bool Trainer::consult_remote() {
   std::erase_if(in_remote_, [](const checkpoint::RemoteCheckpoint& found) { return found.abandoned; });
   std::optional<checkpoint::AbandonedSteps> abandoned = retry(retry_s, [&] { return read_abandoned(folder, url); });
   if (abandoned && !in_remote_.empty() && in_remote_.front().step > abandoned->last) {
-    log_info(concat(url.text(), ": another machine has trained on from a checkpoint after step ", abandoned->after,
-                    ", which this one wanted to abandon. What is there now counts"));
+    log_info(concat(url.text(), ": another machine has continued training from a checkpoint after step ", abandoned->after,
+                    ", which this one wanted to abandon. The checkpoints there stay"));
     remember_abandoned(folder, url, std::nullopt);
     abandoned.reset();
   }

@@ -1,4 +1,4 @@
-// What a run does when ranks hold or compute other bits than they must.
+// What a run does when ranks hold or compute bits that differ from those they must have.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Parted {
   std::vector<std::string> wrong, others;
 };
 
-// `names` are those of disagreement.ranks.
+// Says who disagrees. `names` are the names of disagreement.ranks, in the same order.
 std::string sentence_of(const Disagreement& disagreement, const std::vector<std::string>& names) {
   const auto [wrong, others] = Parted(disagreement.ranks, disagreement.wrong, names);
   const char* const axis = parallel::name_of(disagreement.axis);
@@ -43,7 +43,7 @@ std::string sentence_of(const Disagreement& disagreement, const std::vector<std:
 
 using Sums = std::vector<std::uint64_t>;
 
-// What ranks have computed from the same micro-batch, twice. Those of a group differ in their data coordinate alone.
+// What the ranks of a group have computed from the same micro-batch, twice. The ranks differ only in their data coordinate.
 struct Computed {
   std::vector<int> ranks;          // of this rank's group
   std::vector<Sums> first, again;  // of each of them
@@ -53,7 +53,8 @@ struct Computed {
     for (const Sums& sums : first) result.push_back(checksum(std::as_bytes(std::span(sums))));
     return result;
   }
-  // The ranks that are outvoted; without a majority those that contradict themselves, unless all do.
+  // The ranks that the majority outvotes. Without a majority, the ranks whose two results differ, or none if that is true of
+  // all.
   std::vector<int> wrong() const {
     std::vector<int> found = minority(hashes(), ranks);
     if (!found.empty()) return found;
@@ -68,7 +69,7 @@ struct Computed {
     }
     return true;
   }
-  // The number of the first sum of which the ranks have computed different values. The order is that of the computation.
+  // The index of the first sum for which ranks have computed different values, in the order of the computation.
   std::size_t first_difference() const {
     std::size_t number = first[0].size();
     for (const Sums& sums : first) {
@@ -145,7 +146,7 @@ void Trainer::compare_products() {
 void Trainer::end_with_wrong_bits(bool blamed, const std::vector<int>& ranks,
                                   const std::function<std::string(const std::vector<std::string>& names)>& sentence) {
   drop_snapshots();  // the last ones may have the wrong bits
-  // Few ranks know the fault, and all end with it.
+  // Only a few ranks know about the fault, but all must end because of it.
   const auto key_of = [](int rank) { return concat("name of rank ", rank); };
   world_.tell(key_of(world_.rank()), world_.name());
   if (sentence) {

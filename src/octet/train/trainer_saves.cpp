@@ -31,14 +31,15 @@ void Trainer::survive(const std::function<void()>& save) {
   }
 }
 
-// A disk that is full now may not be later: training goes on with the checkpoints there are. The writer tells the failure of a
-// save behind the steps when it is asked next, which is no failure of the next save.
+// Saves, but survives a failure: a disk that is full now may have room later, so training continues with the checkpoints that
+// exist. The writer reports the failure of a save in the background only when it is asked next. That is not a failure of the
+// next save.
 void Trainer::save_if_possible() {
   survive([&] { wait_for_writer(); });
   survive([&] { save(); });
 }
 
-// The last checkpoint of this process: it is on the disk, or the process says that it is not.
+// Makes the last checkpoint of this process. When this returns, it is on the disk; otherwise this throws.
 void Trainer::save_for_good() {
   if (saved_step_ != step_) survive([&] { wait_for_writer(); });
   try {

@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr double kMostOfMemory = 0.4;  // of a host's, for the snapshots of all its ranks
 
-// Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, each of which takes `bytes`, and for so many
-// replicas of other ranks' snapshots. The kernel would kill a rank that takes more memory than there is.
+// Throws Error{does_not_fit} if this host has no room for the snapshots of its ranks, of `bytes` bytes each, and for `replicas`
+// snapshots of other hosts' ranks. Without this check the kernel would kill the rank that runs out of memory.
 void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std::size_t replicas, std::int64_t bytes_of_replicas) {
   const HostMemory memory = host_memory();
   const std::size_t count = slots.host.size() + replicas;
@@ -30,7 +30,7 @@ void check_room(std::size_t bytes, const checkpoint::InheritedSlots& slots, std:
   const char* const how = "; --checkpoint.memory_every=0 takes none";
   demand(!memory.total_bytes || needed <= kMostOfMemory * static_cast<double>(*memory.total_bytes), ExitCode::does_not_fit, what,
          " are more than 40% of this host's ", telemetry::format_bytes(memory.total_bytes.value_or(0)), " of memory", how);
-  // What an earlier attempt has taken is there for this one. A host drops replicas that belong on another host now.
+  // Memory that an earlier attempt has taken is reused, but replicas that now belong on another host are dropped.
   const double taken = static_cast<double>(checkpoint::bytes_taken(slots)) +
                        std::min(static_cast<double>(bytes_of_replicas), static_cast<double>(bytes) * static_cast<double>(replicas));
   demand(!memory.available_bytes || needed - taken <= static_cast<double>(*memory.available_bytes), ExitCode::does_not_fit, what,

@@ -6,7 +6,7 @@
 namespace octet::train {
 namespace {
 
-// What a rank tells about itself and its GPU, if it has one; and the reverse.
+// A rank's facts about itself and its GPU, if it has one, as JSON text.
 std::string straggler_facts(const World& world) {
   Json json = {{"name", world.name()}};
   if (world.gpu() < 0) return json.dump();

@@ -35,7 +35,7 @@ struct Verification {
   std::vector<TensorDifference> outputs;
 
   bool same() const;
-  // The tensor with the largest relative difference among those that are not the same, or nullptr if all are the same.
+  // Returns the tensor with the largest relative difference among those that are not the same, or nullptr if all are the same.
   const TensorDifference* worst() const;
 };
 

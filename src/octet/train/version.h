@@ -18,11 +18,12 @@ std::string version_text();
 // Devices and processor that this program was compiled for: "CPU, native", "CUDA 90a-real and CPU, x86-64-v3".
 const char* build_name();
 
-// {"build": ..., "products": ..., "cublaslt": ..., "cudnn": ..., "driver": ..., "cuda": ...}: what decides how this program computes on the
-// device, as a JSON object. The libraries of GPUs are there on GPUs alone.
+// {"build": ..., "products": ..., "cublaslt": ..., "cudnn": ..., "driver": ..., "cuda": ...}: what determines how this program
+// computes on the device, as a JSON object. Libraries for GPUs are included only for a GPU.
 std::string versions_json(DeviceKind device);
 
-// "AMD EPYC 9654 96-Core Processor", "NVIDIA H200": as the system calls it; of a GPU the first, on which this takes memory.
+// "AMD EPYC 9654 96-Core Processor", "NVIDIA H200": the system's name of the processor or of the first GPU, on which this takes
+// memory.
 std::string device_name(DeviceKind device);
 // "OpenBLAS SkylakeX and AMX-BF16": the kernels whose order of sums decides the bits of products on a CPU. "" on other devices, where the
 // library's choice of algorithms decides them.

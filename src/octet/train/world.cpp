@@ -105,7 +105,8 @@ int gpu_of(const comm::RankEnvironment& where) {
 World::World(const comm::RankEnvironment& where, const Config& config) : rank_(where.rank), mesh_(mesh_of(config, where.size)) {
   telemetry::own_page().enter(telemetry::Phase::joining);
   if (where.size > 1) {
-    use_interface_for_nccl(config.comm);  // before the first thread: setenv and getenv may not run beside each other
+    use_interface_for_nccl(
+        config.comm);  // before the first thread starts, because setenv and getenv must not run at the same time
     rendezvous_ = std::make_unique<comm::Rendezvous>(meeting_options(where, config.comm));
     agree("the configuration (its checksum)", sum_of(print_config(config)));
   }

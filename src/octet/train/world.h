@@ -50,22 +50,22 @@ class World {
   // Returns rank 0's value on every rank. Waits up to an hour, because rank 0 may read large files first. Throws Error{peer} if a rank is
   // lost.
   std::string from_first(const std::string& what, const std::string& value);
-  // The same for an answer.
+  // Does the same for an answer, yes or no.
   bool first_says(const std::string& what, bool answer) { return from_first(what, answer ? "yes" : "no") == "yes"; }
   // Returns when rank 0 has called it, however long rank 0 takes. Throws Error{peer} if a rank is lost.
   void wait_for_first(const std::string& what);
   // Throws Error{peer} unless all ranks call it with the same value.
   void agree(const std::string& what, const std::string& value);
-  // Sets a value that any rank can hear. Several ranks may tell the same `what`; the last one counts. The value goes when it has
-  // been heard `times` times; 0: it stays.
+  // Publishes a value that any rank can hear. Several ranks may tell the same `what`; the last one counts. The value is removed
+  // when it has been heard `times` times; 0: it stays.
   void tell(const std::string& what, const std::string& value, int times = 0);
-  // Waits until a rank has told it. Throws Error{peer} if a rank is lost.
+  // Waits until a rank has told it, and returns the value. Throws Error{peer} if a rank is lost.
   std::string hear(const std::string& what);
   // Sets the number of finished steps. Errors about lost ranks name the step after it.
   void at_step(std::int64_t step) { step_ = step; }
 
  private:
-  // Links::broken() as a sentence. The rank's page tells a supervisor of the first one.
+  // Returns Links::broken() as a sentence. Shows the first broken link on the rank's page, from which a supervisor reads it.
   std::string broken_links(const std::vector<int>& ranks) const;
 
   int rank_ = 0;

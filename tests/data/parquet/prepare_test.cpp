@@ -156,7 +156,7 @@ TEST_F(PrepareParquetTest, IsNoStandardInput) {
   };
   const std::string message = error_of(ExitCode::data, [&] { read_stream(file("three")); });
   EXPECT_TRUE(contains(message, "standard input: not UTF-8 text"));
-  EXPECT_TRUE(contains(message, "; Parquet is read from files alone"));
+  EXPECT_TRUE(contains(message, "; Parquet is read only from files"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c.bin"));
   read_stream(folder_.write("text", "PAR1 is a text"));
   EXPECT_EQ(text_of(Corpus(folder_ / "c"), 0), "PAR1 is a text");

@@ -183,7 +183,7 @@ TEST(HuggingFace, RefusesDecodersThatGiveOtherTexts) {
                   {"/decoder/type", "WordPiece", "decoder WordPiece in the place of ByteLevel"},
                   {"/decoder",
                    {{"type", "Sequence"}, {"decoders", {{{"type", "ByteLevel"}}, {{"type", "Fuse"}}}}},
-                   "decoder Fuse behind ByteLevel"}});
+                   "decoder Fuse after ByteLevel"}});
   expect_refused(metaspace_json(), ExitCode::config,
                  {{"/decoder", nullptr, "a tokenizer without decoder"},
                   {"/decoder", {{"type", "Metaspace"}, {"replacement", "▁"}}, "decoder Metaspace in the place of Replace"},
@@ -194,13 +194,13 @@ TEST(HuggingFace, RefusesDecodersThatGiveOtherTexts) {
                   {"/decoder/decoders/3/content", "a", "decoder Strip with content \"a\""},
                   {"/decoder/decoders/3/start", 2, "decoder Strip with start 2"},
                   {"/decoder/decoders/3/stop", 1, "decoder Strip with stop 1"},
-                  {"/decoder/decoders/4", {{"type", "Fuse"}}, "decoder Fuse behind Strip"}});
+                  {"/decoder/decoders/4", {{"type", "Fuse"}}, "decoder Fuse after Strip"}});
   Json json = metaspace_json();
   json["decoder"]["decoders"].erase(3);
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_of(json); }), "t.json: a decoder without Strip is"));
   json = metaspace_json("never", true);
   json["decoder"]["decoders"].push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_of(json); }), "t.json: decoder Strip behind Fuse is"));
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_of(json); }), "t.json: decoder Strip after Fuse is"));
 }
 
 TEST(HuggingFace, RefusesOtherVersionsAndMembers) {

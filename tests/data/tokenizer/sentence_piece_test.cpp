@@ -94,7 +94,7 @@ TEST(SentencePiece, SaysWhatIsBroken) {
   broken("hello", "neither");
   broken(std::string(11, '\xFF'), "neither");
   broken(trainer() + normalizer(), "without pieces");
-  broken(good + piece("ab", 1, 1), "\"ab\" stands there twice");
+  broken(good + piece("ab", 1, 1), "\"ab\" appears twice");
   broken(good + piece("\xFF", 1, 1), "piece 270");
   broken(good + piece("c", std::numeric_limits<float>::quiet_NaN(), 1), "twice");
   broken(good + piece("d", std::numeric_limits<float>::quiet_NaN(), 1), "not finite");

@@ -35,7 +35,7 @@ TEST(SpecialTokens, SaysWhatIsWrong) {
     folder.write(name, text);
     return error_of(ExitCode::data, [&] { end_of_document(folder.path(), definition); });
   };
-  EXPECT_TRUE(contains(error("tokenizer_config.json", R"({"eos_token": "b"})"), "eos_token \"b\" is no token of t.json"));
+  EXPECT_TRUE(contains(error("tokenizer_config.json", R"({"eos_token": "b"})"), "eos_token \"b\" is not a token of t.json"));
   EXPECT_TRUE(contains(error("tokenizer_config.json", R"({"eos_token": 3})"), "must be a string"));
   EXPECT_TRUE(contains(error("tokenizer_config.json", "["), "not valid JSON"));
   EXPECT_TRUE(contains(error("config.json", R"({"eos_token_id": 1})"), "eos_token_id 1"));

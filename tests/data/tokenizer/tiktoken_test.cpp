@@ -71,7 +71,7 @@ TEST(Tiktoken, SaysWhatIsBrokenAndWhere) {
   };
   broken(ranks() + "x\n", "t.model:264: neither a token in base64 nor its rank");
   broken(ranks() + "IQ== 999\n", "rank 999 among 264");
-  broken(ranks() + base64("new") + " 5\n", "rank 5 stands there twice");
+  broken(ranks() + base64("new") + " 5\n", "rank 5 appears twice");
   broken("IQ== 0\n", "no token for byte 0");
   broken(ranks() + base64(std::string(2000, 'a')) + " 263\n", "a token of 2000 bytes");
 }

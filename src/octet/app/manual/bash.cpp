@@ -90,7 +90,7 @@ _octet() {
 complete -F _octet octet
 )bash";
 
-// What _octet_offer and `argument` say.
+// The arguments of _octet_offer for a value.
 std::string bash_offer(std::string_view value) {
   switch (offer_of(value)) {
     case Offer::nothing: return "nothing";

@@ -27,11 +27,11 @@ struct Command {
   std::vector<CommandOption> options;
   std::vector<Command> commands;
   bool takes_keys = false;  // every key of a run's file is an option: --section.key=value
-  std::string tail = "";    // what stands behind the options, for example another command
+  std::string tail = "";    // what follows the options, for example another command
 };
 
-// What shell completion offers for a value: a placeholder means the same in every option and every key. `runs` are files of runs,
-// *.toml; `prefixes` are corpora, PREFIX of PREFIX.idx.
+// What shell completion offers for a value. A placeholder has the same meaning in every option and every key. `runs` are files
+// of runs, *.toml; `prefixes` are corpora, PREFIX of PREFIX.idx.
 enum class Offer { nothing, words, list, files, folders, runs, prefixes };
 Offer offer_of(std::string_view value);
 // The words of "a|b|c", of RECIPE and FP8_RECIPE, of PRESET and of TEMPLATE.
@@ -44,11 +44,11 @@ std::string spelling_of(const CommandOption& option);
 // The text of `octet COMMAND --help`.
 std::string help_of(const Command& command);
 
-// This command and every one below, each behind the one that holds it.
+// Returns this command and all commands below it, each after its parent.
 std::vector<const Command*> all_of(const Command& root);
 
-// The text in lines of at most `width` characters, each after the first behind `indent` spaces. Lines that begin with two spaces and
-// paragraphs stay.
+// Wraps the text to lines of at most `width` characters and indents all lines except the first by `indent` spaces. Lines that
+// begin with two spaces, and breaks between paragraphs, stay.
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
 
 }  // namespace octet::app

@@ -17,7 +17,7 @@ std::string completion_of(const std::string& shell, const Command& root) {
   return shell == "bash" ? bash_completion(commands) : shell == "zsh" ? zsh_completion(commands) : fish_completion(commands);
 }
 
-// In the places where shells and man look below /usr/share, /usr/local/share or the data folder of a Python environment.
+// Puts the files where shells and man look below /usr/share, /usr/local/share or the data folder of a Python environment.
 std::vector<ManualFile> shared_files(const Command& root) {
   std::vector<ManualFile> files = man_pages(root);
   files.push_back({"bash-completion/completions/octet", completion_of("bash", root)});

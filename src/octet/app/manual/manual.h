@@ -29,10 +29,10 @@ std::string commands_page(const Command& root, const std::string& name);
 std::string configuration_page(const std::string& section);
 std::string files_page(const std::string& file);
 std::string exit_codes_page();
-// The names that a topic's page can be asked for: commands, sections or files. None of exit codes.
+// Returns the names for which a topic's page can be asked: commands, sections or files. Exit codes have none.
 std::vector<std::string> manual_parts(const Command& root, const std::string& topic);
 
-// What a code tells a script; "" for a number that the program does not return.
+// Returns the meaning of a code for scripts, or "" for a number that the program does not return.
 std::string_view meaning(ExitCode code);
 std::vector<std::pair<int, std::string_view>> exit_codes();
 

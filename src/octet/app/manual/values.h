@@ -1,4 +1,4 @@
-// What the three completion scripts share.
+// Shared by the three completion scripts.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ namespace octet::app {
 
 // "data prepare"; "" for octet itself.
 std::string name_in_shell(const Command& root, const Command& command);
-// What a key takes, as an option says it: "a|b", "DIR", ...
+// Returns the value that a key takes, in the notation of options: "a|b", "DIR", ...
 std::string value_of(const KeyDescription& key);
-// What an option takes. An argument RUN.toml is more than any FILE.
+// Returns the value that an option takes. An argument RUN.toml is more specific than FILE.
 std::string value_of(const CommandOption& option);
-// The commands as completion sees them: each topic of `octet manual` is a command, whose argument is a part of the topic.
+// Returns the commands as completion sees them: each topic of `octet manual` is a command, whose argument is a part of the
+// topic.
 Command with_topics(Command root);
 // The words of a value with spaces between.
 std::string words_text(std::string_view value);

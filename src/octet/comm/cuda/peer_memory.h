@@ -34,8 +34,8 @@ class PeerMemory {
   void fence(cudaStream_t native);
   // Unmaps the other ranks' memory. Every rank must have done so before any rank frees what it shares.
   void close() noexcept;
-  // Ends all waits of fences that have been enqueued, because a rank has failed. What they ordered has no order any more. A rank
-  // that is late may write a smaller number afterwards, so whoever has to be sure calls this again.
+  // Ends all enqueued waits of fences, because a rank has failed. What they ordered has no order any more. A late rank may
+  // afterwards write a smaller number, so a caller that must be sure calls this again.
   void end_waits() noexcept;
 
  private:

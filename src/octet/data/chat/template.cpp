@@ -152,8 +152,8 @@ RenderedChat render_qwen3(const Conversation& conversation, const ChatTokens&) {
       text = thinks ? concat(kBegin, "\n", thought, "\n", kEnd, "\n\n", answer) : std::string(answer);
       if (!thinks && !thought.empty())
         chat.lost = concat("message ", i + 1,
-                           ": template qwen3 writes what stands between <think> and </think> in the last answer only, "
-                           "so this text would be lost");
+                           ": template qwen3 writes the text between <think> and </think> only in the last answer, so this "
+                           "text would be lost");
     }
     append_turn(conversation[i], text, "<|im_end|>", chat);
     chat.text += '\n';
@@ -168,7 +168,7 @@ RenderedChat render_mistral(const Conversation& conversation, const ChatTokens& 
     const ChatMessage& message = conversation[i];
     const bool first = i == (system ? 1 : 0), asks = (i % 2 == 1) == system;
     demand(message.role == (asks ? "user" : "assistant"), ExitCode::data, "message ", i + 1, " has role \"", message.role,
-           "\"; template mistral needs user and assistant in turns, behind at most one system message");
+           "\"; template mistral needs user and assistant in turns, after at most one system message");
     if (asks) {
       chat.text += concat(" [INST] ", first && system ? conversation.front().content + "\n\n" : "", message.content, " [/INST]");
     } else {
@@ -225,7 +225,7 @@ struct Found {
   fs::path file;
   std::string text;
 };
-// The Jinja template beside a tokenizer, in the order in which transformers looks for it.
+// Returns the Jinja template in a tokenizer's folder. The places are tried in transformers' order.
 std::optional<Found> jinja_of(const fs::path& folder) {
   if (const fs::path file = folder / "chat_template.jinja"; is_file(file)) return Found{file, read_file(file)};
   const fs::path file = folder / "tokenizer_config.json";

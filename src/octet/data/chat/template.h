@@ -59,9 +59,9 @@ struct ChatFormat {
   bool refuses_tools = false;  // messages of tools have no place in the model's own template
 };
 
-// Makes a format. `name` is a template's name, or `auto`: the template in the files beside the tokenizer (chat_template.jinja or
+// Makes a format. `name` is a template's name, or `auto`: the one in the files next to the tokenizer (chat_template.jinja or
 // tokenizer_config.json), which is known by the XXH3 of its text. Throws Error{config} for an unknown name or template, and if a
-// token that the template needs is no single token of the tokenizer (except for the byte tokenizer).
+// token that the template needs is not a single token of the tokenizer (except for the byte tokenizer).
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer);
 
 // Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. A token that begins

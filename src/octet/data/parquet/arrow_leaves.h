@@ -20,7 +20,7 @@
 namespace octet::data {
 
 constexpr std::int64_t kBatchRows = 256;
-// A value that no member of a message may have becomes a list with its kind, which the program's refusal then shows.
+// A value that is not allowed in a message becomes a list with its kind, which the program's refusal then shows.
 constexpr const char* kNested = R"(["a list or structure"])";
 
 inline void append_json_string(const parquet::ByteArray& value, std::string& json) {
@@ -121,9 +121,9 @@ inline std::unique_ptr<LeafBatch> batch_of(std::shared_ptr<parquet::ColumnReader
   }
 }
 
-// A leaf column whose values belong to items: rows, or structures of a list. The levels say, as Dremel (Melnik et al., 2010) has
-// it, where an item begins (a repetition of at most `depth`) and what is missing: the definition level counts how many of the
-// optional and repeated nodes on the way to the value are there.
+// A leaf column whose values belong to items: rows, or structures of a list. The levels follow Dremel (Melnik et al., 2010).
+// They show where an item begins (a repetition of at most `depth`) and which parts are missing: the definition level counts how
+// many of the optional and repeated nodes on the path to the value are present.
 class Leaf {
  public:
   struct Item {

@@ -81,7 +81,7 @@ class Reader : TokenizerJson {
         const Part& part = pre[used];
         expect(*part.json, "add_prefix_space", false, true, part.name);
         const bool own = flag(*part.json, "use_regex", true, part.name);
-        if (own == !definition_.pattern.empty()) refuse(concat(part.name, " with use_regex ", own, " behind ", used, " Split"));
+        if (own == !definition_.pattern.empty()) refuse(concat(part.name, " with use_regex ", own, " after ", used, " Split"));
         if (own) definition_.pattern = SplitPattern::gpt2();
         ++used;
       } else if (used == pre.size()) {
@@ -305,7 +305,7 @@ class Reader : TokenizerJson {
     const std::vector<Part> steps = parts("decoder", "decoders");
     if (steps.empty()) refuse("a tokenizer without decoder");
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (i == wanted.size()) refuse(concat(steps[i].name, " behind ", steps[i - 1].type));
+      if (i == wanted.size()) refuse(concat(steps[i].name, " after ", steps[i - 1].type));
       const auto type = wanted[i]["type"].get<std::string>();
       if (steps[i].type != type) refuse(concat(steps[i].name, " in the place of ", type));
       for (const auto& [key, value] : wanted[i].items()) {

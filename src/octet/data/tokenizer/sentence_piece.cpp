@@ -167,7 +167,7 @@ BpeDefinition read_sentence_piece(std::string_view bytes, const std::string& fil
   for (const Piece& piece : model.pieces) {
     demand(!piece.text.empty() && piece.text.size() <= kLongestRanked && valid_utf8(piece.text) == piece.text.size(),
            ExitCode::data, file, ": piece ", definition.pieces.size(), " is empty, too long or not UTF-8");
-    demand(seen.insert(piece.text).second, ExitCode::data, file, ": piece \"", printable(piece.text), "\" stands there twice");
+    demand(seen.insert(piece.text).second, ExitCode::data, file, ": piece \"", printable(piece.text), "\" appears twice");
     const auto id = static_cast<std::int32_t>(definition.pieces.size());
     definition.pieces.push_back(piece.text);
     switch (piece.kind) {
@@ -220,7 +220,7 @@ BpeDefinition read_sentence_piece(std::string_view bytes, const std::string& fil
       const std::size_t length = utf8_char(token.text, at).bytes;
       const std::string_view character = std::string_view(token.text).substr(at, length);
       demand(texts.count(character) > 0, ExitCode::config, file, ": piece \"", printable(token.text), "\" with \"",
-             printable(character), "\", which is no piece, is not supported");
+             printable(character), "\", which is not a piece, is not supported");
       at += length;
     }
   }

@@ -31,14 +31,14 @@ std::optional<std::int32_t> end_of_document(const fs::path& folder, const BpeDef
     demand(token.is_string(), ExitCode::data, (folder / name).string(), ": \"eos_token\" must be a string");
     const auto found = std::find(definition.pieces.begin(), definition.pieces.end(), token.get<std::string>());
     demand(found != definition.pieces.end(), ExitCode::data, (folder / name).string(), ": eos_token \"",
-           printable(token.get<std::string>()), "\" is no token of ", definition.file);
+           printable(token.get<std::string>()), "\" is not a token of ", definition.file);
     return static_cast<std::int32_t>(found - definition.pieces.begin());
   }
   nlohmann::json id = member(folder / "config.json", "eos_token_id");
   if (id.is_array() && !id.empty()) id = id.front();
   if (!id.is_number_integer()) return definition.end_of_document;
   demand(id >= 0 && id < definition.pieces.size(), ExitCode::data, (folder / "config.json").string(), ": eos_token_id ",
-         id.dump(), " is no token of ", definition.file);
+         id.dump(), " is not a token of ", definition.file);
   return id.get<std::int32_t>();
 }
 

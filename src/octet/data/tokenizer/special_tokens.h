@@ -1,4 +1,4 @@
-// Finds the token that ends a document, from the files beside a tokenizer.
+// Finds the token that ends a document, from the files next to a tokenizer.
 #pragma once
 
 #include <cstdint>

@@ -99,7 +99,7 @@ BpeDefinition read_tiktoken(std::string_view bytes, const std::string& file) {
   for (const RankedToken& token : tokens) {
     demand(token.id < count, ExitCode::data, file, ": rank ", token.id, " among ", count, " tokens");
     std::string& piece = definition.pieces[static_cast<std::size_t>(token.id)];
-    demand(piece.empty(), ExitCode::data, file, ": rank ", token.id, " stands there twice");
+    demand(piece.empty(), ExitCode::data, file, ": rank ", token.id, " appears twice");
     piece = token.text;
     definition.model.vocabulary.emplace_back(token.text, token.id);
     if (token.text.size() == 1) definition.model.byte_ids[static_cast<unsigned char>(token.text[0])] = token.id;

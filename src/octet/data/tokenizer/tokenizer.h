@@ -33,7 +33,7 @@ class Tokenizer {
   // bytes.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
   // Appends the same ids. Returns for each of the ascending `places` in [0, text.size()] how many of these ids begin before
-  // text[place]; a token that begins before a place may end behind it. `text` must be valid UTF-8.
+  // text[place]; a token that begins before a place may end after it. `text` must be valid UTF-8.
   virtual std::vector<std::size_t> encode_counting(std::string_view text, std::span<const std::size_t> places,
                                                    std::vector<std::int32_t>& ids) const = 0;
   // Appends the bytes of `ids` to `text`. If `text` is empty, the ids are the beginning of a text: decode() then removes the space that
@@ -48,10 +48,11 @@ class Tokenizer {
 
 // Makes the tokenizer that `spec` names. `spec` is one of:
 //   byte               the byte tokenizer
-//   a tokenizer file   tokenizer.json of Hugging Face (byte-level BPE with the split pattern of Llama 3, Qwen 2 or GPT-2; metaspace BPE
+//   a tokenizer file   tokenizer.json of Hugging Face (byte-level BPE with the split pattern of Llama 3, Qwen 2 or GPT-2;
+//   metaspace BPE
 //                      with byte fallback), tokenizer.model of SentencePiece (BPE), or tiktoken ranks (Llama 3)
 //   a model directory  with a tokenizer.json or tokenizer.model, or with "tokenizer": "byte" in its config.json
-// The end-of-document token is the eos token named by files beside the tokenizer file (special_tokens.h).
+// The end-of-document token is the eos token named by files next to the tokenizer file (special_tokens.h).
 // Throws Error{config} for an unsupported kind or part, and Error{data} for a missing or malformed file.
 enum class DocumentEnd { token, none };  // none: end_of_document() returns nothing, whatever the files say
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, DocumentEnd end = DocumentEnd::token);

@@ -1,5 +1,5 @@
-// What the processors of a machine have consumed, by the counters that Linux's powercap shows (RAPL). Mostly root alone may read
-// them.
+// The energy that a machine's processors have consumed, from Linux's powercap counters (RAPL). On most machines, only root may
+// read them.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@ namespace octet {
 
 class ProcessorEnergy {
  public:
-  // Begins to count. Each processor is a folder "intel-rapl:N" of `powercap`, also on processors of AMD.
+  // Starts counting. Each processor is a folder "intel-rapl:N" of `powercap`; AMD's processors have the same names.
   explicit ProcessorEnergy(const std::filesystem::path& powercap = "/sys/class/powercap");
 
-  // Joules of all processors of the machine since the last call, or since the start; nothing if there is no counter or one cannot
-  // be read. A counter that has begun anew at zero once in between (after an hour or so) is understood.
+  // Returns the joules that all processors of the machine have consumed since the last call, or since construction. Returns
+  // nothing if there is no counter or one cannot be read. A counter wraps around to zero after an hour or so; one wrap between
+  // two calls is accounted for.
   std::optional<double> take_joules();
 
  private:

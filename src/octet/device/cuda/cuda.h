@@ -33,7 +33,7 @@ class Extension {
 };
 std::unique_ptr<Extension>& extension_slot(Device& device, std::type_index type);
 
-// Returns the device's T, and creates it on first use. T derives from Extension and is constructed from the device.
+// Returns the device's T. Creates it at the first call. T derives from Extension and is constructed from the device.
 template <class T>
 T& extension(Stream& stream) {
   std::unique_ptr<Extension>& slot = extension_slot(stream.device(), typeid(T));

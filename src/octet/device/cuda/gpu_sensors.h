@@ -1,4 +1,5 @@
-// What the GPUs of a machine measure, by NVML, without a CUDA context. Nothing here throws; without NVML there are no GPUs.
+// Reads the sensors of a machine's GPUs through NVML, without a CUDA context. Nothing here throws. Without NVML, no GPUs are
+// found.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct GpuReading {
   std::optional<std::int64_t> xids{};  // errors that the driver has reported since listen()
 };
 
-// Calls may wait for the driver, and long if a GPU has failed. Use an object from one thread at a time.
+// Calls may wait for the driver, for long if a GPU has failed. Use an object from one thread at a time.
 class GpuSensors {
  public:
   GpuSensors();
@@ -38,7 +39,7 @@ class GpuSensors {
   std::unique_ptr<Gpus> gpus_;
 };
 
-// The PCI bus id of the GPU with CUDA's number `index`, without a context on it. "" if there is none.
+// Returns the PCI bus id of the GPU with CUDA's number `index`, without creating a context on it. "" if there is no such GPU.
 std::string cuda_bus_id(int index);
 
 }  // namespace octet

@@ -36,7 +36,7 @@ void check(const AdamW& op) {
   require(op.scalars != nullptr, "adamw: no scalars");
   require(op.elements.valid(), "adamw: no element has the index ", op.elements.first);
   require(op.elements.consecutive() || op.elements.in_groups_of(8), "adamw: columns [", op.elements.run, " of ",
-          op.elements.stride, "] are no multiples of 8");
+          op.elements.stride, "] are not multiples of 8");
   const bool fp8 = op.moment1.dtype == DType::f8_e4m3;
   for (const Tensor* scale : {&op.moment1_scale, &op.moment2_scale}) {
     require(static_cast<bool>(*scale) == (fp8 && count > 0), "adamw: moments in E4M3 have scales, and no others do");

@@ -76,12 +76,12 @@ struct AdamWItem {
   std::int64_t chunks() const { return ceil_div(groups, kChunkGroups); }
 };
 
-// Ops that one launch runs. They differ in their tensors, weight_decay, subject and elements, and agree in everything else,
-// dtypes included.
+// Ops that one launch runs. They may differ in their tensors, weight_decay, subject and elements. Everything else must be
+// equal, including the dtypes.
 class AdamWList {
  public:
   AdamWList() = default;
-  // Writes their table in device memory.
+  // Writes the table of the ops in device memory.
   AdamWList(Device& device, std::vector<AdamW> ops);
   const std::vector<AdamW>& ops() const { return ops_; }
   const OpTable<AdamWItem>& table() const { return table_; }

@@ -15,15 +15,16 @@ constexpr std::int64_t kMomentGroup = 128;
 // The number of scales of `elements` elements from a multiple of kMomentGroup on.
 constexpr std::int64_t moment_scales(std::int64_t elements) { return ceil_div(elements, kMomentGroup); }
 
-// The law by which the scale follows from the largest magnitude of a group (numerics/scale.h). It gives the factor by which
-// values are multiplied; what is stored is 1 / factor.
+// The rule by which the scale follows from the largest magnitude of a group (numerics/scale.h). It gives the factor by which
+// values are multiplied; 1 / factor is stored.
 constexpr QuantSpec moment_spec() { return {.format = Fp8Format::e4m3, .tile = ScaleTile::row, .source = ScaleSource::tensor}; }
 
 // Rounds a value times the factor of its group to a code, with 16 random bits.
 constexpr std::uint8_t encode_moment(float scaled, std::uint32_t random_bits) {
   return encode_fp8_stochastic(Fp8Format::e4m3, scaled, random_bits << 16);
 }
-// The same for the root of a second moment. A moment that is not zero has a code that is not zero: its root divides.
+// The same for the root of a second moment. A moment that is not zero gets a code that is not zero, because its root is a
+// divisor.
 constexpr std::uint8_t encode_root(float scaled, std::uint32_t random_bits, bool is_zero) {
   const std::uint8_t code = encode_moment(scaled, random_bits);
   return code == 0 && !is_zero ? std::uint8_t{1} : code;

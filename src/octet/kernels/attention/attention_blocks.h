@@ -1,4 +1,4 @@
-// What the blocks of attention on the CPU share, whoever multiplies their matrices.
+// What all implementations of blockwise attention on the CPU share.
 #pragma once
 
 #include <algorithm>
@@ -90,7 +90,7 @@ struct Softmax {
   R largest = -std::numeric_limits<R>::infinity(), sum = 0;
 };
 
-// Enters terms whose sum is `added` and whose largest logit so far is `largest`, and scales the sums o [dim] so far if it has grown.
+// Adds terms with the sum `added`. If `largest`, the largest logit so far, has grown, rescales the sums o [dim] so far.
 template <class R>
 inline void enter_sum(Softmax<R>& softmax, R largest, R added, R* o, std::int64_t dim) {
   if (largest > softmax.largest) {
@@ -102,8 +102,8 @@ inline void enter_sum(Softmax<R>& softmax, R largest, R added, R* o, std::int64_
   softmax.sum += added;
 }
 
-// Turns the logits [width] of a query into e^(logit - largest), enters them into its softmax, and scales its sums o [dim] so far
-// if the largest logit has grown. What the query does not see becomes 0.
+// Turns the logits [width] of a query into e^(logit - largest) and adds them to its softmax. If the largest logit has grown,
+// rescales the query's sums o [dim] so far. Logits of keys that the query does not see become 0.
 template <class R>
 inline void enter_logits(R* row, SeenKeys seen, std::int64_t width, Softmax<R>& softmax, R* o, std::int64_t dim) {
   const std::int64_t padded = pad_row(row, seen);
@@ -115,7 +115,7 @@ inline void enter_logits(R* row, SeenKeys seen, std::int64_t width, Softmax<R>& 
   enter_sum(softmax, shift, added, o, dim);
 }
 
-// Writes o / sum, and returns log sum exp.
+// Writes o / sum and returns log sum exp.
 template <class T>
 inline Real<T> finish_query(T* out, Real<T>* o, std::int64_t dim, const Softmax<Real<T>>& softmax) {
   if (softmax.sum != 0) {  // true also for NaN
@@ -125,7 +125,7 @@ inline Real<T> finish_query(T* out, Real<T>* o, std::int64_t dim, const Softmax<
   return softmax.largest + std::log(softmax.sum);
 }
 
-// Turns the logits p and dP of a query's row into P and dS. What the query does not see becomes 0.
+// Turns the logits p and dP of a query's row into P and dS. Elements of keys that the query does not see become 0.
 template <class R>
 inline void enter_gradients(R* p, R* dp, SeenKeys seen, std::int64_t width, R lse, R delta) {
   // If all logits of a row are -inf, the row has no gradient, like a query that sees no key.

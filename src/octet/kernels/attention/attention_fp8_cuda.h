@@ -1,4 +1,4 @@
-// The numbers that cuDNN's attention in FP8 reads and writes beside its operands, in device memory.
+// The numbers that cuDNN's attention in FP8 reads and writes in addition to its operands. They lie in device memory.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ std::array<void*, kFp8BackwardScalars> fp8_scalars(const AttentionBackwardFp8& o
 // Sets the scalars in `memory` that cuDNN reads.
 void prepare_fp8_scalars(Stream& stream, const AttentionForwardFp8& op, float* memory);
 void prepare_fp8_scalars(Stream& stream, const AttentionBackwardFp8& op, float* memory);
-// Raises the amaxes of what was cast to those that cuDNN has found, if amaxes are recorded, and writes the scale_inv of results.
+// Raises the recorded amaxes to those that cuDNN has found, if amaxes are recorded, and writes the scale_inv of results.
 void take_fp8_scalars(Stream& stream, const AttentionForwardFp8& op, const float* memory);
 void take_fp8_scalars(Stream& stream, const AttentionBackwardFp8& op, const float* memory);
 

@@ -22,7 +22,8 @@ struct AttentionPlan {
   std::int64_t offset() const { return visible == Visible::all ? sk : sk - sq; }  // query i sees keys up to i + offset
   std::int64_t q_blocks() const;
   std::int64_t row_length() const;  // k_block, rounded up to whole vectors and tiles
-  // Sums of BF16 have room for whole tiles of kernels/tiles, which processors with and without them plan alike.
+  // Sums of BF16 products have room for whole tiles of kernels/tiles, also on processors without tiles, so that all plans are
+  // alike.
   std::int64_t q_rows() const;       // of q_block
   std::int64_t sums_stride() const;  // of head_dim
   std::int64_t kv_sums() const;      // elements of gK or gV of a key/value head: [sk, head_dim]
@@ -33,7 +34,7 @@ struct AttentionPlan {
   std::int64_t forward_lane() const;
   std::int64_t backward_lane() const;
   std::int64_t backward_partials() const;  // [batch, kv_heads, parts, 2, kv_sums]; 0 if there is one part
-  // Elements of BF16 of a key/value head's keys or values, packed for tiles either way.
+  // BF16 elements of the keys or values of one key/value head when they are packed for tiles.
   std::int64_t packed_head() const;
   static constexpr std::int64_t kForwardPacked = 2, kBackwardPacked = 3;  // packed tensors
 
@@ -57,7 +58,7 @@ struct GradientFactors {
   R scores;                    // of Q Kᵀ
   R gradients = 1, delta = 1;  // of gO Vᵀ, and of rowsum(gO O)
   R gq, gk, gv = 1;            // of dS K, dSᵀ Q and Pᵀ gO
-  // FP8 alone.
+  // Only for FP8.
   float ds = 1, ds_scale = 1;  // of P (dP - rowsum(gO O)), which makes it dS; and of dS when it is cast
   float* ds_amax = nullptr;    // optional: becomes max(*ds_amax, |dS|); NaN propagates
 };

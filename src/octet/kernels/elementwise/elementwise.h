@@ -24,9 +24,9 @@ struct Add {
 };
 void add(Stream& stream, const Add& op);
 
-// y = the sum of the parts in their order, in FP32 (F64 for F64), rounded to y's dtype, + residual, rounded again. These are the
-// bits of a reduction over ranks on the CPU (comm/group.h) that add() follows. All operands are contiguous and have y's shape and
-// dtype: F64, F32 or BF16.
+// y = the sum of the parts in their order, in FP32 (F64 for F64), rounded to y's dtype, + residual, rounded again. This gives
+// the bits of a reduction over ranks on the CPU (comm/group.h) followed by add(). All operands are contiguous and have y's
+// shape and dtype: F64, F32 or BF16.
 inline constexpr std::size_t kMostParts = 8;
 struct SumParts {
   std::vector<Tensor> parts;  // 1 to kMostParts

@@ -24,17 +24,17 @@ struct GroupRows {
 };
 void group_rows(Stream& stream, const GroupRows& op);
 
-// Writes zeros behind the rows of each group, up to the next group.
+// Writes zeros after the rows of each group, up to the next group.
 struct ClearGaps {
   RowGroups groups;
   Tensor x;  // [R, D] of any dtype; other rows keep their values
 };
 void clear_gaps(Stream& stream, const ClearGaps& op);
 
-// y[rows[t, s]] = weights[t, s] x[t], rounded once. Other rows of y keep their values. Without weights, rows are copied.
-// With `codes`, their rowwise part is overwritten instead of y: byte for byte what quantize() would make of these rows of y, with
-// the scale that the history of expert experts[t, s] gives. The scale and the amax of an expert lie so many floats behind those
-// of the expert before it, as those of groups do.
+// y[rows[t, s]] = weights[t, s] x[t], rounded once. Other rows of y keep their values. Without weights, rows are copied. With
+// `codes`, its rowwise part is overwritten instead of y. It gets byte for byte what quantize() would make of these rows of y,
+// with the scale that the history of expert experts[t, s] gives. The scales and the amaxes of consecutive experts are as far
+// apart as those of consecutive groups in `codes`.
 struct ExpertScatter {
   Tensor x;                     // [T, D] BF16, F32 or F64; without weights of any dtype; with codes BF16
   Tensor rows;                  // [T, k] I32, all distinct and in [0, R)
@@ -45,8 +45,8 @@ struct ExpertScatter {
 };
 void expert_scatter(Stream& stream, const ExpertScatter& op);
 
-// amax[e] = the largest magnitude among the rows of expert e as expert_scatter() would write them in BF16; 0 if it has none. NaN
-// propagates. Reads each token once: products with a weight and their rounding keep the order of magnitudes.
+// amax[e] = the largest magnitude among the rows of expert e as expert_scatter() would write them in BF16; 0 if it has none.
+// NaN propagates. Reads each token once: multiplying by a weight and rounding do not change the order of magnitudes.
 struct ExpertAmax {
   Tensor x;        // [T, D] BF16
   Tensor experts;  // [T, k] I32 in [0, E)

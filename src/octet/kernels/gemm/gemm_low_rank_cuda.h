@@ -1,5 +1,5 @@
-// GEMMs with BF16 operands and a K of at most 64, as a low-rank adapter has them: D [T, out] += R [T, r] · B [out, r]ᵀ. They take
-// the time of reading and writing D, of which cuBLASLt's kernels reach 60%.
+// GEMMs with BF16 operands and a K of at most 64, such as those of a low-rank adapter: D [T, out] += R [T, r] · B [out, r]ᵀ.
+// They are limited by the bandwidth of reading and writing D, of which cuBLASLt's kernels reach 60%.
 #pragma once
 
 #include "octet/kernels/gemm/gemm.h"

@@ -25,7 +25,8 @@ struct GemmPlan {
     return std::max(sums_elements() + chunk_k * (rounded(tile_m) + rounded(tile_n)), tile_elements);
   }
   std::int64_t sums_elements() const { return rounded(tile_m) * sums_stride(); }
-  // Rows of sums are no power of 2 apart; otherwise those of a tile would evict each other from the first-level cache.
+  // Strides of rows of sums are not powers of 2. Otherwise the rows of a tile would evict each other from the first-level
+  // cache.
   std::int64_t sums_stride() const { return rounded(tile_n) + 16; }
 
  private:
@@ -37,7 +38,7 @@ const char* name_of(ScaleTile tile);  // for messages
 
 namespace cpu {
 // Computes the tiles of all products, which have the same dtypes, in one parallel loop. `memory` has room for `lanes` times the
-// most lane_elements() of a plan, and is aligned to 64 bytes.
+// largest lane_elements() of the plans, and is aligned to 64 bytes.
 void gemms(std::span<const Gemm> ops, std::span<const GemmPlan> plans, std::int64_t lanes, void* memory);
 }  // namespace cpu
 

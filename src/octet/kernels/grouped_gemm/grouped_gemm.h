@@ -1,4 +1,4 @@
-// Products of many groups of rows (tensor/row_groups.h) in one launch. They are those of kernels/gemm, group by group:
+// Products of many groups of rows (tensor/row_groups.h) in one launch. Each group's product is that of kernels/gemm:
 //   along M   D[rows of g] = factor A[rows of g] · B_gᵀ (+ D[rows of g])    fprop and dgrad of experts
 //   along K   D_g = A[rows of g]ᵀ · B[rows of g] (+ D_g)                    wgrad of experts
 // The names are those of DeepGEMM.
@@ -21,10 +21,10 @@ inline constexpr std::string_view kGroupedSuffix = " grouped";
 struct GroupedGemmM {
   RowGroups groups;
   GemmOperand a;               // [R, K]; the tensor tile has scales [G]
-  std::vector<GemmOperand> b;  // [N, K] of each group; the tensor tile may stand beside rows of A that have a scale each
+  std::vector<GemmOperand> b;  // [N, K] of each group; may have the tensor tile if A has the row tile
   Tensor d;                    // [R, N] BF16, F32 or F64; zeros follow the rows of each group
-  bool accumulate = false;     // adds to the rows of all groups, which otherwise are overwritten
-  float factor = 1.0f;         // only of operands that are not FP8
+  bool accumulate = false;     // true: adds to the rows of all groups; false: overwrites them
+  float factor = 1.0f;         // must be 1 for FP8 operands
   Accumulation accumulation = Accumulation::precise;
 };
 void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmM& op);
@@ -35,14 +35,14 @@ struct GroupedGemmK {
   GemmOperand a, b;  // [M, R] and [N, R]: columnwise codes, or values or codes [R, M] and [R, N] with K first. Scales: the
                      // tensor tile has [G], the row tile [G, M] and [G, N], finer tiles those of columnwise codes of all R rows
   std::vector<Tensor> d;    // [M, N] of each group, BF16, F32 or F64
-  bool accumulate = false;  // adds to D, which otherwise is overwritten
+  bool accumulate = false;  // true: adds to D; false: overwrites it
   Accumulation accumulation = Accumulation::precise;
 };
 void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmK& op);
 
-// Whether a GPU multiplies all groups in one launch, by a kernel that does not depend on their rows. Otherwise each group has a
-// product of its own, whose shape may be new in every step. `dims`: all N and K, the ranks of adapters among them. A GPU that is
-// only planned for counts as a Hopper.
+// Whether a GPU multiplies all groups in one launch, by a kernel that does not depend on their rows. Otherwise each group has
+// its own product, whose shape may be new in every step. `dims` are all N and K, including the ranks of adapters. A planned GPU
+// counts as a Hopper.
 bool in_one_launch(Stream& stream, const Recipe& recipe, const std::vector<std::int64_t>& dims);
 
 }  // namespace octet::kernels

@@ -1,6 +1,6 @@
-// Casts of many weights that one launch makes, so that the launches of an optimizer step do not depend on the number of weights.
-// Each op of this file gives the bits of the op for a single weight (quantize.h, shard.h). The tables of a list hold addresses,
-// so the tensors must not move.
+// Casts of many weights in one launch, so that the number of launches of an optimizer step does not depend on the number of
+// weights. Each op of this file gives the bits of the op for a single weight (quantize.h, shard.h). The tables of a list hold
+// addresses, so the tensors must not move.
 #pragma once
 
 #include <array>
@@ -27,8 +27,8 @@ template <class Op>
 class CastList {
  public:
   CastList() = default;
-  // Checks the ops, and writes their table in device memory. The ops agree in the dtype that they read, in format and tile and in
-  // the source of their scales. Quantize has no groups of rows here.
+  // Checks the ops, and writes their table in device memory. All ops must have the same source dtype, format, tile and scale
+  // source. Quantize must have no groups of rows here.
   CastList(Device& device, std::vector<Op> ops);
 
   const std::vector<Op>& ops() const { return ops_; }
@@ -44,9 +44,9 @@ class CastList {
   std::int64_t amaxes_ = 0;
 };
 
-// One launch; two, and a zeroing, if amaxes must be known first.
+// Takes one launch, or two and a zeroing if amaxes must be known first.
 void quantize(Stream& stream, Arena& scratch, const CastList<Quantize>& list);
-// One launch each.
+// Take one launch each.
 void shard_amax(Stream& stream, const CastList<ShardAmax>& list);
 void scales_from_amax(Stream& stream, const CastList<ScalesFromAmax>& list);
 void cast_shard(Stream& stream, const CastList<CastShard>& list);

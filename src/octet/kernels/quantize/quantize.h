@@ -21,8 +21,8 @@ struct Quantize {
                   // of such columns get scale 1.
   const float* scale = nullptr;  // device scalar, for the per-tensor tile with ScaleSource::history only: the scale to cast with
   float* amax = nullptr;  // device scalar, optional, for the per-tensor tile: becomes max(*amax, amax of x); NaN propagates
-  // Rows in groups are quantised as a tensor each (the shapes of scales: tensor/row_groups.h). x has zeros between groups. The
-  // scale and the amax of a group lie so many floats behind those of the group before it.
+  // Rows in groups are quantised as one tensor for each group (the shapes of scales: tensor/row_groups.h). x has zeros between
+  // groups. The strides are the distances in floats between the scales, and between the amaxes, of consecutive groups.
   RowGroups groups = {};
   std::int64_t scale_stride = 0, amax_stride = 0;
 };
@@ -68,10 +68,10 @@ struct QuantizeEpilogue {
             .amax_stride = amax_stride};
   }
 };
-// Completes rowwise codes that somebody has cast with the scales of `to`, which come from a history: writes 1 / scale, and the
-// columnwise codes if there are any. All is byte for byte what quantize() writes.
+// Completes rowwise codes that were cast with the scales of `to`, which come from a history: writes 1 / scale, and the
+// columnwise codes if there are any. The result is byte for byte what quantize() writes.
 void complete_codes(Stream& stream, const QuantizeEpilogue& to);
-// Whether the CUDA kernels of ops can write these codes without y. They can except for MX.
+// Whether the CUDA kernels of ops can write these codes without writing y. They can for all tiles except MX.
 bool fuses_on_cuda(const QuantizeEpilogue& to);
 // Whether a scale depends on more of the tensor than a block of 128 x 128. The amax then needs a separate pass over the source.
 constexpr bool needs_amax_first(const QuantSpec& spec) {

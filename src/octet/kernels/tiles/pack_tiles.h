@@ -27,7 +27,7 @@ struct TilePacker {
 
   static constexpr std::int64_t kTileElements = kTileRows * kTileK;
 
-  // Vectors are passed by reference: g++ warns of results that are vectors which the processor lacks.
+  // Vectors are passed by reference, because g++ warns about functions that return vectors which the processor lacks.
   template <class Vector>
   [[gnu::always_inline]] static void load(const void* from, Vector& out) {
     std::memcpy(&out, from, sizeof out);
@@ -76,15 +76,15 @@ struct TilePacker {
     const Halves large = (magnitude << kShift) + kRebias;
     const Halves is_large = reinterpret_cast<Halves>(magnitude > std::uint16_t{31});
     const Halves bits = (large & is_large) | (small & ~is_large);
-    // Infinity has no mantissa, and NaN keeps that of its code, which is not 0.
+    // Infinity has no mantissa. NaN keeps the mantissa of its code, which is not 0.
     const Halves special = reinterpret_cast<Halves>(magnitude > kLargest) & std::uint16_t{0x7F80};
     x = reinterpret_cast<Pairs>(bits | special | ((all & 0x80) << 8));
   }
 
-  // Finite codes lie between 2^-16 and 2^16, so these factors lead to normal numbers.
+  // Finite codes lie between 2^-16 and 2^16, so multiplying them by these factors gives normal numbers.
   [[gnu::always_inline]] static bool moves_exponent(float scale) { return scale >= 0x1p-110f && scale <= 0x1p110f; }
 
-  // BF16 times a power of two for which moves_exponent holds. 0, infinity and NaN stay.
+  // Multiplies BF16 by a power of two for which moves_exponent holds. 0, infinity and NaN stay.
   [[gnu::always_inline]] static void times(Halves& x, float scale) {
     std::uint32_t bits;
     std::memcpy(&bits, &scale, sizeof bits);
@@ -94,7 +94,7 @@ struct TilePacker {
     x += moved & step;
   }
 
-  // The same for every power of two and NaN. Results below 2^-126 are cut, not rounded; the tiles take them as 0.
+  // The same for every power of two and NaN. Results below 2^-126 are truncated, not rounded; the tiles read them as 0.
   static void times_any(Halves& x, float scale) {
     for (int i = 0; i < 32; ++i) {
       std::uint32_t bits = static_cast<std::uint32_t>(x[i]) << 16;
@@ -106,7 +106,7 @@ struct TilePacker {
     }
   }
 
-  // Transposes 16x16 pairs: in each step, vectors `kStep` apart exchange the elements that stand on the wrong side.
+  // Transposes 16x16 pairs: in each step, vectors `kStep` apart exchange the elements that are on the wrong side.
   template <int kStep>
   [[gnu::always_inline]] static void exchange(Pairs* rows) {
     for (int i = 0; i < 16; ++i) {
@@ -131,7 +131,8 @@ struct TilePacker {
     exchange<8>(rows);
   }
 
-  // The 16 vectors of a tile that lies within the operand: rows, or pairs of k if K is first. `from` is its first element.
+  // The 16 vectors of a tile that lies within the operand: rows, or pairs of k if K is first. `from` is the tile's first
+  // element.
   template <Kind kKind>
   [[gnu::always_inline]] static void load_tile(const Element<kKind>* from, std::int64_t stride, Pairs* out) {
     for (std::int64_t i = 0; i < 16; ++i) {
@@ -158,7 +159,7 @@ struct TilePacker {
     }
   }
 
-  // The same for a tile that reaches beyond the operand, where it is 0.
+  // The same for a tile that reaches beyond the operand. Elements beyond it are 0.
   template <Kind kKind>
   [[gnu::noinline]] static void load_edge(const Element<kKind>* from, std::int64_t stride, std::int64_t rows, std::int64_t length,
                                           Pairs* out) {
@@ -171,7 +172,7 @@ struct TilePacker {
     load_tile<kKind>(whole, kWidth, out);
   }
 
-  // Multiplies the first rows of a tile by a scale each.
+  // Multiplies each of the first rows of a tile by its scale.
   static void apply_scales(const float* scales, std::int64_t stride, std::int64_t rows, Pairs* tile) {
     for (std::int64_t i = 0; i < kTileRows && i < rows; ++i) {
       const float scale = scales[i * stride];
@@ -205,7 +206,7 @@ struct TilePacker {
     std::memcpy(out, tile, sizeof tile);
   }
 
-  // Writes a row of tiles for each 16 rows; such rows of tiles begin `next` elements apart. The inner loop follows the lines of
+  // Writes one row of tiles for each 16 rows; rows of tiles begin `next` elements apart. The inner loop follows the lines of
   // memory, so that each is read once.
   template <Kind kKind, TileSide kSide>
   static void pack(const TileOperand& x, std::int64_t rows, std::int64_t length, std::uint16_t* out, std::int64_t next) {

@@ -35,8 +35,8 @@ constexpr std::int64_t packed_elements(std::int64_t rows, std::int64_t k) {
   return whole_tiles(rows, kTileRows) * whole_tiles(k, kTileK);
 }
 
-// Where the tiles of an operand lie, as distances in elements of BF16. The tiles of B, and those of A that were packed, have 64
-// bytes a row. A may also lie as a matrix with K last, if what its last tiles hold beyond K is 0.
+// Where the tiles of an operand lie, as distances in BF16 elements. The tiles of B, and packed tiles of A, have 64 bytes a row.
+// A may also be an unpacked matrix with K last, if the elements of its last tiles beyond K are 0.
 struct TilePanel {
   const std::uint16_t* data = nullptr;
   std::int64_t row = kTileK;               // from row to row of a tile
@@ -59,8 +59,8 @@ struct TileProduct {
   std::int64_t m = 0, n = 0, k = 0;
   TilePanel a, b;           // [m, k] and [n, k]
   bool accumulate = false;  // adds to the sums, which otherwise are overwritten
-  // sums[i * sums_stride + j] = sum over k of a[i, k] b[j, k]. There is room for m and n rounded up to whole tiles; what lies
-  // beyond m and n is written, too.
+  // sums[i * sums_stride + j] = sum over k of a[i, k] b[j, k]. There must be room for m and n rounded up to whole tiles; the
+  // elements beyond m and n are also written.
   float* sums = nullptr;
   std::int64_t sums_stride = 0;
 };
@@ -77,8 +77,8 @@ struct TileKernel {
   void (*multiply)(const TileProduct& product);
 };
 
-// While it lives, this thread may multiply. To begin and to end takes about as long as a dozen products of tiles (measured on a
-// Xeon), so that one session serves many products. Sessions of a thread do not overlap.
+// While an object lives, this thread may multiply. Beginning and ending a session takes about as long as a dozen products of
+// tiles (measured on a Xeon), so use one session for many products. Sessions of a thread must not overlap.
 class TileSession {
  public:
   explicit TileSession(const TileKernel& kernel) : kernel_(kernel) { kernel_.begin(); }
@@ -96,10 +96,10 @@ const TileKernel* tile_kernel();
 // Replaces the kernel, for tests. nullptr stands for a processor without one. Must not be called while products run.
 void use_tile_kernel(const TileKernel* kernel);
 
-// A kernel if the processor has its instructions and the system allows their use; otherwise nullptr.
+// Return a kernel if the processor has its instructions and the system allows their use; otherwise nullptr.
 const TileKernel* find_amx();
 const TileKernel* find_avx512_bf16();
-// The fastest of them on this processor, or nullptr if OpenBLAS is faster.
+// Returns the fastest of these kernels on this processor, or nullptr if OpenBLAS is faster.
 const TileKernel* find_tile_kernel();
 
 }  // namespace octet::kernels::cpu

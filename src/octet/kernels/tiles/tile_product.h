@@ -4,7 +4,7 @@
 //   tiles.load<T>(from, bytes)    16 vectors of 64 bytes, `bytes` apart
 //   tiles.store<T>(to, bytes)     the same
 //   tiles.multiply<D, A, B>()     D[i, j] += sum over 32 k of A[i, k] B[j, k], in the order of tile_kernel.h
-// All is a template for the reason that pack_tiles.h gives.
+// Everything is a template for the reason that pack_tiles.h gives.
 #pragma once
 
 #include <cstdint>

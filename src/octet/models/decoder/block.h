@@ -2,7 +2,7 @@
 // residual stream with its norms (branch.h). With a(x) and f(x) for what the branches add to x:
 //   one after another   x1 = x + a(x),  y = x1 + f(x1)    (all; GPT-NeoX if its config says so)
 //   parallel residual   y = x + a(x) + f(x)               (GPT-NeoX)
-// The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts: whoever runs a block decides
+// The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts, so that the caller can decide
 // what other streams do between them (models/decoder/decoder.h).
 #pragma once
 
@@ -32,8 +32,8 @@ struct DecoderModules {
   std::string output = "o_proj", down = "down_proj";
 };
 
-// Everything that forward keeps for backward: the memory that a micro-batch takes of a block. T is this rank's share of the
-// tokens (nn/sequence.h), D the model's dim.
+// Everything that forward keeps for backward: the memory of a micro-batch in a block. T is this rank's share of the tokens
+// (nn/sequence.h), D the model's dim.
 struct BlockSaved {
   Tensor x;  // [T, D], the caller's
   BranchSaved branch1;
@@ -44,8 +44,8 @@ struct BlockSaved {
   nn::MoeSaved moe;  // that is used
 };
 
-// What the caller hands to the parts of a block, and the temporaries that these hand on to each other, in the scratch. A mark is
-// where the scratch is released to when the temporaries are no longer needed.
+// The tensors that the caller passes to the parts of a block, and the temporaries in the scratch that one part leaves for the
+// next ones. A mark is the position to which the scratch is released when the temporaries are no longer needed.
 struct BlockWork {
   // The caller sets these. y is absent in a recompute, and gy and gx are absent in a forward pass.
   Tensor x, y;          // [T, D]; an absent y is not computed
@@ -70,7 +70,7 @@ class Block {
         parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   // Makes the parts, and returns them in the order in which they run. `context`: several ranks share sequences. `lanes`: several
-  // micro-batches take turns, so that rows of experts have a stream of their own.
+  // micro-batches take turns, so that rows of experts have their own stream.
   parallel::StepShape::BlockParts lay_out(bool context, bool lanes);
   // Run a part, by its number.
   void forward(int part, const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
@@ -80,12 +80,12 @@ class Block {
     (this->*backward_[static_cast<std::size_t>(part)].run)(scope, saved, work);
   }
 
-  // Returns the gradient of y, whose values are `g`, for its producer; `memory` as in nn::Quantizer::gradient.
+  // Returns the gradient of y for its producer to write. Its values are `g`; `memory` is as in nn::Quantizer::gradient.
   nn::Operand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
 
   bool is_mixture() const { return moe_ != nullptr; }
   const nn::Moe& mixture() const { return *moe_; }
-  // In the order of the forward pass.
+  // Returns the linears in the order of the forward pass.
   std::vector<nn::LinearWeight*> linears();
   // Returns the same linears of a block without a mixture, and what this block does around them.
   std::vector<LinearUse> uses();
@@ -97,7 +97,7 @@ class Block {
     parallel::Part part;
     void (Block::*run)(const nn::Scope&, BlockSaved&, BlockWork&) const;
   };
-  // Parts that the mixture or attention runs alone.
+  // Runs a part that belongs to the mixture or to attention alone.
   template <auto kPart>
   void of_mixture(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   template <auto kPart>
@@ -107,7 +107,7 @@ class Block {
   void keys(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
-  // The parts of a mixture instead (nn/moe.h).
+  // The parts that replace the feed-forward layer if the block has a mixture (nn/moe.h).
   void route(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void experts(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void combine(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
@@ -118,7 +118,7 @@ class Block {
   void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
 
-  // Allocates the gradients that the branch of the feed-forward layer makes.
+  // Allocates the gradients that the branch of the feed-forward layer produces.
   void begin_feed_backward(const nn::Scope& scope, BlockWork& work) const;
 
   std::int64_t dim_;

@@ -13,7 +13,8 @@ namespace {
 // The most weights that the layers of a model may have. Their masters, values, gradients and moments take fewer than 2^64 bytes.
 constexpr std::int64_t kMostWeights = 1'000'000'000'000'000'000;
 
-// Returns the number of weights in the matrices of a layer; of a mixture, those of so many experts and of the router.
+// Returns the number of weights in the matrices of a layer. For a mixture, these are those of `experts` experts and of the
+// router.
 std::int64_t matrices_of_layer(const DecoderConfig& c, bool mixture, std::int64_t experts) {
   const std::int64_t attention = c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads), matrix = (c.gelu ? 2 : 3) * c.dim;
   if (!mixture) return attention + matrix * c.ffn;

@@ -1,4 +1,4 @@
-// The sizes and options of a decoder, whichever family it is of, and what follows from them: counts of parameters and operations.
+// The sizes and options of a decoder of any family, and numbers that follow from them: counts of parameters and operations.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct DecoderConfig {
   std::int64_t kv_heads = 0;        // G
   std::int64_t head_dim = 0;        // K
   std::int64_t max_position = 0;    // longest sequence
-  std::int64_t sliding_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
+  std::int64_t sliding_window = 0;  // largest number of tokens that a token sees, including itself; 0: no limit
   std::vector<bool> sees_all = {};  // of each layer: whether the window does not apply to it; empty: it applies to all
   std::int64_t rotary_dim = 0;      // dims of each head that are rotated; 0: all
   bool learned_positions = false;   // a vector for each position is added to the embedding, and heads are not rotated
@@ -48,13 +48,13 @@ struct DecoderConfig {
   std::optional<double> router_bias_rate;
   bool output_router_logits = false;  // transformers adds the loss weighted by router_balance only if this is set
   double init_std = 0.02;             // of the normal distribution that matrices start from
-  std::string tokenizer;              // "byte", or empty: files beside config.json
+  std::string tokenizer;              // "byte"; empty: in files next to config.json
   // Ids of the tokens that precede a text and may end it, for programs that generate; empty if they are not known.
   std::optional<std::int64_t> bos;
   std::vector<std::int64_t> eos;
 
-  // The init of the linears that write to the residual stream. It is smaller, so that the stream's variance does not grow with
-  // depth (GPT-2).
+  // The init_std of the linears that write to the residual stream. It is smaller, so that the stream's variance does not grow
+  // with depth (GPT-2).
   double output_init_std() const;
   // The window of a layer, as sliding_window.
   std::int64_t window(std::int64_t layer) const {
@@ -63,25 +63,25 @@ struct DecoderConfig {
   bool is_mixture(std::int64_t layer) const {
     return experts > 0 && (dense_layers.empty() || !dense_layers[static_cast<std::size_t>(layer)]);
   }
-  // The number of layers with a mixture, and of those before this layer.
+  // The number of layers with a mixture: in the whole model, and before this layer.
   std::int64_t mixtures() const { return mixtures_before(layers); }
   std::int64_t mixtures_before(std::int64_t layer) const;
-  // F of an expert, and the number of dims of each head that are rotated, with the defaults in place of 0.
+  // F of an expert, and the number of dims of each head that are rotated, with 0 replaced by its default.
   std::int64_t ffn_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn; }
   std::int64_t rotated_dims() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
-  // Trained numbers, of all experts.
+  // The number of trained parameters, including all experts.
   std::int64_t parameters() const;
-  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: `per_weight` of each matrix weight
-  // that a token meets, and those of attention that the causal mask and the window leave. Recompute does not count. In a frozen
-  // model they are 4 per weight, because no weight has a gradient; adapters do not count.
+  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: `per_weight` for each matrix weight
+  // that a token uses, and those of attention after the causal mask and the window. Recompute does not count. In a frozen model
+  // `per_weight` is 4, because no weight has a gradient; adapters do not count.
   double train_flops_per_token(std::int64_t seq_len, double per_weight = 6) const;
 };
 
-// Throw Error{data} for a number of layers, read under `key`, and for a hidden_size that make no model. Families call them before
-// they make lists with an entry for each layer, and before they compute with the size.
+// Throw Error{data} for an impossible number of layers, read under `key`, and for an impossible hidden_size. Families call them
+// before they make lists with an entry for each layer, and before they compute with the size.
 void check_layers(std::int64_t layers, const char* key, const std::string& source);
 void check_dim(std::int64_t dim, const std::string& source);
-// Throws Error{data} naming `source` for sizes that make no model (a head count that the key/value heads do not divide, an odd
+// Throws Error{data} naming `source` for impossible sizes (a head count that the key/value heads do not divide, an odd
 // head_dim, ...).
 void check(const DecoderConfig& config, const std::string& source);
 

@@ -10,8 +10,8 @@
 
 namespace octet::models {
 
-// Reads typed values of an object and says what is wrong with them: Error{data} naming the source. A null is a key that is not
-// there. Object and source outlive the reader.
+// Reads typed values of an object. Throws Error{data} that names the source and what is wrong with a value. A null counts as an
+// absent key. The object and the source must outlive the reader.
 class JsonReader {
  public:
   JsonReader(const nlohmann::json& object, const std::string& source) : object_(object), source_(source) {}
@@ -40,10 +40,10 @@ void parse_rope(const JsonReader& read, DecoderConfig& config);
 // Returns a number of rope_parameters or rope_scaling, or `otherwise`.
 double rope_number(const JsonReader& read, const char* key, double otherwise);
 
-// sliding_window is null without a window.
+// Writes sliding_window, or null if there is no window.
 void write_sliding_window(const DecoderConfig& config, nlohmann::ordered_json& object);
 
-// Read and write the window that all Qwen families may have, and which layers of Qwen2 and Qwen3 have it.
+// Read and write the window that all Qwen families may have, and the list of layers of Qwen2 and Qwen3 that use it.
 void parse_qwen_window(const JsonReader& read, DecoderConfig& config);
 void parse_qwen_window_layers(const JsonReader& read, DecoderConfig& config);
 void write_qwen_window(const DecoderConfig& config, nlohmann::ordered_json& object);
@@ -55,10 +55,10 @@ void write_router(const DecoderConfig& config, nlohmann::ordered_json& object);
 
 // Returns the GELU that `key` names.
 kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::string& otherwise);
-// Refuses dropout under any of the keys.
+// Throws Error{data} if any of the keys asks for dropout.
 void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> keys);
 
-// The defaults of a family's class in transformers, for what its config.json does not say.
+// The defaults of a family's class in transformers, for keys that its config.json omits.
 struct JsonDefaults {
   std::int64_t kv_heads = 0;  // 0: as many as heads
   std::int64_t head_dim = 0;  // 0: hidden_size / heads
@@ -67,7 +67,7 @@ struct JsonDefaults {
   double norm_epsilon = 1e-6;
 };
 
-// Reads all but what the family adds. Throws Error{data} for what is missing or not supported, by name.
+// Reads all keys except those that the family adds. Throws Error{data} that names each key which is missing or not supported.
 DecoderConfig parse_decoder(const JsonReader& read, const JsonDefaults& defaults);
 nlohmann::ordered_json write_decoder(const DecoderConfig& config, const std::string& architecture);
 

@@ -343,7 +343,7 @@ void Decoder::load(const Task& task) {
   flight.saved.resize(of.trains ? blocks_.size() : 1);
 }
 
-// Allocates the gradient of the residual stream, behind the last block of the chunk.
+// Allocates the gradient of the residual stream after the last block of the chunk.
 void Decoder::begin_backward(Flight& flight) {
   if (memory_.backward) flight.scope.stash = *memory_.backward;
   const nn::Scope& scope = flight.scope;
@@ -356,7 +356,7 @@ void Decoder::begin_backward(Flight& flight) {
   flight.gy = gradient_of(flight, flight.blocks.end - 1);
 }
 
-// Gives the memory of a pass back.
+// Frees the memory of a pass.
 void Decoder::finish(Flight& flight) {
   if (flight.of.trains) {
     flight.scope.stash.get().release_to(flight.backward_before);
@@ -430,7 +430,7 @@ void Decoder::backward(Flight& flight, const Task& task) {
   scope.stream.end_range();
 }
 
-// The gradient that leaves a chunk has values only, which the embedding or another stage reads.
+// The gradient that leaves a chunk has only values, which the embedding or another stage reads.
 nn::Operand Decoder::gradient_of(Flight& flight, int number) {
   if (!flight.blocks.contains(number)) return {.values = flight.g};
   return block(number).output_gradient(flight.scope, flight.g, flight.g_codes.rowwise ? &flight.g_codes : nullptr);

@@ -1,4 +1,4 @@
-// A pre-norm decoder: embedding, blocks, final norm, head. Described first, materialised on a device afterwards.
+// A pre-norm decoder: embedding, blocks, final norm, head. It is described first and materialised on a device afterwards.
 #pragma once
 
 #include <deque>
@@ -30,7 +30,7 @@ struct Batch {
   Fingerprint* fingerprint = nullptr;  // sums what the only micro-batch of a step computes
 };
 
-// Adapters beside linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
+// Adapters of linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
 struct Adapters {
   std::int64_t rank = 0;  // 0: there are none, and the model is trained
   double scale = 1.0;
@@ -44,9 +44,9 @@ inline constexpr const char* kAllLinear = "all-linear";
 
 class Decoder {
  public:
-  // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts, of a pipeline
-  // stage. Throws Error{config} for a target that names no module, for targets that name other modules of one expert than of
-  // another, and for a rank that is larger than a dim of one. If a file names the targets, the first and the last are
+  // Makes this rank's part of a pipeline stage; the places are those on the tensor axis and among the ranks that hold different
+  // experts. Throws Error{config} for a target that names no module, for targets that name different modules in different
+  // experts, and for a rank that is larger than a dim of a module. If a file names the targets, the first and the last are
   // Error{data}.
   Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
           parallel::ExpertPlace expert_place = {}, parallel::Stages stages = {}, int stage = 0, const Adapters& adapters = {});
@@ -55,11 +55,11 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   // Allocates this rank's shards of parameters, scales and tables for sequences up to `max_seq_len`. Parameters are zero until
-  // they are initialised or loaded; call units().refresh() after that. `groups` outlive the decoder.
+  // they are initialised or loaded; call units().refresh() after that. `groups` must outlive the decoder.
   void materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
                    const parallel::Layout& layout);
 
-  // Gives a pipeline stage its memory: a stash for each flight, one for the backward pass under way, and the messages. They
+  // Gives a pipeline stage its memory: a stash for each flight, one for the current backward pass, and the messages. They must
   // outlive the decoder's steps. Without this call there is one flight, and it uses the scope's stash.
   struct FlightMemory {
     std::vector<Arena*> stashes;
@@ -68,27 +68,27 @@ class Decoder {
   };
   void use(FlightMemory memory) { memory_ = std::move(memory); }
 
-  // With Checkpointing::full, lets only this many blocks, the first ones, keep their input alone. The others are selective.
+  // With Checkpointing::full, only the first `blocks` blocks keep just their input. The others are selective.
   void keep_inputs_of(int blocks) { full_blocks_ = blocks; }
 
-  // Begins a step of `micro_batches` calls of forward_backward. All gradients begin anew. Without `reduces` nobody will read
-  // them.
+  // Begins a step of `micro_batches` calls of forward_backward. All gradients start from zero. If `reduces` is false, gradients
+  // are not reduced, because nobody reads them.
   void begin_step(std::int64_t micro_batches, bool reduces = true);
   // Returns the number of micro-batches of this step that have begun.
   std::int64_t begun() const { return begun_; }
-  // Returns the list that ends the step. On several ranks all its micro-batches must have begun.
+  // Returns the list of tasks that ends the step. On several ranks, all micro-batches of the step must have begun.
   std::vector<parallel::Task> update_tasks();
 
-  // Forward and backward of a micro-batch: total[0] += sum of token losses, total[1] += tokens that count (device scalars). The
-  // gradients of the sum are added to the parameters'. With one stage, stash and scratch are as before when it returns. A
-  // pipeline stage runs its visits until the next one loads another micro-batch. With lanes nothing runs until all micro-batches
-  // are there that run together, each with a stash and a scratch of its own. The call with the step's last micro-batch runs all
-  // visits that are left. The tensors of a batch must not change in the next n - 1 calls of a step, if n micro-batches are under
-  // way at the same time (parallel::in_flight).
+  // Runs forward and backward of a micro-batch: total[0] += sum of token losses, total[1] += tokens that count (device
+  // scalars). The gradients of the sum are added to the parameters' gradients. With one stage, stash and scratch are as before
+  // when it returns. A pipeline stage runs its visits until the next one would load another micro-batch. With lanes, nothing
+  // runs until all micro-batches that run together have arrived, each with its own stash and scratch. The call with the step's
+  // last micro-batch runs all remaining visits. The tensors of a batch must not change during the next n - 1 calls of a step,
+  // if n micro-batches are under way at the same time (parallel::in_flight).
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
-  // Computes only the loss, and records nothing, unless scope.pass is calibration.
+  // Computes only the loss. Records nothing unless scope.pass is calibration.
   void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
-  // Overwrites logits [T, V], of the activations' dtype, and records nothing. For one rank of the tensor axis.
+  // Overwrites logits [T, V], of the activations' dtype. Records nothing. For one rank of the tensor axis.
   void logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits);
 
   const DecoderConfig& config() const { return config_; }
@@ -97,7 +97,7 @@ class Decoder {
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
   const parallel::StepShape& shape() const { return shape_; }
-  // Returns the weights of all linears in the order of the forward pass, that of the head last.
+  // Returns the weights of all linears in the order of the forward pass; the head's weight is the last.
   std::vector<nn::LinearWeight*> linears();
   // Returns the same linears of a model without mixtures, and what the model does around them.
   std::vector<LinearUse> uses();
@@ -108,7 +108,7 @@ class Decoder {
 
  private:
   void add_adapters(const Adapters& adapters);
-  // A micro-batch, and its pass through a chunk: what the tasks of the pass hand on to each other.
+  // A micro-batch and its pass through a chunk: the data that the tasks of the pass share.
   struct MicroBatch;
   struct Flight;
   void run_evaluation(const nn::Scope& scope, const Batch& batch, double* total, const Tensor& logits);
@@ -117,16 +117,16 @@ class Decoder {
   void run(Flight& flight, const parallel::Task& task);
   void load(const parallel::Task& task);
   void finish(Flight& flight);
-  // The scope of a block, which may keep more than the first ones do.
+  // Returns the scope of a block, which may keep more for backward than the first blocks do.
   nn::Scope scope_of_block(const Flight& flight, int block) const;
   void forward(Flight& flight, const parallel::Task& task);
   void recompute(Flight& flight, const parallel::Task& task);
-  // Computes the loss, and its gradient in training; or logits.
+  // Computes the loss and, in training, its gradient; or computes logits.
   void head(Flight& flight);
   void backward(Flight& flight, const parallel::Task& task);
   void begin_backward(Flight& flight);
   void begin_block_backward(Flight& flight, int block);
-  // Returns the gradient of a block's output, for its producer.
+  // Returns the gradient of a block's output for its producer to write.
   nn::Operand gradient_of(Flight& flight, int number);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
 
@@ -138,7 +138,7 @@ class Decoder {
   parallel::StepShape shape_;
   int full_blocks_ = std::numeric_limits<int>::max();
   FlightMemory memory_;
-  // The step under way: its micro-batches, how many of them have begun, and whether their gradients are reduced.
+  // The current step: its micro-batches, how many of them have begun, and whether their gradients are reduced.
   int micro_batches_of_step_ = 1, begun_ = 0;
   bool reduces_ = true;
   std::vector<parallel::Visit> visits_;

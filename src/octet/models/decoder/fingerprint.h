@@ -1,5 +1,5 @@
-// Exact sums over the bits of what a micro-batch computes. Two ranks that compute the same micro-batch with the same weights must
-// get the same sums; if they do not, one of them computes wrongly.
+// Exact sums over the bits of what a micro-batch computes. Two ranks that compute the same micro-batch with the same weights
+// must get the same sums. If the sums differ, one of the ranks computes wrongly.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class Fingerprint {
   // The tensors that are summed: the outputs of blocks, [shape] of this dtype, and the gradients of parameters.
   enum class Covers : std::uint8_t { outputs, gradients_too };
 
-  // Takes memory of MemoryCategory::state for the sums, and of MemoryCategory::workspace for the output of a block: the table of
-  // a kernels::TensorList is written before the first step, and outputs have no fixed address. `store` has been materialised.
+  // Takes memory of MemoryCategory::state for the sums, and of MemoryCategory::workspace for the output of a block: the table
+  // of a kernels::TensorList is written before the first step, and outputs have no fixed address. `store` must be materialised.
   Fingerprint(Device& device, const parallel::StepShape& model, const parallel::ParameterStore& store, DType dtype,
               const Shape& shape, Covers covers);
 
