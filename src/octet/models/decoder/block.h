@@ -12,7 +12,6 @@
 
 #include "octet/models/decoder/branch.h"
 #include "octet/models/decoder/config.h"
-#include "octet/models/decoder/linear_use.h"
 #include "octet/nn/attention.h"
 #include "octet/nn/mlp.h"
 #include "octet/nn/moe.h"
@@ -30,6 +29,26 @@ struct DecoderModules {
   BranchNorms attention_norms = {.before = "input_layernorm"}, feed_forward_norms = {.before = "post_attention_layernorm"};
   std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"}, up = {"gate_proj", "up_proj"};
   std::string output = "o_proj", down = "down_proj";
+};
+
+// The op that makes an operand of a linear. It writes FP8 codes instead of values if it can.
+enum class Producer : std::uint8_t {
+  none,           // the values already exist and the linear casts them itself
+  norm,           // norm forward
+  swiglu,         // SwiGLU forward
+  gelu,           // GELU forward
+  rope_backward,  // RoPE backward of packed QKV
+  norm_backward,  // norm backward; writes codes and values, because the residual stream needs the values
+  swiglu_backward,
+  gelu_backward,
+};
+
+// A linear, and what the block does around it.
+struct LinearUse {
+  nn::LinearWeight* linear;
+  const char* kind;                                 // "qkv", "o", "gate_up", "up", "down", "head"
+  Producer x = Producer::none, g = Producer::none;  // producers of the input X and of the output gradient G
+  bool residual = false;                            // the product adds to the residual stream
 };
 
 // Everything that forward keeps for backward: the memory of a micro-batch in a block. T is this rank's share of the tokens
