@@ -208,6 +208,16 @@ kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::str
   fail(ExitCode::data, read.source(), ": ", key, " = \"", activation, "\" is not supported (", list, ")");
 }
 
+const char* write_gelu(kernels::Gelu kind, const char* tanh) {
+  switch (kind) {
+    case kernels::Gelu::exact:
+      return "gelu";
+    case kernels::Gelu::tanh:
+      return tanh;
+  }
+  fail(ExitCode::internal, "config.json has no name for GELU ", static_cast<int>(kind));
+}
+
 void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     demand(read.number(key, 0.0) == 0.0, ExitCode::data, read.source(), ": ", key, " = ", read.number(key, 0.0),

@@ -87,7 +87,7 @@ nlohmann::ordered_json write_gpt_neo(const DecoderConfig& c) {
       {"max_position_embeddings", c.max_position},
       {"window_size", c.sliding_window},
       {"layer_norm_epsilon", c.norm_epsilon},
-      {"activation_function", *c.gelu == kernels::Gelu::exact ? "gelu" : "gelu_new"},
+      {"activation_function", write_gelu(*c.gelu, "gelu_new")},
       {"attention_dropout", 0.0},
       {"embed_dropout", 0.0},
       {"resid_dropout", 0.0},

@@ -63,7 +63,7 @@ nlohmann::ordered_json write_gpt_neox(const DecoderConfig& c) {
       {"rotary_pct", share_of(c.rotary_dim, c.head_dim)},
       {"rotary_emb_base", c.rope_theta},
       {"use_parallel_residual", c.parallel_residual},
-      {"hidden_act", *c.gelu == kernels::Gelu::exact ? "gelu" : "gelu_pytorch_tanh"},
+      {"hidden_act", write_gelu(*c.gelu, "gelu_pytorch_tanh")},
       {"attention_bias", c.qkv_bias},
       {"attention_dropout", 0.0},
       {"hidden_dropout", 0.0},
