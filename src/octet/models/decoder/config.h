@@ -75,6 +75,8 @@ struct DecoderConfig {
   // that a token uses, and those of attention after the causal mask and the window. Recompute does not count. In a frozen model
   // `per_weight` is 4, because no weight has a gradient; adapters do not count.
   double train_flops_per_token(std::int64_t seq_len, double per_weight = 6) const;
+
+  bool operator==(const DecoderConfig&) const = default;
 };
 
 // Throw Error{data} for an impossible number of layers, read under `key`, and for an impossible hidden_size. Families call them
