@@ -167,8 +167,7 @@ TEST(LlamaConfig, RefusesWhatIsMissing) {
   EXPECT_EQ(refusal(config), "no model_type");
   EXPECT_EQ(refusal(llama_with("model_type", 3)), "no model_type");
   EXPECT_EQ(refusal(llama_with("model_type", "lama")),
-            "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox, "
-            "gpt_neo) (did you mean llama?)");
+            concat("model_type = \"lama\": not a family that octet knows (", joined(model_types()), ") (did you mean llama?)"));
   EXPECT_EQ(refusal(json::array()), "not a JSON object");
   EXPECT_EQ(refusal(json("llama")), "not a JSON object");
 }
