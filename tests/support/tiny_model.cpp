@@ -32,7 +32,7 @@ models::DecoderConfig tiny_qwen3_config() {
   models::DecoderConfig config = tiny_config();
   config.family = "qwen3";
   config.head_dim = 12;
-  config.head_norm = true;
+  config.qk_norm = nn::QkNorm::head;
   config.qkv_bias = config.output_bias = true;
   config.sliding_window = 7;
   config.sees_all = {false, true};
