@@ -96,6 +96,8 @@ std::vector<Variant> variants() {
                         .model = tiny_gpt_neox_config(parallel)});
     }
   }
+  for (const std::string& name : all_recipes())
+    result.push_back({.name = "olmo2_" + name, .recipe = name, .model = tiny_olmo2_config()});
   result.push_back(
       {.name = "gpt_neox_wgrad", .recipe = "fp8_rowwise", .options = {.wgrad = "bf16"}, .model = tiny_gpt_neox_config(true)});
   return result;

@@ -39,6 +39,13 @@ models::DecoderConfig tiny_qwen3_config() {
   return config;
 }
 
+models::DecoderConfig tiny_olmo2_config() {
+  models::DecoderConfig config = tiny_config();
+  config.family = "olmo2";
+  config.qk_norm = nn::QkNorm::whole;
+  return config;
+}
+
 models::DecoderConfig tiny_gpt_neo_config() {
   models::DecoderConfig config = tiny_gpt_neox_config(false);
   config.family = "gpt_neo";
@@ -61,7 +68,8 @@ std::vector<NamedModel> tiny_models() {
                                     {"Qwen3", tiny_qwen3_config()},
                                     {"LlamaWithBiases", tiny_config()},
                                     {"Qwen3Moe", tiny_qwen3_config()},
-                                    {"GptNeo", tiny_gpt_neo_config()}};
+                                    {"GptNeo", tiny_gpt_neo_config()},
+                                    {"Olmo2", tiny_olmo2_config()}};
   result[1].config.tied_head = result[4].config.tied_head = true;
   result[4].config.qkv_bias = result[4].config.output_bias = false;
   models::DecoderConfig& moe = result[7].config;

@@ -20,6 +20,9 @@ models::DecoderConfig tiny_gpt_neo_config();
 // One with a norm of heads, biases of attention, heads wider than dim / heads, and a window in its first layer.
 models::DecoderConfig tiny_qwen3_config();
 
+// One whose norms come after attention and the feed-forward layer, with norms over all of Q and all of K.
+models::DecoderConfig tiny_olmo2_config();
+
 // A model of every family, and of what else a block may be: tests that ask something of every architecture begin here.
 struct NamedModel {
   std::string name;

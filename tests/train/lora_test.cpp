@@ -35,6 +35,7 @@ std::vector<Adapted> models_with_adapters() {
           {"GptNeoxParallel", of(tiny_gpt_neox_config(true))},
           {"GptNeoxSequential", of(tiny_gpt_neox_config(false), {"query_key_value", "dense"})},
           {"GptNeo", of(tiny_gpt_neo_config())},
+          {"Olmo2", of(tiny_olmo2_config())},
           {"Qwen3", of(tiny_qwen3_config(), {"k_proj", "o_proj", "down_proj"})}};
 }
 

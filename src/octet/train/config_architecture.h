@@ -83,7 +83,7 @@ void visit_fields(C& c, auto&& visit) {
               .s3 = true},
         c.init_from);
   visit(Field{.name = "model_type",
-              .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox or gpt_neo."},
+              .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox, gpt_neo or olmo2."},
         c.model_type);
   visit(Field{.name = "vocab_size", .help = "Number of token ids.", .value = "tokens", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .help = "Width of the residual stream.", .range = kAtLeastOne}, c.hidden_size);
@@ -154,7 +154,8 @@ void visit_fields(C& c, auto&& visit) {
         c.rotary_emb_base);
   visit(Field{.name = "use_parallel_residual", .help = "GPT-NeoX: attention and MLP read the same input."},
         c.use_parallel_residual);
-  visit(Field{.name = "attention_bias", .help = "Llama, Qwen3, GPT-NeoX: attention's linears have a bias."}, c.attention_bias);
+  visit(Field{.name = "attention_bias", .help = "Llama, Qwen3, GPT-NeoX, OLMo 2: attention's linears have a bias."},
+        c.attention_bias);
   visit(Field{.name = "mlp_bias", .help = "Llama: the MLP's linears have a bias."}, c.mlp_bias);
   visit(Field{.name = "rope_scaling", .help = "RoPE stretched to longer sequences."}, c.rope_scaling);
 }
