@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "octet/base/threads.h"
+#include "octet/models/registry.h"
 #include "support/errors.h"
 #include "support/grad_check.h"
 #include "support/near.h"
@@ -20,6 +22,12 @@ std::vector<std::vector<std::uint8_t>> gradients(train::Engine& engine, const To
   std::vector<std::vector<std::uint8_t>> result;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) result.push_back(bytes_of_tensor(p.grad));
   return result;
+}
+
+TEST(TinyModels, AreOfEveryFamily) {
+  std::set<std::string> found = {"mistral", "mixtral", "qwen2"};  // Llama with a window or biases; mixtures have Qwen3-MoE's code
+  for (const NamedModel& model : tiny_models()) found.insert(model.config.family);
+  for (const std::string& family : models::model_types()) EXPECT_TRUE(found.contains(family)) << family;
 }
 
 class DecoderGradient : public ::testing::TestWithParam<NamedModel> {};
@@ -96,8 +104,10 @@ std::vector<Variant> variants() {
                         .model = tiny_gpt_neox_config(parallel)});
     }
   }
-  for (const std::string& name : all_recipes())
+  for (const std::string& name : all_recipes()) {
     result.push_back({.name = "olmo2_" + name, .recipe = name, .model = tiny_olmo2_config()});
+    result.push_back({.name = "phi3_" + name, .recipe = name, .model = tiny_phi3_config()});
+  }
   result.push_back(
       {.name = "gpt_neox_wgrad", .recipe = "fp8_rowwise", .options = {.wgrad = "bf16"}, .model = tiny_gpt_neox_config(true)});
   return result;

@@ -46,6 +46,15 @@ models::DecoderConfig tiny_olmo2_config() {
   return config;
 }
 
+models::DecoderConfig tiny_phi3_config() {
+  models::DecoderConfig config = tiny_config();
+  config.family = "phi3";
+  // This block computes what Llama's does. EveryRecipe's bounds hold for its roundings in FP8 at most sizes, but not at all.
+  config.rotary_dim = 6;
+  config.sliding_window = 5;
+  return config;
+}
+
 models::DecoderConfig tiny_gpt_neo_config() {
   models::DecoderConfig config = tiny_gpt_neox_config(false);
   config.family = "gpt_neo";
@@ -69,7 +78,8 @@ std::vector<NamedModel> tiny_models() {
                                     {"LlamaWithBiases", tiny_config()},
                                     {"Qwen3Moe", tiny_qwen3_config()},
                                     {"GptNeo", tiny_gpt_neo_config()},
-                                    {"Olmo2", tiny_olmo2_config()}};
+                                    {"Olmo2", tiny_olmo2_config()},
+                                    {"Phi3", tiny_phi3_config()}};
   result[1].config.tied_head = result[4].config.tied_head = true;
   result[4].config.qkv_bias = result[4].config.output_bias = false;
   models::DecoderConfig& moe = result[7].config;

@@ -23,6 +23,9 @@ models::DecoderConfig tiny_qwen3_config();
 // One whose norms come after attention and the feed-forward layer, with norms over all of Q and all of K.
 models::DecoderConfig tiny_olmo2_config();
 
+// One whose Q, K and V have one tensor, and so have gate and up; with a window, and a part of each head that is rotated.
+models::DecoderConfig tiny_phi3_config();
+
 // A model of every family, and of what else a block may be: tests that ask something of every architecture begin here.
 struct NamedModel {
   std::string name;

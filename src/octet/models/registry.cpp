@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {llama_family(),     mistral_family(),  mixtral_family(), qwen2_family(), qwen3_family(),
-                                          qwen3_moe_family(), gpt_neox_family(), gpt_neo_family(), olmo2_family()};
+                                          qwen3_moe_family(), gpt_neox_family(), gpt_neo_family(), olmo2_family(), phi3_family()};
   return all;
 }
 

@@ -24,7 +24,7 @@ class Mlp {
  public:
   struct Options {
     std::string name;                                        // "model.layers.0.mlp"; its experts are "NAME.experts.0", ...
-    std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules; one if `gelu` is set
+    std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules: these, or one of both, or one if `gelu` is set
     std::string down = "down_proj";
     std::int64_t dim = 0, ffn = 0;           // of the whole layer, or of an expert
     std::int64_t experts = 0;                // 0: one layer

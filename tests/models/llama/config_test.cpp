@@ -194,7 +194,7 @@ TEST(LlamaConfig, RefusesWrongTypes) {
 TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
   EXPECT_EQ(refusal(llama_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
   EXPECT_EQ(refusal(llama_with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
-  for (const char* family : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}) {
+  for (const char* family : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "olmo2", "phi3"}) {
     json config = llama_with("num_key_value_heads", 2);
     config["model_type"] = family;
     config["sliding_window"] = nullptr;

@@ -40,6 +40,10 @@ void parse_rope(const JsonReader& read, DecoderConfig& config);
 // Returns a number of rope_parameters or rope_scaling, or `otherwise`.
 double rope_number(const JsonReader& read, const char* key, double otherwise);
 
+// Read and write the share of each head that is rotated: partial_rotary_factor of rope_parameters, else the number under `key`.
+void parse_rotary_share(const JsonReader& read, const char* key, double otherwise, DecoderConfig& config);
+double rotary_share(const DecoderConfig& config);
+
 // Writes sliding_window, or null if there is no window.
 void write_sliding_window(const DecoderConfig& config, nlohmann::ordered_json& object);
 
