@@ -179,7 +179,7 @@ void Block::feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockWork& w
                [&](const Tensor& residual, const Tensor& y) { mlp_->forward(scope, h, residual, y, saved.mlp); });
 }
 
-void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
+void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockWork&) const {
   moe_->route(scope, branch2_.input(scope, *moe_, saved.x1, saved.branch2), saved.moe);
 }
 

@@ -1,4 +1,4 @@
-// A pre-norm decoder: embedding, blocks, final norm, head. It is described first and materialised on a device afterwards.
+// A decoder: embedding, blocks, final norm, head. It is described first and materialised on a device afterwards.
 #pragma once
 
 #include <deque>
