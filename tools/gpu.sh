@@ -355,6 +355,8 @@ families=(
     --model.max_position_embeddings=512 --training.seq_len=128"
   "qwen2 shard=$gpus --model.model_type=qwen2 $wide --model.num_key_value_heads=4"
   "qwen3-tensor tensor=$gpus --model.model_type=qwen3 $wide --model.num_key_value_heads=4 --model.head_dim=32"
+  "olmo2 shard=$gpus --model.model_type=olmo2 $wide --model.num_key_value_heads=4"
+  "phi3-tensor tensor=$gpus --model.model_type=phi3 $wide --model.num_key_value_heads=4"
   "qwen3-moe shard=$gpus --parallel.expert=2 $qwen3_moe"
   "qwen3-moe-dense shard=$gpus --parallel.expert=2 $qwen3_moe --model.num_hidden_layers=4 --model.decoder_sparse_step=2"
   "router-biases shard=$gpus --parallel.expert=2 $qwen3_moe --model.router_bias_update_rate=0.001"

@@ -1,11 +1,12 @@
-"""Makes tests/golden/llama/, mistral/, mixtral/, qwen2/, qwen3/ and qwen3_moe/: small random models with the logits, loss and gradients that
-transformers computes in FP32.
+"""Makes tests/golden/llama/, mistral/, mixtral/, qwen2/, qwen3/, qwen3_moe/, olmo2/ and phi3/: small random models with the logits, loss and
+gradients that transformers computes in FP32.
 
     pip install torch transformers safetensors
     python tools/make_llama_goldens.py [FAMILY/NAME...]
 
 Each folder FAMILY/NAME holds model/ (config.json, model.safetensors), tokens.safetensors and expected.safetensors, the input and the
-output of `octet probe --recipe fp32 --grads`.
+output of `octet probe --recipe fp32 --grads`. The seed of a model is its place among the cases of its family. So a new case comes last, or all
+cases after it change.
 """
 import json
 import pathlib
@@ -14,7 +15,7 @@ import sys
 import torch
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
-                          MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
@@ -75,6 +76,16 @@ QWEN3_MOE = {
     "balance": dict(num_key_value_heads=2, head_dim=8, num_hidden_layers=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
                     norm_topk_prob=False, decoder_sparse_step=2, output_router_logits=True, router_aux_loss_coef=0.5),
 }
+# Neither of these has a token for padding: the usual one lies beyond this small vocabulary.
+OLMO2 = {
+    "mha": dict(num_key_value_heads=4, rope_theta=500000.0, pad_token_id=None),
+    "gqa-tied-bias": dict(num_key_value_heads=2, tie_word_embeddings=True, attention_bias=True, rms_norm_eps=1e-6, pad_token_id=None),
+}
+PHI3 = {
+    "gqa-window": dict(num_key_value_heads=2, sliding_window=8, pad_token_id=None),
+    "partial-rotary": dict(num_key_value_heads=4, pad_token_id=None,
+                           rope_parameters=dict(rope_type="default", rope_theta=700.0, partial_rotary_factor=0.5)),
+}
 FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM, 1000, LLAMA),
     "mistral": (MistralConfig, MistralForCausalLM, 2000, MISTRAL),
@@ -82,6 +93,8 @@ FAMILIES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, 4000, QWEN2),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, 5000, QWEN3),
     "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, 6000, QWEN3_MOE),
+    "olmo2": (Olmo2Config, Olmo2ForCausalLM, 8000, OLMO2),
+    "phi3": (Phi3Config, Phi3ForCausalLM, 9000, PHI3),
 }
 
 

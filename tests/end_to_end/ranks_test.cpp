@@ -301,6 +301,10 @@ TEST(Ranks, RefuseWhatTheyCannotDo) {
   tensor_refused_with(8, "", "num_attention_heads = 4: must be a multiple of parallel.tensor = 8");
   tensor_refused_with(3, "--model.num_attention_heads=12 --model.hidden_size=96",
                       "num_key_value_heads = 2: must be a multiple of parallel.tensor = 3, or divide it");
+  tensor_refused_with(
+      2, "--model.model_type=olmo2",
+      "parallel.tensor = 2: olmo2 has a norm over all heads, which the tensor axis would cut. Use parallel.shard or "
+      "parallel.context");
   tensor_refused_with(4, "", "num_attention_heads x head_dim = 32: must be a multiple of 16 x parallel.tensor = 4");
   tensor_refused_with(2, "--model.intermediate_size=48",
                       "intermediate_size = 48: must be a multiple of 16 x parallel.tensor = 2");

@@ -24,6 +24,9 @@ CASES = {
     "llama3": dict(model_type="llama", num_attention_heads=4, num_key_value_heads=4, head_dim=32, rope_parameters=LLAMA3),
     "window": dict(model_type="mistral", num_attention_heads=4, num_key_value_heads=2, head_dim=32, sliding_window=16),
     "mixture": dict(model_type="mixtral", num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_local_experts=4, num_experts_per_tok=2),
+    "norms-after": dict(model_type="olmo2", num_attention_heads=4, num_key_value_heads=2),
+    "fused": dict(model_type="phi3", num_attention_heads=4, num_key_value_heads=2, sliding_window=16, pad_token_id=None, rope_parameters=dict(
+        rope_type="default", rope_theta=700.0, partial_rotary_factor=0.5)),
     "neox": dict(model_type="gpt_neox", num_attention_heads=4, rotary_pct=0.25),
 }
 

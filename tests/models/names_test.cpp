@@ -61,9 +61,15 @@ TEST(ParameterNames, AreThoseOfTransformers) {
 }
 
 TEST(KindPattern, StandsForAllLayers) {
-  EXPECT_EQ(kind_pattern("gpt_neox.layers.12.mlp.dense_4h_to_h"), "gpt_neox.layers.*.mlp.dense_4h_to_h");
-  EXPECT_EQ(kind_pattern("model.layers.3.mlp.down_proj"), "model.layers.*.mlp.down_proj");
-  EXPECT_EQ(kind_pattern("lm_head"), "lm_head");
+  const auto pattern = [](const DecoderConfig& config, const char* module) {
+    const Decoder model(config, recipe_named("bf16"));
+    return kind_pattern(model, module);
+  };
+  EXPECT_EQ(pattern(testing::tiny_gpt_neox_config(true), "gpt_neox.layers.12.mlp.dense_4h_to_h"),
+            "gpt_neox.layers.*.mlp.dense_4h_to_h");
+  EXPECT_EQ(pattern(testing::tiny_gpt_neo_config(), "transformer.h.1.mlp.c_fc"), "transformer.h.*.mlp.c_fc");
+  EXPECT_EQ(pattern(tiny_config(), "model.layers.3.mlp.down_proj"), "model.layers.*.mlp.down_proj");
+  EXPECT_EQ(pattern(tiny_config(), "lm_head"), "lm_head");
 }
 
 }  // namespace

@@ -52,6 +52,31 @@ TEST(LinearKinds, KnowEveryFamily) {
   }
 }
 
+// A micro-batch casts each operand that has no producer, and the output of attention once more, for wgrad.
+TEST(LinearKinds, SayWhichOperandsAStepCasts) {
+  for (const auto& [name, config] : octet::testing::tiny_models()) {
+    if (config.experts > 0) continue;
+    train::EngineOptions options = octet::testing::tiny_options("fp8_delayed");
+    options.model = config;
+    const auto device = make_meta_device(DeviceKind::cuda);
+    const parallel::Groups groups = parallel::silent_groups(options.layout.mesh, 0);
+    train::Engine engine(options, *device, groups);
+    const octet::testing::Tokens tokens = octet::testing::random_tokens(options.seq_len * options.micro_batch_size, config.vocab);
+    engine.begin_step();
+    engine.stream().start_profile();
+    engine.forward_backward(tokens.batch(), nullptr);
+    std::int64_t casts = 0, expected = 0;
+    for (const OpTime& op : engine.stream().take_profile()) casts += std::string_view(op.op) == "quantize" ? op.calls : 0;
+    for (const LinearKind& kind : linear_kinds(engine.model())) {
+      if (kind.name == "head") continue;  // in BF16
+      // The gradient of a bias is a sum of the values of G, so no producer writes codes instead of them.
+      const bool sums_values = kind.bias && kind.cut == parallel::Cut::rows;
+      expected += kind.layers * ((kind.x == Producer::none) + (kind.g == Producer::none || sums_values) + (kind.name == "o"));
+    }
+    EXPECT_EQ(casts, expected) << name;
+  }
+}
+
 TEST(LinearKinds, CountWhatIsInFp8) {
   const auto counts = [](const recipes::Options& options) {
     models::Decoder model(tiny_config(), recipe_named("fp8_block", options));

@@ -32,10 +32,26 @@ models::DecoderConfig tiny_qwen3_config() {
   models::DecoderConfig config = tiny_config();
   config.family = "qwen3";
   config.head_dim = 12;
-  config.head_norm = true;
+  config.qk_norm = nn::QkNorm::head;
   config.qkv_bias = config.output_bias = true;
   config.sliding_window = 7;
   config.sees_all = {false, true};
+  return config;
+}
+
+models::DecoderConfig tiny_olmo2_config() {
+  models::DecoderConfig config = tiny_config();
+  config.family = "olmo2";
+  config.qk_norm = nn::QkNorm::whole;
+  return config;
+}
+
+models::DecoderConfig tiny_phi3_config() {
+  models::DecoderConfig config = tiny_config();
+  config.family = "phi3";
+  // This block computes what Llama's does. EveryRecipe's bounds hold for its roundings in FP8 at most sizes, but not at all.
+  config.rotary_dim = 6;
+  config.sliding_window = 5;
   return config;
 }
 
@@ -50,6 +66,33 @@ models::DecoderConfig tiny_gpt_neo_config() {
   config.qkv_bias = false;
   config.tied_head = true;
   return config;
+}
+
+std::vector<NamedModel> tiny_models() {
+  std::vector<NamedModel> result = {{"Untied", tiny_config()},
+                                    {"Tied", tiny_config()},
+                                    {"GptNeoxParallel", tiny_gpt_neox_config(true)},
+                                    {"GptNeoxSequential", tiny_gpt_neox_config(false)},
+                                    {"GptNeoxTied", tiny_gpt_neox_config(true)},
+                                    {"Qwen3", tiny_qwen3_config()},
+                                    {"LlamaWithBiases", tiny_config()},
+                                    {"Qwen3Moe", tiny_qwen3_config()},
+                                    {"GptNeo", tiny_gpt_neo_config()},
+                                    {"Olmo2", tiny_olmo2_config()},
+                                    {"Phi3", tiny_phi3_config()}};
+  result[1].config.tied_head = result[4].config.tied_head = true;
+  result[4].config.qkv_bias = result[4].config.output_bias = false;
+  models::DecoderConfig& moe = result[7].config;
+  moe.family = "qwen3_moe";
+  moe.experts = 4;
+  // All experts are chosen, because a choice that changes has no derivative. The weights then add up to one in any case: those
+  // that do not are in tests/kernels/router_test.cpp and in the goldens.
+  moe.experts_per_token = 4;
+  moe.expert_ffn = 16;
+  moe.router_normalise = false;
+  moe.dense_layers = {true, false};
+  result[6].config.qkv_bias = result[6].config.output_bias = result[6].config.mlp_bias = true;
+  return result;
 }
 
 Recipe recipe_named(const std::string& name, const recipes::Options& options) {

@@ -20,6 +20,19 @@ models::DecoderConfig tiny_gpt_neo_config();
 // One with a norm of heads, biases of attention, heads wider than dim / heads, and a window in its first layer.
 models::DecoderConfig tiny_qwen3_config();
 
+// One whose norms come after attention and the feed-forward layer, with norms over all of Q and all of K.
+models::DecoderConfig tiny_olmo2_config();
+
+// One whose Q, K and V have one tensor, and so have gate and up; with a window, and a part of each head that is rotated.
+models::DecoderConfig tiny_phi3_config();
+
+// A model of every family, and of what else a block may be: tests that ask something of every architecture begin here.
+struct NamedModel {
+  std::string name;
+  models::DecoderConfig config;
+};
+std::vector<NamedModel> tiny_models();
+
 // A name of the registry; "fp64", which exists only in tests; or fp8_delayed with attention = "fp8" ("fp8_delayed_attention") or
 // "fp8_forward" ("fp8_delayed_attention_forward").
 Recipe recipe_named(const std::string& name, const recipes::Options& options = {});

@@ -3,6 +3,7 @@
 #include "octet/base/file.h"
 #include "octet/base/require.h"
 #include "octet/models/decoder/config.h"
+#include "octet/models/registry.h"
 #include "octet/train/config.h"
 #include "support/errors.h"
 #include "support/folder.h"
@@ -200,13 +201,23 @@ TEST(ModelConfig, AFamilyHasItsOwnKeys) {
   EXPECT_EQ(refusal_of([&] { decoder_config(c); }), "run.toml: model.layer_norm_eps = 0.001: llama has no such key");
 }
 
+TEST(ModelConfig, ListsEveryFamily) {
+  std::string help;
+  const ModelConfig model;
+  visit_fields(model, [&](const Field& field, const auto&) {
+    if (field.name == "model_type") help = field.help;
+  });
+  for (const std::string& family : models::model_types()) EXPECT_NE(help.find(family), std::string::npos) << family;
+}
+
 TEST(ModelConfig, MistakesAreNamed) {
   Config c;
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(refusal_of([&] { decoder_config(c); }),
             "model.config = \"llama3.1-8\": no such preset (gpt-neo-1.3b, llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, "
-            "llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart, qwen2.5-7b, "
+            "llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, olmo2-7b, phi4-14b, pythia-1.4b, quality-380m, quickstart, "
+            "qwen2.5-7b, "
             "qwen3-0.6b, qwen3-1.7b, qwen3-30b-a3b, qwen3-32b, qwen3-8b), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";

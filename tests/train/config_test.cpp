@@ -540,9 +540,10 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 // The published numbers of parameters, from the models' cards and config.json on Hugging Face.
 TEST(Presets, AreTheModelsThatTheyName) {
   EXPECT_EQ(preset_names(),
-            (std::vector<std::string>{"gpt-neo-1.3b", "llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
-                                      "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart",
-                                      "qwen2.5-7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"}));
+            (std::vector<std::string>{"gpt-neo-1.3b", "llama2-7b",   "llama3-70b",    "llama3.1-405b", "llama3.1-8b",
+                                      "llama3.2-1b",  "mistral-7b",  "mixtral-8x22b", "mixtral-8x7b",  "olmo2-7b",
+                                      "phi4-14b",     "pythia-1.4b", "quality-380m",  "quickstart",    "qwen2.5-7b",
+                                      "qwen3-0.6b",   "qwen3-1.7b",  "qwen3-30b-a3b", "qwen3-32b",     "qwen3-8b"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {{"llama2-7b", 6738415616},
                                                                    {"llama3-70b", 70553706496},
                                                                    {"llama3.1-405b", 405853388800},
@@ -551,6 +552,8 @@ TEST(Presets, AreTheModelsThatTheyName) {
                                                                    {"mistral-7b", 7248023552},
                                                                    {"mixtral-8x22b", 140620634112},
                                                                    {"mixtral-8x7b", 46702792704},
+                                                                   {"olmo2-7b", 7298617344},
+                                                                   {"phi4-14b", 14659507200},
                                                                    {"pythia-1.4b", 1414647808},
                                                                    // As transformers 5.24 counts them.
                                                                    {"gpt-neo-1.3b", 1315575808},

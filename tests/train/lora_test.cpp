@@ -35,6 +35,9 @@ std::vector<Adapted> models_with_adapters() {
           {"GptNeoxParallel", of(tiny_gpt_neox_config(true))},
           {"GptNeoxSequential", of(tiny_gpt_neox_config(false), {"query_key_value", "dense"})},
           {"GptNeo", of(tiny_gpt_neo_config())},
+          {"Olmo2", of(tiny_olmo2_config())},
+          {"Phi3", of(tiny_phi3_config())},
+          {"OnlyFused", of(tiny_phi3_config(), {"qkv_proj", "gate_up_proj"})},
           {"Qwen3", of(tiny_qwen3_config(), {"k_proj", "o_proj", "down_proj"})}};
 }
 

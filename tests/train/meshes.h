@@ -68,5 +68,17 @@ inline train::EngineOptions gpt_neox_options(const std::string& recipe, bool par
   options.model.ffn = 64;
   return options;
 }
+inline train::EngineOptions olmo2_options(const std::string& recipe) {
+  train::EngineOptions options = context_options(recipe);
+  options.model = tiny_olmo2_config();
+  return options;
+}
+inline train::EngineOptions phi3_options(const std::string& recipe) {
+  train::EngineOptions options = context_options(recipe);
+  options.model = tiny_phi3_config();
+  options.model.head_dim = 16;
+  options.model.ffn = 64;
+  return options;
+}
 
 }  // namespace octet::testing

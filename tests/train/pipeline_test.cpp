@@ -83,6 +83,7 @@ TEST_F(Pipeline, JoinsEveryOtherAxis) {
     expect_bits_of_one_stage(deep(tensor_options("fp8_current")), tensor, stages, 2);
     expect_bits_of_one_stage(deep(mixture_options("fp8_delayed")), experts, stages, 2);
     expect_bits_of_one_stage(deep(gpt_neox_options("fp8_delayed", true)), resharded, stages, 2);
+    expect_bits_of_one_stage(deep(olmo2_options("fp8_delayed")), context, stages, 2);
   }
 }
 

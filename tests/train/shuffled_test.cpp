@@ -97,6 +97,9 @@ TEST_F(Shuffled, GiveTheSameBitsWhereRanksFetch) {
     layout.mesh = Mesh({1, 1, 1, 4});
     expect_same_bits(tensor_options(recipe), layout, true);
     expect_same_bits(gpt_neox_options(recipe, true), layout, true);
+    expect_same_bits(phi3_options(recipe), layout, true);
+    layout.mesh = Mesh({1, 2, 2, 1});
+    expect_same_bits(olmo2_options(recipe), layout, true);
     layout.mesh = Mesh({1, 4, 1, 1}, 2);
     expect_same_bits(mixture_options(recipe), layout, true);
   }

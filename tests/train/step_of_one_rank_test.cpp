@@ -157,8 +157,9 @@ std::vector<StepCase> experts() {
   return cases;
 }
 
-// GPT-NeoX has biases, layer norms and two forms of its block. GPT-Neo has learned positions.
-std::vector<StepCase> layer_norms() {
+// GPT-NeoX has biases, layer norms and two forms of its block. GPT-Neo has learned positions. OLMo 2 has its norms after the
+// layers, and no tensor axis. The tensor axis cuts the parts of Phi-3's fused tensors.
+std::vector<StepCase> other_families() {
   std::vector<StepCase> cases;
   for (const bool parallel_residual : {true, false}) {
     StepCase c{.name = parallel_residual ? "GptNeoxParallel" : "GptNeoxSequentialTied",
@@ -174,6 +175,15 @@ std::vector<StepCase> layer_norms() {
   neo.options.model.head_dim = like.head_dim;
   neo.options.model.ffn = like.ffn;
   cases.push_back(neo);
+  std::vector<Layout> no_tensor = kContexts;
+  no_tensor.insert(no_tensor.end(), {kGptNeox[0], kGptNeox[1]});
+  for (const auto& [name, mode] : {std::pair("", Checkpointing::none), std::pair("Selective", Checkpointing::selective),
+                                   std::pair("Full", Checkpointing::full)}) {
+    cases.push_back({.name = concat("Olmo2", name), .options = olmo2_options("fp64"), .layouts = no_tensor});
+    cases.back().options.checkpointing = mode;
+  }
+  cases.push_back({.name = "Phi3", .options = phi3_options("fp64"), .layouts = kGptNeox});
+  cases.push_back({.name = "Phi3Adapters", .options = adapted(phi3_options("fp64")), .layouts = kGptNeox, .before = randomise_b});
   return cases;
 }
 
@@ -220,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(Sequences, StepOfOneRank, ::testing::ValuesIn(sequences
 INSTANTIATE_TEST_SUITE_P(Layers, StepOfOneRank, ::testing::ValuesIn(layers()), kName);
 INSTANTIATE_TEST_SUITE_P(Experts, StepOfOneRank, ::testing::ValuesIn(experts()), kName);
 INSTANTIATE_TEST_SUITE_P(Lora, StepOfOneRank, ::testing::ValuesIn(adapters()), kName);
-INSTANTIATE_TEST_SUITE_P(Families, StepOfOneRank, ::testing::ValuesIn(layer_norms()), kName);
+INSTANTIATE_TEST_SUITE_P(Families, StepOfOneRank, ::testing::ValuesIn(other_families()), kName);
 
 // Axes that change how often numbers are rounded: context and tensor.
 struct AxisCase {

@@ -10,6 +10,8 @@ Family gpt_neox_family();
 Family llama_family();
 Family mistral_family();
 Family mixtral_family();
+Family olmo2_family();
+Family phi3_family();
 Family qwen2_family();
 Family qwen3_family();
 Family qwen3_moe_family();

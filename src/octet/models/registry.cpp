@@ -11,16 +11,28 @@
 
 namespace octet::models {
 
+namespace {
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {llama_family(),     mistral_family(),  mixtral_family(), qwen2_family(), qwen3_family(),
+                                          qwen3_moe_family(), gpt_neox_family(), gpt_neo_family(), olmo2_family(), phi3_family()};
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> model_types() {
+  std::vector<std::string> result;
+  for (const Family& family : families()) result.push_back(family.model_type);
+  return result;
+}
+
 const Family& family_of(const std::string& model_type, const std::string& source) {
-  static const std::vector<Family> families = {llama_family(), mistral_family(),   mixtral_family(),  qwen2_family(),
-                                               qwen3_family(), qwen3_moe_family(), gpt_neox_family(), gpt_neo_family()};
-  std::vector<std::string> known;
-  for (const Family& family : families) {
+  for (const Family& family : families()) {
     if (family.model_type == model_type) return family;
-    known.push_back(family.model_type);
   }
-  fail(ExitCode::data, source, ": model_type = ", in_quotes(model_type), ": not a family that octet knows (", joined(known), ")",
-       did_you_mean(model_type, known));
+  fail(ExitCode::data, source, ": model_type = ", in_quotes(model_type), ": not a family that octet knows (",
+       joined(model_types()), ")", did_you_mean(model_type, model_types()));
 }
 
 namespace {

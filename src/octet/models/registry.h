@@ -22,6 +22,8 @@ struct Family {
   std::vector<std::string> ignorable = {};  // globs of tensors in old checkpoints that follow from the config
 };
 
+// Returns the model types of all families, Llama's first.
+std::vector<std::string> model_types();
 // Throws Error{data} naming `source` and the known families.
 const Family& family_of(const std::string& model_type, const std::string& source);
 

@@ -8,12 +8,13 @@
 namespace octet::nn {
 namespace {
 
-parallel::Parameter* add_head_norm(const Attention::Options& options, const char* name, parallel::ParameterStore& store) {
-  if (!options.head_norm) return nullptr;
-  return &store.add({.name = concat(options.name, ".", name, ".weight"),
-                     .shape = {options.head_dim},
-                     .init = parallel::Init::ones,
-                     .decay = false});
+std::optional<Norm> make_norm(const Attention::Options& options, const char* name, std::int64_t heads,
+                              parallel::ParameterStore& store) {
+  if (options.qk_norm == QkNorm::none) return std::nullopt;
+  const bool whole = options.qk_norm == QkNorm::whole;
+  require(!whole || store.place().size == 1, options.name, ".", name, " on a tensor axis of ", store.place().size);
+  return Norm(NormKind::rms, concat(options.name, ".", name), (whole ? heads : 1) * options.head_dim, options.norm_epsilon,
+              store);
 }
 
 }  // namespace
@@ -33,8 +34,8 @@ Attention::Attention(const Options& options, const Recipe& recipe, parallel::Par
             .init_std = options.init_std,
             .bias = options.qkv_bias},
            recipe, store, scales),
-      q_norm_(add_head_norm(options, "q_norm", store)),
-      k_norm_(add_head_norm(options, "k_norm", store)),
+      q_norm_(make_norm(options, "q_norm", options.heads, store)),
+      k_norm_(make_norm(options, "k_norm", options.kv_heads, store)),
       output_({.parts = {options.name + "." + options.output},
                .out = options.dim,
                .in = options.heads * options.head_dim,
@@ -71,14 +72,6 @@ kernels::Rope Attention::rope(const Scope& scope, const Tensor& x) const {
           .positions = scope.positions};
 }
 
-kernels::HeadNorm Attention::head_norm() const {
-  return {.head_dim = options_.head_dim,
-          .q_heads = heads_,
-          .k_heads = kv_heads_,
-          .q_weight = q_norm_->value,
-          .k_weight = k_norm_->value};
-}
-
 void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
   const std::int64_t tokens = qkv_.x().tokens(scope, h);
   const bool fp8 = is_fp8(scope);
@@ -86,22 +79,8 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved
   saved.qkv = allocate(fp8 ? scope.scratch : scope.stash.get(), scope.dtype, {tokens, columns_.all()});
   if (!fp8) saved.o = allocate(scope.stash, scope.dtype, {tokens, columns_.q});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
-  if (options_.head_norm) {
-    saved.unnormed = allocate(scope.stash, scope.dtype, {tokens, columns_.q + columns_.kv});
-    saved.head_rstd = allocate(scope.stash, statistics_dtype(scope.dtype), {tokens, heads_ + kv_heads_});
-  }
   saved.qkv_in = linear_forward(scope, qkv_, h, forward_reads(scope), {}, saved.qkv);
-  if (options_.head_norm) {
-    if (scope.watch) {
-      scope.watch->norm(scope, options_.name + ".q_norm", q_norm_->value);
-      scope.watch->norm(scope, options_.name + ".k_norm", k_norm_->value);
-    }
-    kernels::head_norm_forward(scope.stream, {.norm = head_norm(),
-                                              .x = saved.qkv.slice_cols(0, columns_.q + columns_.kv),
-                                              .epsilon = *options_.head_norm,
-                                              .before = saved.unnormed,
-                                              .rstd = saved.head_rstd});
-  }
+  norm_forward(scope, saved);
   if (options_.rotary) kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
   if (casts_operands()) cast_operands(scope, saved);
 }
@@ -130,23 +109,14 @@ void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, At
     take_key_gradients(scope, work);
     scope.scratch.release_to(work.key_gradients_mark);
   }
-  // The last op before the linear makes its codes, if it can.
-  const Operand g = options_.rotary && !options_.head_norm ? qkv_.g().gradient(scope, work.gqkv) : Operand{.values = work.gqkv};
+  const Operand g = rope_writes_gradient() ? qkv_.g().gradient(scope, work.gqkv) : Operand{.values = work.gqkv};
   if (options_.rotary) {
     kernels::Rope back = rope(scope, work.gqkv);
     back.direction = kernels::Rope::Direction::backward;
     back.codes = g.epilogue;
     kernels::rope(scope.stream, scope.scratch, back);
   }
-  if (options_.head_norm) {
-    kernels::head_norm_backward(scope.stream, scope.scratch,
-                                {.norm = head_norm(),
-                                 .before = saved.unnormed,
-                                 .rstd = saved.head_rstd,
-                                 .g = work.gqkv.slice_cols(0, columns_.q + columns_.kv),
-                                 .gq_weight = q_norm_->grad,
-                                 .gk_weight = k_norm_->grad});
-  }
+  norm_backward(scope, saved, work.gqkv);
   linear_backward(scope, qkv_, g, saved.qkv_in, gh);
 }
 

@@ -13,6 +13,7 @@
 #include "octet/kernels/head_norm/head_norm.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/nn/linear.h"
+#include "octet/nn/norm.h"
 
 namespace octet::nn {
 
@@ -21,8 +22,9 @@ namespace octet::nn {
 struct AttentionSaved {
   Operand qkv_in;
   Tensor qkv;        // [T, (H + 2G) K], normed and rotated; in FP8 absent after forward_qkv
-  Tensor unnormed;   // [T, (H + G) K]: Q and K before the norm of heads, if there is one
-  Tensor head_rstd;  // [T, H + G]: of that norm
+  Tensor unnormed;   // [T, (H + G) K]: Q and K before their norms, if there are any
+  Tensor head_rstd;  // [T, H + G]: of the norms of heads
+  Tensor q_statistics, k_statistics;  // of the norms of all of Q and all of K (nn/norm.h)
   Tensor o;          // [T, H K]; backward makes what the output linear's wgrad reads from it; absent in FP8
   // In FP8: rowwise E4M3 codes, each tensor with one scale, of Q [T, H K], K and V [T, G K], and O [T, H K]. The codes of O are
   // also the output linear's X.
@@ -64,7 +66,8 @@ class Attention {
     std::int64_t rotary_dim = 0;  // of each head; 0: all
     double scale = 0;             // of the scores; 0: 1 / sqrt(head_dim)
     bool qkv_bias = false, output_bias = false;
-    std::optional<double> head_norm = {};  // the epsilon of the norm of each head of Q and K (kernels/head_norm); absent: no norm
+    QkNorm qk_norm = QkNorm::none;
+    double norm_epsilon = 0;  // of these norms
     double init_std = 0.02, output_init_std = 0.02;
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
@@ -79,7 +82,7 @@ class Attention {
   }
 
   // The parts of forward, in this order. Each overwrites what it names in `saved`, which lies in the stash.
-  // Computes Q, K and V from h, and applies the norm of heads, if there is one, and the rotation.
+  // Computes Q, K and V from h, and applies the norms of Q and K, if there are any, and the rotation.
   void forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const;
   // Returns the keys and values of all ranks of scope.context, in the scratch; absent on one rank.
   Tensor gather_keys(const Scope& scope, const AttentionSaved& saved) const;
@@ -103,6 +106,8 @@ class Attention {
   void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   // The remaining part: RoPE and the QKV linear. Overwrites gh [T / t, D].
   void backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const;
+  // Whether RoPE is the last op before the QKV linear in backward, so that it writes the codes of the gradient.
+  bool rope_writes_gradient() const { return options_.rotary && options_.qk_norm == QkNorm::none; }
 
   // Whether a pass of this kind multiplies codes. Calibration does not, because it determines the scales that a cast would
   // need.
@@ -115,7 +120,10 @@ class Attention {
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
   kernels::Rope rope(const Scope& scope, const Tensor& x) const;
+  // In qk_norm.cpp.
   kernels::HeadNorm head_norm() const;
+  void norm_forward(const Scope& scope, AttentionSaved& saved) const;
+  void norm_backward(const Scope& scope, const AttentionSaved& saved, const Tensor& gqkv) const;
   // FP8, in attention_fp8.cpp.
   Quantizer quantizer(const char* operand, Role role, std::int64_t cols, const Recipe& recipe, recipes::ScaleState& scales) const;
   void cast_operands(const Scope& scope, AttentionSaved& saved) const;
@@ -134,7 +142,7 @@ class Attention {
   std::int64_t heads_, kv_heads_;  // of this rank
   QkvColumns columns_;
   Linear qkv_;
-  parallel::Parameter *q_norm_ = nullptr, *k_norm_ = nullptr;  // weights of the norm of heads
+  std::optional<Norm> q_norm_, k_norm_;
   Linear output_;
   AttentionPrecision precision_;      // as the recipe wants it, but BF16 if the output linear reads no codes
   Quantizer q_, k_, v_;               // used only in FP8

@@ -11,20 +11,20 @@ namespace octet::nn {
 // The weights are made expert by expert, and up before down: the order of the parameters and of the scales.
 Mlp::Weights Mlp::make_weights(const Options& o, const Recipe& recipe, parallel::ParameterStore& store,
                                recipes::ScaleState& scales) {
-  require(o.up.size() == (o.gelu ? 1 : 2), o.name, ": ", o.up.size(), " linears before the activation");
+  const std::vector<std::int64_t> up_rows(o.gelu ? 1 : 2, o.ffn);
+  require(o.up.size() == 1 || o.up.size() == up_rows.size(), o.name, ": ", o.up.size(), " linears before the activation");
   Weights weights;
   for (std::int64_t e = 0; e < std::max<std::int64_t>(1, o.experts); ++e) {
     const std::string name = o.experts > 0 ? concat(o.name, ".experts.", e) : o.name;
     const parallel::Expert expert = {o.experts > 0 ? e : 0, o.experts};
-    weights.up.emplace_back(
-        LinearWeight::Options{.parts = within(name, o.up),
-                              .out = static_cast<std::int64_t>(o.up.size()) * o.ffn,
-                              .in = o.dim,
-                              .cut = {.along = parallel::Cut::rows, .part_rows = std::vector<std::int64_t>(o.up.size(), o.ffn)},
-                              .expert = expert,
-                              .init_std = o.init_std,
-                              .bias = o.bias},
-        recipe, store, scales);
+    weights.up.emplace_back(LinearWeight::Options{.parts = within(name, o.up),
+                                                  .out = static_cast<std::int64_t>(up_rows.size()) * o.ffn,
+                                                  .in = o.dim,
+                                                  .cut = {.along = parallel::Cut::rows, .part_rows = up_rows},
+                                                  .expert = expert,
+                                                  .init_std = o.init_std,
+                                                  .bias = o.bias},
+                            recipe, store, scales);
     weights.down.emplace_back(LinearWeight::Options{.parts = within(name, {o.down}),
                                                     .out = o.dim,
                                                     .in = o.ffn,

@@ -24,7 +24,7 @@ class Mlp {
  public:
   struct Options {
     std::string name;                                        // "model.layers.0.mlp"; its experts are "NAME.experts.0", ...
-    std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules; one if `gelu` is set
+    std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules: these, or one of both, or one if `gelu` is set
     std::string down = "down_proj";
     std::int64_t dim = 0, ffn = 0;           // of the whole layer, or of an expert
     std::int64_t experts = 0;                // 0: one layer
@@ -46,6 +46,7 @@ class Mlp {
   // Overwrites gh [T, D], which may be the memory of gy's values.
   void backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const;
 
+  bool is_gated() const { return !gelu_; }
   Linear& up() { return up_; }
   const Linear& up() const { return up_; }
   Linear& down() { return down_; }

@@ -14,6 +14,13 @@ namespace octet::nn {
 
 enum class NormKind : std::uint8_t { rms, layer };
 
+// The RMSNorms that attention's Q and K pass before they are rotated.
+enum class QkNorm : std::uint8_t {
+  none,
+  head,   // of each head: all heads of Q have one weight, all heads of K another (kernels/head_norm)
+  whole,  // of all of Q, and of all of K; the tensor axis cannot cut these
+};
+
 class Norm {
  public:
   // Adds `name`.weight, which starts at one, and for a layer norm `name`.bias, which starts at zero.

@@ -9,17 +9,7 @@
 
 namespace octet::plan {
 
-// The op that produces an operand of a linear. It writes FP8 codes instead of values if it can.
-enum class Producer : std::uint8_t {
-  none,           // the values already exist and the linear casts them itself
-  norm,           // norm forward
-  swiglu,         // SwiGLU forward
-  gelu,           // GELU forward
-  rope_backward,  // RoPE backward of packed QKV
-  norm_backward,  // norm backward; writes codes and values, because the residual stream needs the values
-  swiglu_backward,
-  gelu_backward,
-};
+using models::Producer;
 
 struct LinearKind {
   std::string name;     // "qkv", "o", "gate_up", "up", "down", "head"
@@ -27,7 +17,8 @@ struct LinearKind {
   std::int64_t out = 0, in = 0;  // shape of the weight [out, in]
   std::int64_t layers = 0;       // number of linears of this kind
   Producer x = Producer::none, g = Producer::none;  // producers of the input X and of the output gradient G
-  bool residual = false;                            // the output is added to the residual stream
+  parallel::Cut cut = parallel::Cut::none;          // of the weight on the tensor axis
+  bool residual = false;                            // the product adds to the residual stream
   bool bias = false;
   bool frozen = false;
   std::int64_t adapter_rank = 0;  // of the adapters of all its modules together; 0: it has none

@@ -42,11 +42,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
       tokens_(tokens_at_a_time(kind, setting)),
       parameters_(store_of(kind)),
       scales_(recipe),
-      linear_({.parts = {kind.name},
-               .out = kind.out,
-               .in = kind.in,
-               .cut = {.along = kind.residual ? parallel::Cut::columns : parallel::Cut::rows},
-               .bias = kind.bias},
+      linear_({.parts = {kind.name}, .out = kind.out, .in = kind.in, .cut = {.along = kind.cut}, .bias = kind.bias},
               everywhere(recipe), parameters_, scales_),
       norm_x_(setting.model.norm, "x", kind.in, setting.model.norm_epsilon, parameters_),
       norm_g_(setting.model.norm, "g", kind.out, setting.model.norm_epsilon, parameters_),
@@ -74,7 +70,10 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
   s.statistics_x = filled(norm_x_.allocate_statistics(scope, stash_, tokens_));
   s.statistics_g = filled(norm_g_.allocate_statistics(scope, stash_, tokens_));
   if (kind.residual) s.residual = random(DType::bf16, {tokens_, kind.out});
-  if (kind.g == Producer::norm_backward) s.g = random(DType::bf16, {tokens_, kind.out});
+  if (kind.g == Producer::norm_backward) {
+    s.g = random(DType::bf16, {tokens_, kind.out});
+    s.normed = kind.residual ? s.residual : random(DType::bf16, {tokens_, kind.out});
+  }
   if (kind.g == Producer::swiglu_backward) {
     s.g = random(DType::bf16, {tokens_, kind.out / 2});
     s.gate_up = random(DType::bf16, {tokens_, kind.out});
@@ -148,7 +147,7 @@ void LinearRun::backward(const nn::Scope& scope, const nn::Operand& x) {
   nn::Operand g{.values = s.gradient};
   if (kind_.g != Producer::none) g = linear_.g().gradient(scope, s.gradient);
   if (kind_.g == Producer::norm_backward) {
-    norm_g_.backward(scope, s.g, s.residual, s.statistics_g, g);
+    norm_g_.backward(scope, s.g, s.normed, s.statistics_g, g);
   } else if (kind_.g == Producer::swiglu_backward) {
     kernels::swiglu_backward(stream_, scratch_, {.gate_up = s.gate_up, .gy = s.g, .ggate_up = g.values, .codes = g.epilogue});
   } else if (kind_.g == Producer::gelu_backward) {

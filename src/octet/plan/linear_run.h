@@ -49,6 +49,7 @@ class LinearRun {
     Tensor gate_up;                     // [T, out]: the forward input of SwiGLU or GELU, which its backward reads
     Tensor statistics_x, statistics_g;  // statistics of the norms
     Tensor residual;                    // [T, out]: the residual stream, if the linear adds to it
+    Tensor normed;                      // [T, out]: what the norm reads whose backward produces G
     Tensor gradient;                    // [T, out]: the values of G
     Tensor y, gx;
     Tensor table, positions;

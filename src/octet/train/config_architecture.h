@@ -66,7 +66,7 @@ struct ModelConfig {
       router_bias_update_rate;
   std::optional<bool> tie_word_embeddings;
   std::optional<std::string> tokenizer, hidden_act;
-  std::optional<double> layer_norm_eps, rotary_pct, rotary_emb_base;
+  std::optional<double> layer_norm_eps, rotary_pct, rotary_emb_base, partial_rotary_factor;
   std::optional<bool> norm_topk_prob, use_parallel_residual, attention_bias, mlp_bias, use_sliding_window;
   std::optional<RopeScalingConfig> rope_scaling;
 };
@@ -82,9 +82,10 @@ void visit_fields(C& c, auto&& visit) {
               .value = "DIR",
               .s3 = true},
         c.init_from);
-  visit(Field{.name = "model_type",
-              .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox or gpt_neo."},
-        c.model_type);
+  visit(
+      Field{.name = "model_type",
+            .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox, gpt_neo, olmo2 or phi3."},
+      c.model_type);
   visit(Field{.name = "vocab_size", .help = "Number of token ids.", .value = "tokens", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .help = "Width of the residual stream.", .range = kAtLeastOne}, c.hidden_size);
   visit(Field{.name = "intermediate_size", .help = "Width inside the MLP.", .range = kAtLeastOne}, c.intermediate_size);
@@ -104,7 +105,7 @@ void visit_fields(C& c, auto&& visit) {
               .range = kAtLeastOne},
         c.max_position_embeddings);
   visit(Field{.name = "sliding_window",
-              .help = "Mistral, Qwen: number of tokens that a token sees, itself included; 0 means all before it.",
+              .help = "Mistral, Qwen, Phi-3: number of tokens that a token sees, itself included; 0 means all before it.",
               .value = "tokens",
               .range = kNotNegative},
         c.sliding_window);
@@ -150,11 +151,14 @@ void visit_fields(C& c, auto&& visit) {
         c.hidden_act);
   visit(Field{.name = "layer_norm_eps", .help = "GPT-NeoX: epsilon of LayerNorm.", .range = kEpsilon}, c.layer_norm_eps);
   visit(Field{.name = "rotary_pct", .help = "GPT-NeoX: share of each head that RoPE rotates.", .range = kPositive}, c.rotary_pct);
+  visit(Field{.name = "partial_rotary_factor", .help = "Phi-3: share of each head that RoPE rotates.", .range = kPositive},
+        c.partial_rotary_factor);
   visit(Field{.name = "rotary_emb_base", .help = "GPT-NeoX: base of the RoPE frequencies.", .range = kPositive},
         c.rotary_emb_base);
   visit(Field{.name = "use_parallel_residual", .help = "GPT-NeoX: attention and MLP read the same input."},
         c.use_parallel_residual);
-  visit(Field{.name = "attention_bias", .help = "Llama, Qwen3, GPT-NeoX: attention's linears have a bias."}, c.attention_bias);
+  visit(Field{.name = "attention_bias", .help = "Llama, Qwen3, GPT-NeoX, OLMo 2: attention's linears have a bias."},
+        c.attention_bias);
   visit(Field{.name = "mlp_bias", .help = "Llama: the MLP's linears have a bias."}, c.mlp_bias);
   visit(Field{.name = "rope_scaling", .help = "RoPE stretched to longer sequences."}, c.rope_scaling);
 }

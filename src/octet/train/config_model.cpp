@@ -67,6 +67,7 @@ void put_keys(Json& object, const ModelConfig& model) {
   put_number("rope_theta", model.rope_theta);
   put_number("rope_theta", model.rotary_emb_base);
   put_number("partial_rotary_factor", model.rotary_pct);
+  put_number("partial_rotary_factor", model.partial_rotary_factor);
   if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
     const bool begins = model.use_sliding_window && object.value("use_sliding_window", Json()) != *model.use_sliding_window;
     if (begins || model.max_window_layers) {

@@ -216,7 +216,7 @@ std::string precision_table(models::Decoder& model) {
                               recipe.wgrad_bf16 ? "  wgrad BF16" : "");
     }
     // Layers of a kind, and experts, share a line, except those that `skip` leaves in another precision.
-    std::string name = recipes::skip_pattern(models::kind_pattern(linear->name()));
+    std::string name = recipes::skip_pattern(models::kind_pattern(model, linear->name()));
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& kind) { return kind.first == name && kind.second.precision == precision; });
     if (same == kinds.end()) {

@@ -30,6 +30,8 @@ void check_tensor_axis(const Config& config) {
     demand(size % (least * ranks) == 0, ExitCode::config, config.file, ": ", name, " = ", size, ": must be a multiple of ",
            least == 1 ? "" : concat(least, " x "), "parallel.tensor = ", ranks);
   };
+  demand(model.qk_norm != nn::QkNorm::whole, ExitCode::config, config.file, ": parallel.tensor = ", ranks, ": ", model.family,
+         " has a norm over all heads, which the tensor axis would cut. Use parallel.shard or parallel.context");
   divides("num_attention_heads", model.heads);
   demand(model.kv_heads % ranks == 0 || ranks % model.kv_heads == 0, ExitCode::config, config.file,
          ": num_key_value_heads = ", model.kv_heads, ": must be a multiple of parallel.tensor = ", ranks, ", or divide it");

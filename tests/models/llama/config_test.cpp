@@ -176,8 +176,7 @@ TEST(LlamaConfig, RefusesWhatIsMissing) {
   EXPECT_EQ(refusal(config), "no model_type");
   EXPECT_EQ(refusal(llama_with("model_type", 3)), "no model_type");
   EXPECT_EQ(refusal(llama_with("model_type", "lama")),
-            "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox, "
-            "gpt_neo) (did you mean llama?)");
+            concat("model_type = \"lama\": not a family that octet knows (", joined(model_types()), ") (did you mean llama?)"));
   EXPECT_EQ(refusal(json::array()), "not a JSON object");
   EXPECT_EQ(refusal(json("llama")), "not a JSON object");
 }
@@ -204,7 +203,7 @@ TEST(LlamaConfig, RefusesWrongTypes) {
 TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
   EXPECT_EQ(refusal(llama_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
   EXPECT_EQ(refusal(llama_with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
-  for (const char* family : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}) {
+  for (const char* family : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "olmo2", "phi3"}) {
     json config = llama_with("num_key_value_heads", 2);
     config["model_type"] = family;
     config["sliding_window"] = nullptr;

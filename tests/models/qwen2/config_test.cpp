@@ -17,7 +17,7 @@ TEST(Qwen2Config, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(c.max_position, 32768);
   EXPECT_EQ(c.norm_epsilon, 1e-6);
   EXPECT_TRUE(c.qkv_bias);
-  EXPECT_FALSE(c.output_bias || c.mlp_bias || c.head_norm || c.tied_head);
+  EXPECT_FALSE(c.output_bias || c.mlp_bias || c.qk_norm != nn::QkNorm::none || c.tied_head);
   EXPECT_EQ(c.sliding_window, 0);
 }
 

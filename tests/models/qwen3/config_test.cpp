@@ -14,7 +14,7 @@ TEST(Qwen3Config, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(c.kv_heads, 32);
   EXPECT_EQ(c.head_dim, 128) << "which does not follow from hidden_size";
   EXPECT_EQ(c.max_position, 32768);
-  EXPECT_TRUE(c.head_norm);
+  EXPECT_EQ(c.qk_norm, nn::QkNorm::head);
   EXPECT_FALSE(c.qkv_bias || c.output_bias || c.mlp_bias || c.tied_head);
 }
 

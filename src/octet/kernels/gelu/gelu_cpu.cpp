@@ -61,8 +61,12 @@ void each(const Tensor& in, const Tensor& g, const Tensor& out, const Make& make
 
 template <class Visit>
 void with_kind(Gelu kind, Visit visit) {
-  if (kind == Gelu::exact) return visit.template operator()<Exact>();
-  visit.template operator()<Tanh>();
+  switch (kind) {
+    case Gelu::exact:
+      return visit.template operator()<Exact>();
+    case Gelu::tanh:
+      return visit.template operator()<Tanh>();
+  }
 }
 
 }  // namespace

@@ -13,11 +13,25 @@ constexpr float kPeak = 0.3989422804f;  // 1 / sqrt(2 pi)
 __device__ float within(float z) { return z < -100.0f ? -100.0f : z > 100.0f ? 100.0f : z; }
 __device__ float tanh_share(float z) { return 1.0f / (1.0f + expf(-kTwice * (z + kCubic * z * z * z))); }
 
-__device__ float forward(Gelu kind, float x) { return x * (kind == Gelu::exact ? normcdff(x) : tanh_share(within(x))); }
+__device__ float forward(Gelu kind, float x) {
+  switch (kind) {
+    case Gelu::exact:
+      return x * normcdff(x);
+    case Gelu::tanh:
+      return x * tanh_share(within(x));
+  }
+  return nanf("");
+}
 __device__ float backward(Gelu kind, float x, float gy) {
-  if (kind == Gelu::exact) return gy * (normcdff(x) + x * (kPeak * expf(-0.5f * x * x)));
-  const float z = within(x), p = tanh_share(z);
-  return gy * (p + x * (p * (1.0f - p) * (kTwice * (1.0f + 3.0f * kCubic * z * z))));
+  switch (kind) {
+    case Gelu::exact:
+      return gy * (normcdff(x) + x * (kPeak * expf(-0.5f * x * x)));
+    case Gelu::tanh: {
+      const float z = within(x), p = tanh_share(z);
+      return gy * (p + x * (p * (1.0f - p) * (kTwice * (1.0f + 3.0f * kCubic * z * z))));
+    }
+  }
+  return nanf("");
 }
 
 struct GeluForwardSource : Extent {

@@ -23,11 +23,13 @@ struct RopeScalingLlama3 {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   std::int64_t original_max_position = 8192;
+  bool operator==(const RopeScalingLlama3&) const = default;
 };
 
 // All frequencies are divided by `factor` (Chen et al., Position Interpolation, 2023).
 struct RopeScalingLinear {
   double factor = 1.0;
+  bool operator==(const RopeScalingLinear&) const = default;
 };
 
 // YaRN (Peng et al., 2023). A frequency that turns more than beta_fast times within the original length is kept, one that turns
@@ -39,6 +41,7 @@ struct RopeScalingYarn {
   double beta_fast = 32.0, beta_slow = 1.0;
   bool truncate = true;  // the first and the last interpolated frequency are rounded outwards to whole numbers
   double attention_factor = 1.0;
+  bool operator==(const RopeScalingYarn&) const = default;
 };
 
 using RopeScaling = std::variant<RopeScalingLlama3, RopeScalingLinear, RopeScalingYarn>;

@@ -15,7 +15,7 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
              parallel::ParameterStore& store, recipes::ScaleState& scales)
     : dim_(c.dim),
       parallel_(c.parallel_residual),
-      norm1_(c.norm, concat(block_name(modules, layer), ".", modules.norm1), c.dim, c.norm_epsilon, store),
+      branch1_(c, block_name(modules, layer), modules.attention_norms, store),
       attention_({.name = concat(block_name(modules, layer), ".", modules.attention),
                   .qkv = modules.qkv,
                   .output = modules.output,
@@ -29,11 +29,14 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                   .scale = c.attention_scale,
                   .qkv_bias = c.qkv_bias,
                   .output_bias = c.output_bias,
-                  .head_norm = c.head_norm ? std::optional(c.norm_epsilon) : std::nullopt,
+                  .qk_norm = c.qk_norm,
+                  .norm_epsilon = c.norm_epsilon,
                   .init_std = c.init_std,
                   .output_init_std = c.output_init_std()},
                  recipe, store, scales),
-      norm2_(c.norm, concat(block_name(modules, layer), ".", modules.norm2), c.dim, c.norm_epsilon, store) {
+      branch2_(c, block_name(modules, layer), modules.feed_forward_norms, store) {
+  require(!parallel_ || !(branch1_.has_after() || branch2_.has_after()), c.family,
+          ": a norm after a layer of a parallel residual");
   nn::Mlp::Options feed{.name = concat(block_name(modules, layer), ".", modules.feed_forward),
                         .up = modules.up,
                         .down = modules.down,
@@ -67,13 +70,29 @@ std::vector<nn::LinearWeight*> Block::linears() {
   return result;
 }
 
+std::vector<LinearUse> Block::uses() {
+  using enum Producer;
+  require(!moe_, "the uses of the linears of a mixture");
+  const bool gated = mlp_->is_gated();
+  const auto input = [](const Branch& branch) { return branch.has_before() ? norm : none; };
+  // The norm after a layer makes the gradient of the layer's output. Without one, the norm before the next layer does.
+  const auto gradient = [](const Branch& branch, bool next) { return branch.has_after() || next ? norm_backward : none; };
+  // With a parallel residual, attention's output has the same gradient as the feed-forward layer's, for which the codes are made.
+  const bool next_of_attention = branch2_.has_before() && !parallel_;
+  return {{&attention_.qkv().weights()[0], "qkv", input(branch1_), attention_.rope_writes_gradient() ? rope_backward : none},
+          {&attention_.output().weights()[0], "o", none, gradient(branch1_, next_of_attention), !branch1_.has_after()},
+          {&mlp_->up().weights()[0], gated ? "gate_up" : "up", input(branch2_), gated ? swiglu_backward : gelu_backward},
+          {&mlp_->down().weights()[0], "down", gated ? swiglu : gelu, gradient(branch2_, branch1_.has_before()),
+           !branch2_.has_after()}};
+}
+
 void Block::serve_adapters() {
   for (nn::Linear* linear : {&attention_.qkv(), &attention_.output(), &feed().up(), &feed().down()}) linear->serve_adapters();
 }
 
 nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
-  if (moe_) return {.values = g};  // a mixture quantizes the rows that it sends to experts
-  return mlp_->down().g().gradient(scope, g, memory);
+  // A mixture reads values: it quantizes the rows that it sends to experts.
+  return branch2_.sum_gradient(scope, moe_ ? nullptr : &mlp_->down().g(), g, memory);
 }
 
 template <auto kPart>
@@ -130,18 +149,15 @@ parallel::StepShape::BlockParts Block::lay_out(bool context, bool lanes) {
 }
 
 void Block::qkv(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
-  const std::int64_t tokens = work.x.rows();
-  const Shape wide{tokens, dim_};
+  const Shape wide{work.x.rows(), dim_};
   saved = {.x = work.x};
-  saved.statistics1 = norm1_.allocate_statistics(scope, scope.stash, tokens);
+  saved.branch1 = branch1_.allocate(scope, wide);
   saved.x1 = parallel_ ? work.x : allocate(scope.stash, scope.dtype, wide);
-  saved.statistics2 = norm2_.allocate_statistics(scope, scope.stash, tokens);
+  saved.branch2 = branch2_.allocate(scope, wide);
   // Backward reads the sum, unless the residual is parallel; then only y needs it.
   work.sum = !parallel_ ? saved.x1 : work.y ? allocate(scope.scratch, scope.dtype, wide) : Tensor{};
   const ArenaScope temporaries(scope.scratch);
-  const nn::Operand h = attention_.input(scope, tokens);
-  norm1_.forward(scope, work.x, h, saved.statistics1);
-  attention_.forward_qkv(scope, h, saved.attention);
+  attention_.forward_qkv(scope, branch1_.input(scope, attention_, work.x, saved.branch1), saved.attention);
 }
 
 void Block::keys(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
@@ -152,31 +168,32 @@ void Block::keys(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) con
 void Block::attention(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   attention_.forward_attention(scope, work.keys, saved.attention);
   if (work.keys) scope.scratch.release_to(work.keys_mark);
-  if (work.sum) attention_.forward_output(scope, work.x, work.sum, saved.attention);
+  if (!work.sum) return;
+  branch1_.add(scope, work.x, work.sum, saved.branch1,
+               [&](const Tensor& residual, const Tensor& y) { attention_.forward_output(scope, residual, y, saved.attention); });
 }
 
 void Block::feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
-  const nn::Operand h = mlp_->input(scope, work.x.rows());
-  norm2_.forward(scope, saved.x1, h, saved.statistics2);
-  mlp_->forward(scope, h, work.sum ? work.sum : work.x, work.y, saved.mlp);
+  const nn::Operand h = branch2_.input(scope, *mlp_, saved.x1, saved.branch2);
+  branch2_.add(scope, work.sum ? work.sum : work.x, work.y, saved.branch2,
+               [&](const Tensor& residual, const Tensor& y) { mlp_->forward(scope, h, residual, y, saved.mlp); });
 }
 
-void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
-  const nn::Operand h = moe_->input(scope, work.x.rows());
-  norm2_.forward(scope, saved.x1, h, saved.statistics2);
-  moe_->route(scope, h, saved.moe);
+void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockWork&) const {
+  moe_->route(scope, branch2_.input(scope, *moe_, saved.x1, saved.branch2), saved.moe);
 }
 
 void Block::experts(const nn::Scope& scope, BlockSaved& saved, BlockWork&) const { moe_->experts(scope, saved.moe); }
 
 void Block::combine(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
-  moe_->combine(scope, work.sum ? work.sum : work.x, work.y, saved.moe);
+  branch2_.add(scope, work.sum ? work.sum : work.x, work.y, saved.branch2,
+               [&](const Tensor& residual, const Tensor& y) { moe_->combine(scope, residual, y, saved.moe); });
 }
 
 void Block::begin_feed_backward(const nn::Scope& scope, BlockWork& work) const {
-  // norm2 writes the gradient of x + attention(h1). With a parallel residual it equals gy, and the linear must read it before a
-  // norm adds to that memory.
-  work.gsum = attention_.output().g().gradient(scope, work.gy.values);
+  // The branch of the feed-forward layer writes the gradient of x + a(x). With a parallel residual it equals gy, and the linear
+  // must read it before a norm adds to that memory.
+  work.gsum = branch1_.sum_gradient(scope, &attention_.output().g(), work.gy.values);
   if (!parallel_) return;
   work.gsum.epilogue = {};  // the values exist already, so the linear quantizes them itself
   work.gh2 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
@@ -189,14 +206,11 @@ void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& 
   if (scope.checkpointing == nn::Checkpointing::selective) {
     const nn::Scope again = nn::rebuild_scope(scope);
     nn::Operand h;
-    if (mlp_->keeps_input()) {
-      h = mlp_->input(again, gh.rows());
-      norm2_.forward(again, saved.x1, h, saved.statistics2);
-    }
+    if (mlp_->keeps_input()) h = branch2_.input(again, *mlp_, saved.x1, saved.branch2);
     mlp_->rebuild(again, h, saved.mlp);
   }
-  mlp_->backward(scope, work.gy, saved.mlp, gh);
-  if (!parallel_) norm2_.backward(scope, gh, saved.x1, saved.statistics2, work.gsum);
+  mlp_->backward(scope, branch2_.output_gradient(scope, &mlp_->down().g(), work.gy, saved.branch2), saved.mlp, gh);
+  if (!parallel_) branch2_.input_gradient(scope, gh, saved.x1, saved.branch2, work.gsum);
 }
 
 void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
@@ -205,37 +219,33 @@ void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockWor
   if (!parallel_) work.gh2 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
   if (scope.checkpointing == nn::Checkpointing::selective) {
     const nn::Scope again = nn::without_record(scope);
-    const nn::Operand h = moe_->input(again, work.gy.values.rows());
-    norm2_.forward(again, saved.x1, h, saved.statistics2);
-    moe_->rebuild(again, h, saved.moe);
+    moe_->rebuild(again, branch2_.input(again, *moe_, saved.x1, saved.branch2), saved.moe);
   }
-  moe_->combine_backward(scope, work.gy, saved.moe, work.moe);
+  moe_->combine_backward(scope, branch2_.output_gradient(scope, nullptr, work.gy, saved.branch2), saved.moe, work.moe);
 }
 
 void Block::route_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   moe_->route_backward(scope, saved.moe, work.moe, work.gh2);
-  if (!parallel_) norm2_.backward(scope, work.gh2, saved.x1, saved.statistics2, work.gsum);
+  if (!parallel_) branch2_.input_gradient(scope, work.gh2, saved.x1, saved.branch2, work.gsum);
   scope.scratch.release_to(work.moe_mark);
 }
 
 void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
-  const std::int64_t tokens = work.gy.values.rows();
-  work.gh1 = allocate(scope.scratch, scope.dtype, {tokens, dim_});
+  work.gh1 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
   if (scope.checkpointing == nn::Checkpointing::selective && attention_.keeps_input()) {
     const nn::Scope again = nn::rebuild_scope(scope);
-    const nn::Operand h = attention_.input(again, tokens);
-    norm1_.forward(again, saved.x, h, saved.statistics1);
-    attention_.rebuild(again, h, saved.attention);
+    attention_.rebuild(again, branch1_.input(again, attention_, saved.x, saved.branch1), saved.attention);
   }
   work.attention_mark = scope.scratch.used();
-  attention_.backward_output(scope, work.gsum, work.attention);
+  attention_.backward_output(scope, branch1_.output_gradient(scope, &attention_.output().g(), work.gsum, saved.branch1),
+                             work.attention);
 }
 
 void Block::qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const {
   attention_.backward_qkv(scope, saved.attention, work.attention, work.gh1);
   scope.scratch.release_to(work.attention_mark);
-  if (parallel_) norm2_.backward(scope, work.gh2, saved.x, saved.statistics2, {.values = work.gx.values});
-  norm1_.backward(scope, work.gh1, saved.x, saved.statistics1, work.gx);
+  if (parallel_) branch2_.input_gradient(scope, work.gh2, saved.x, saved.branch2, {.values = work.gx.values});
+  branch1_.input_gradient(scope, work.gh1, saved.x, saved.branch1, work.gx);
 }
 
 }  // namespace octet::models

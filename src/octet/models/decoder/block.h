@@ -1,6 +1,7 @@
-// A block of a decoder, between the embedding and the final norm. With h1 = norm1(x):
-//   one after another   x1 = x + attention(h1),  y = x1 + feed_forward(norm2(x1))    (all; GPT-NeoX if its config says so)
-//   parallel residual   y = x + attention(h1) + feed_forward(norm2(x))               (GPT-NeoX)
+// A block of a decoder, between the embedding and the final norm: attention and a feed-forward layer, each a branch of the
+// residual stream with its norms (branch.h). With a(x) and f(x) for what the branches add to x:
+//   one after another   x1 = x + a(x),  y = x1 + f(x1)    (all; GPT-NeoX if its config says so)
+//   parallel residual   y = x + a(x) + f(x)               (GPT-NeoX)
 // The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts, so that the caller can decide
 // what other streams do between them (models/decoder/decoder.h).
 #pragma once
@@ -9,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "octet/models/decoder/branch.h"
 #include "octet/models/decoder/config.h"
 #include "octet/nn/attention.h"
 #include "octet/nn/mlp.h"
 #include "octet/nn/moe.h"
-#include "octet/nn/norm.h"
 #include "octet/parallel/schedule.h"
 
 namespace octet::models {
@@ -25,21 +26,41 @@ struct DecoderModules {
   std::string blocks = "model.layers";
   // Within a block:
   std::string attention = "self_attn", feed_forward = "mlp";
-  std::string norm1 = "input_layernorm", norm2 = "post_attention_layernorm";
+  BranchNorms attention_norms = {.before = "input_layernorm"}, feed_forward_norms = {.before = "post_attention_layernorm"};
   std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"}, up = {"gate_proj", "up_proj"};
   std::string output = "o_proj", down = "down_proj";
+};
+
+// The op that makes an operand of a linear. It writes FP8 codes instead of values if it can.
+enum class Producer : std::uint8_t {
+  none,           // the values already exist and the linear casts them itself
+  norm,           // norm forward
+  swiglu,         // SwiGLU forward
+  gelu,           // GELU forward
+  rope_backward,  // RoPE backward of packed QKV
+  norm_backward,  // norm backward; writes codes and values, because the residual stream needs the values
+  swiglu_backward,
+  gelu_backward,
+};
+
+// A linear, and what the block does around it.
+struct LinearUse {
+  nn::LinearWeight* linear;
+  const char* kind;                                 // "qkv", "o", "gate_up", "up", "down", "head"
+  Producer x = Producer::none, g = Producer::none;  // producers of the input X and of the output gradient G
+  bool residual = false;                            // the product adds to the residual stream
 };
 
 // Everything that forward keeps for backward: the memory of a micro-batch in a block. T is this rank's share of the tokens
 // (nn/sequence.h), D the model's dim.
 struct BlockSaved {
-  Tensor x;            // [T, D], the caller's
-  Tensor statistics1;  // of norm1 (nn/norm.h)
+  Tensor x;  // [T, D], the caller's
+  BranchSaved branch1;
   nn::AttentionSaved attention;
-  Tensor x1;           // [T, D]; x itself with a parallel residual
-  Tensor statistics2;  // of norm2
-  nn::MlpSaved mlp;    // either this or
-  nn::MoeSaved moe;    // that is used
+  Tensor x1;  // [T, D]; x itself with a parallel residual
+  BranchSaved branch2;
+  nn::MlpSaved mlp;  // either this or
+  nn::MoeSaved moe;  // that is used
 };
 
 // The tensors that the caller passes to the parts of a block, and the temporaries in the scratch that one part leaves for the
@@ -50,7 +71,7 @@ struct BlockWork {
   nn::Operand gy = {};  // gradient of y, from output_gradient() of this block
   nn::Operand gx = {};  // gradient of x, from output_gradient() of the block before; its values are gy's own, overwritten
   // The forward parts set these.
-  Tensor sum = {};   // x + attention(h1); absent if nobody reads it
+  Tensor sum = {};   // x + a(x); absent if nobody reads it
   Tensor keys = {};  // of a context axis
   std::size_t keys_mark = 0;
   // The backward parts set these.
@@ -85,6 +106,8 @@ class Block {
   const nn::Moe& mixture() const { return *moe_; }
   // Returns the linears in the order of the forward pass.
   std::vector<nn::LinearWeight*> linears();
+  // Returns the same linears of a block without a mixture, and what this block does around them.
+  std::vector<LinearUse> uses();
   // Call it after linears have been given adapters.
   void serve_adapters();
 
@@ -114,15 +137,15 @@ class Block {
   void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
   void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockWork& work) const;
 
-  // Allocates the gradients that the feed-forward layer and norm2 produce.
+  // Allocates the gradients that the branch of the feed-forward layer produces.
   void begin_feed_backward(const nn::Scope& scope, BlockWork& work) const;
 
   std::int64_t dim_;
   bool parallel_;
   // In the order of the forward pass, which is the order of the parameters.
-  nn::Norm norm1_;
+  Branch branch1_;
   nn::Attention attention_;
-  nn::Norm norm2_;
+  Branch branch2_;
   nn::Mlp& feed() { return moe_ ? moe_->mlp() : *mlp_; }
   std::unique_ptr<nn::Mlp> mlp_;
   std::unique_ptr<nn::Moe> moe_;  // instead of mlp_

@@ -27,6 +27,19 @@ std::int64_t matrices(const DecoderConfig& c, std::int64_t experts) {
   return (c.layers - mixtures) * matrices_of_layer(c, false, experts) + mixtures * matrices_of_layer(c, true, experts);
 }
 
+// Returns the number of heads whose dims have a weight in the norms of Q and K.
+std::int64_t normed_heads(const DecoderConfig& c) {
+  switch (c.qk_norm) {
+    case nn::QkNorm::none:
+      return 0;
+    case nn::QkNorm::head:
+      return 2;
+    case nn::QkNorm::whole:
+      return c.heads + c.kv_heads;
+  }
+  return 0;
+}
+
 }  // namespace
 
 double DecoderConfig::output_init_std() const { return init_std / std::sqrt(2.0 * static_cast<double>(layers)); }
@@ -39,10 +52,10 @@ std::int64_t DecoderConfig::mixtures_before(std::int64_t layer) const {
 
 std::int64_t DecoderConfig::parameters() const {
   const std::int64_t a_norm = norm == nn::NormKind::layer ? 2 * dim : dim;
-  const std::int64_t biases = (qkv_bias ? (heads + 2 * kv_heads) * head_dim : 0) + (output_bias ? dim : 0) +
-                              (mlp_bias ? (gelu ? 1 : 2) * ffn + dim : 0) + (head_norm ? 2 * head_dim : 0);
-  return matrices(*this, experts) + layers * (biases + 2 * a_norm) + a_norm + vocab * dim * (tied_head ? 1 : 2) +
-         (learned_positions ? max_position * dim : 0);
+  const std::int64_t biases =
+      (qkv_bias ? (heads + 2 * kv_heads) * head_dim : 0) + (output_bias ? dim : 0) + (mlp_bias ? (gelu ? 1 : 2) * ffn + dim : 0);
+  return matrices(*this, experts) + layers * (biases + normed_heads(*this) * head_dim + 2 * a_norm) + a_norm +
+         vocab * dim * (tied_head ? 1 : 2) + (learned_positions ? max_position * dim : 0);
 }
 
 double DecoderConfig::train_flops_per_token(std::int64_t seq_len, double per_weight) const {

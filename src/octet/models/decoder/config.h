@@ -12,7 +12,7 @@
 
 namespace octet::models {
 
-// The architecture of a pre-norm decoder.
+// The architecture of a decoder.
 struct DecoderConfig {
   std::string family = "llama";
   std::int64_t vocab = 0;  // V
@@ -35,7 +35,7 @@ struct DecoderConfig {
   std::optional<kernels::Gelu> gelu;           // of a feed-forward layer without a gate; absent: SwiGLU
   bool qkv_bias = false, output_bias = false;  // of attention's linears
   bool mlp_bias = false;                       // of the linears of a dense feed-forward layer
-  bool head_norm = false;                      // Q and K of each head pass an RMSNorm before they are rotated
+  nn::QkNorm qk_norm = nn::QkNorm::none;
   bool parallel_residual = false;              // attention and feed-forward layer read the same x
   bool tied_head = false;
   std::int64_t experts = 0;  // E of a mixture; 0: a dense feed-forward layer
@@ -75,6 +75,8 @@ struct DecoderConfig {
   // that a token uses, and those of attention after the causal mask and the window. Recompute does not count. In a frozen model
   // `per_weight` is 4, because no weight has a gradient; adapters do not count.
   double train_flops_per_token(std::int64_t seq_len, double per_weight = 6) const;
+
+  bool operator==(const DecoderConfig&) const = default;
 };
 
 // Throw Error{data} for an impossible number of layers, read under `key`, and for an impossible hidden_size. Families call them

@@ -145,6 +145,21 @@ void parse_rope(const JsonReader& read, DecoderConfig& c) {
   c.rope_theta = rope_number(read, "rope_theta", c.rope_theta);
 }
 
+void parse_rotary_share(const JsonReader& read, const char* key, double otherwise, DecoderConfig& c) {
+  const double share = rope_number(read, "partial_rotary_factor", read.number(key, otherwise));
+  demand(share > 0 && share <= 1, ExitCode::data, read.source(), ": ", key, " = ", share, ": must be above 0, and 1 at most");
+  c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * share);
+  demand(c.rotary_dim > 0, ExitCode::data, read.source(), ": ", key, " = ", share, ": rotates nothing of heads of ", c.head_dim);
+}
+
+// The quotient may be rounded below the share that is read back as so many dims.
+double rotary_share(const DecoderConfig& c) {
+  const auto head_dim = static_cast<double>(c.head_dim);
+  double share = static_cast<double>(c.rotated_dims()) / head_dim;
+  while (static_cast<std::int64_t>(share * head_dim) < c.rotated_dims()) share = std::nextafter(share, 2.0);
+  return share;
+}
+
 void write_sliding_window(const DecoderConfig& c, nlohmann::ordered_json& object) {
   object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
 }
@@ -210,6 +225,16 @@ kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::str
   std::string list;
   for (const auto& [name, kind] : known) list += (list.empty() ? "" : ", ") + name;
   fail(ExitCode::data, read.source(), ": ", key, " = \"", activation, "\" is not supported (", list, ")");
+}
+
+const char* write_gelu(kernels::Gelu kind, const char* tanh) {
+  switch (kind) {
+    case kernels::Gelu::exact:
+      return "gelu";
+    case kernels::Gelu::tanh:
+      return tanh;
+  }
+  fail(ExitCode::internal, "config.json has no name for GELU ", static_cast<int>(kind));
 }
 
 void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> keys) {

@@ -40,6 +40,10 @@ void parse_rope(const JsonReader& read, DecoderConfig& config);
 // Returns a number of rope_parameters or rope_scaling, or `otherwise`.
 double rope_number(const JsonReader& read, const char* key, double otherwise);
 
+// Read and write the share of each head that is rotated: partial_rotary_factor of rope_parameters, else the number under `key`.
+void parse_rotary_share(const JsonReader& read, const char* key, double otherwise, DecoderConfig& config);
+double rotary_share(const DecoderConfig& config);
+
 // Writes sliding_window, or null if there is no window.
 void write_sliding_window(const DecoderConfig& config, nlohmann::ordered_json& object);
 
@@ -55,6 +59,8 @@ void write_router(const DecoderConfig& config, nlohmann::ordered_json& object);
 
 // Returns the GELU that `key` names.
 kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::string& otherwise);
+// Returns a name of it; `tanh` is the name that the family's published models have for GELU with tanh.
+const char* write_gelu(kernels::Gelu kind, const char* tanh);
 // Throws Error{data} if any of the keys asks for dropout.
 void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> keys);
 

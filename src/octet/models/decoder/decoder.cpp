@@ -147,6 +147,15 @@ std::vector<nn::LinearWeight*> Decoder::linears() {
   return result;
 }
 
+std::vector<LinearUse> Decoder::uses() {
+  std::vector<LinearUse> result;
+  for (Block& block : blocks_) {
+    for (const LinearUse& use : block.uses()) result.push_back(use);
+  }
+  result.push_back({.linear = &head_->head().weights()[0], .kind = "head"});
+  return result;
+}
+
 void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len,
                           const parallel::Groups& groups, const parallel::Layout& layout) {
   parameters_.materialise(stream.device(), storage, &groups, layout);

@@ -1,4 +1,4 @@
-// A pre-norm decoder: embedding, blocks, final norm, head. It is described first and materialised on a device afterwards.
+// A decoder: embedding, blocks, final norm, head. It is described first and materialised on a device afterwards.
 #pragma once
 
 #include <deque>
@@ -99,6 +99,8 @@ class Decoder {
   const parallel::StepShape& shape() const { return shape_; }
   // Returns the weights of all linears in the order of the forward pass; the head's weight is the last.
   std::vector<nn::LinearWeight*> linears();
+  // Returns the same linears of a model without mixtures, and what the model does around them.
+  std::vector<LinearUse> uses();
   // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
   void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
   // Returns the names of the mixtures of experts, in their order.

@@ -1,8 +1,9 @@
 #include "octet/models/decoder/names.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
+
+#include "octet/models/registry.h"
 
 namespace octet::models {
 
@@ -70,11 +71,10 @@ parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& nam
   return table;
 }
 
-std::string kind_pattern(const std::string& module) {
-  const std::size_t dot = std::min(module.find(".layers."), module.find(".h."));
-  if (dot == std::string::npos) return module;
-  const std::size_t number = module.find('.', dot + 1) + 1;
-  return module.substr(0, number) + "*" + module.substr(module.find('.', number));
+std::string kind_pattern(const Decoder& model, const std::string& module) {
+  const std::string blocks = family_of(model.config().family, "model").modules.blocks + ".";
+  if (!module.starts_with(blocks)) return module;
+  return blocks + "*" + module.substr(module.find('.', blocks.size()));
 }
 
 }  // namespace octet::models

@@ -12,8 +12,8 @@ parallel::NameTable parameter_names(Decoder& model);
 // Returns the adapters under PEFT's names. The runs of rows of B are those of the weights in `names`.
 parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& names);
 
-// Replaces the layer's number by a star: "model.layers.3.mlp.down_proj" -> "model.layers.*.mlp.down_proj". A name without a
-// layer stays.
-std::string kind_pattern(const std::string& module);
+// Replaces the layer's number by a star: "model.layers.3.mlp.down_proj" -> "model.layers.*.mlp.down_proj". A name outside the
+// blocks stays.
+std::string kind_pattern(const Decoder& model, const std::string& module);
 
 }  // namespace octet::models

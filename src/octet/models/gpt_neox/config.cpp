@@ -1,8 +1,6 @@
 // GPT-NeoX (Black et al., 2022) and Pythia (Biderman et al., 2023), as transformers' GPTNeoXForCausalLM has them: layer norms
 // with biases, linears with biases, GELU, rotation of a part of each head, and attention beside the feed-forward layer or before
 // it.
-#include <cmath>
-
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
 #include "octet/models/families.h"
@@ -32,21 +30,11 @@ DecoderConfig parse_gpt_neox(const JsonReader& read) {
 
   c.rope_theta = read.number("rotary_emb_base", 10000.0);
   parse_rope(read, c);
-  const double share = rope_number(read, "partial_rotary_factor", read.number("rotary_pct", 0.25));
-  demand(share > 0 && share <= 1, ExitCode::data, read.source(), ": rotary_pct = ", share, ": must be above 0, and 1 at most");
-  c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * share);
-  demand(c.rotary_dim > 0, ExitCode::data, read.source(), ": rotary_pct = ", share, ": rotates nothing of heads of ", c.head_dim);
+  parse_rotary_share(read, "rotary_pct", 0.25, c);
 
   c.gelu = parse_gelu(read, "hidden_act", "gelu");
   refuse_dropout(read, {"attention_dropout", "hidden_dropout"});
   return c;
-}
-
-// The share of a head that is read back as so many dims: the quotient may be rounded below it.
-double share_of(std::int64_t dims, std::int64_t head_dim) {
-  double share = static_cast<double>(dims) / static_cast<double>(head_dim);
-  while (static_cast<std::int64_t>(share * static_cast<double>(head_dim)) < dims) share = std::nextafter(share, 2.0);
-  return share;
 }
 
 nlohmann::ordered_json write_gpt_neox(const DecoderConfig& c) {
@@ -60,10 +48,10 @@ nlohmann::ordered_json write_gpt_neox(const DecoderConfig& c) {
       {"num_attention_heads", c.heads},
       {"max_position_embeddings", c.max_position},
       {"layer_norm_eps", c.norm_epsilon},
-      {"rotary_pct", share_of(c.rotary_dim, c.head_dim)},
+      {"rotary_pct", rotary_share(c)},
       {"rotary_emb_base", c.rope_theta},
       {"use_parallel_residual", c.parallel_residual},
-      {"hidden_act", *c.gelu == kernels::Gelu::exact ? "gelu" : "gelu_pytorch_tanh"},
+      {"hidden_act", write_gelu(*c.gelu, "gelu_pytorch_tanh")},
       {"attention_bias", c.qkv_bias},
       {"attention_dropout", 0.0},
       {"hidden_dropout", 0.0},

@@ -10,7 +10,7 @@ namespace {
 
 DecoderConfig parse_qwen3(const JsonReader& read, const JsonDefaults& defaults) {
   DecoderConfig c = parse_decoder(read, defaults);
-  c.head_norm = true;
+  c.qk_norm = nn::QkNorm::head;
   c.qkv_bias = c.output_bias = read.boolean("attention_bias", false);
   parse_qwen_window(read, c);
   return c;
