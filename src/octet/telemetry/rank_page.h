@@ -65,7 +65,7 @@ struct GroupPage {
 struct RankPage {
   std::atomic<Phase> phase = Phase::starting;
   std::atomic<std::int64_t> step = 0;                           // finished
-  std::atomic<std::int64_t> start_step = 0;  // from which it goes on, or has gone back to; known once it trains
+  std::atomic<std::int64_t> start_step = 0;                     // from which it goes on or went back to; known once it trains
   std::atomic<std::int64_t> saved_step = 0;                     // of the newest checkpoint in the run's folder; 0: none
   std::atomic<std::int64_t> changed_ns = 0;                     // when phase or step changed
   std::atomic<std::int64_t> first_step_ns = 0;                  // when the first step of this process was finished
