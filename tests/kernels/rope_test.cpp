@@ -70,6 +70,18 @@ TEST(RopeTable, YarnIsTransformersInEveryBit) {
   EXPECT_EQ(sharper.size(), plain.size());
 }
 
+// transformers bounds the ramp by the indices 0 and dims - 1. Here all frequencies turn more often than beta_slow within the
+// original length, and less often than beta_fast, so the ramp runs from 0 to 7 whatever their numbers of turns.
+TEST(RopeTable, YarnsRampEndsAtTheLastDim) {
+  const std::vector<float> plain = rope_inverse_frequencies(8, 10.0, {});
+  const std::vector<float> yarn = rope_inverse_frequencies(
+      8, 10.0, RopeScalingYarn{.factor = 4, .original_max_position = 100'000, .beta_fast = 1e5, .beta_slow = 1});
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double kept = 1 - static_cast<double>(i) / 7, expected = plain[i] * (kept + (1 - kept) / 4);
+    EXPECT_NEAR(yarn[i], expected, 4 * kUnitRoundoffF32 * expected) << i;
+  }
+}
+
 TEST(RopeTable, RowsAreCosThenSinOfTheFp32Angle) {
   const std::vector<float> frequencies = rope_inverse_frequencies(16, 10000.0, {});
   const std::vector<float> table = rope_table(16, 10000.0, {}, 1001);

@@ -101,6 +101,7 @@ std::vector<HealthSample> inputs(const std::vector<double>& kurtosis, double ama
 
 TEST(HealthVerdict, WatchesInputsWhoseKurtosisGrows) {
   EXPECT_TRUE(find_unhealthy(inputs({3, 3, 4, 5, 8, 20, 29, 29})).empty()) << "not ten times a normal distribution's";
+  EXPECT_TRUE(find_unhealthy(inputs({1, 1, 1, 2, 8, 20, 29, 29})).empty()) << "nor from below a normal distribution's";
   const std::vector<HealthFinding> grown = find_unhealthy(inputs({3, 3, 4, 5, 8, 20, 31, 400}));
   ASSERT_EQ(grown.size(), 1u);
   EXPECT_EQ(grown[0].concern, Concern::watch);

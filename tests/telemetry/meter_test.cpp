@@ -35,7 +35,10 @@ TEST(StepMeter, MeansOverTheInterval) {
   // The next interval does not include this one.
   clock.now += 4;
   meter.add_step(800, 8);
-  EXPECT_DOUBLE_EQ(meter.take().tokens_per_s, 200);
+  const auto next = meter.take();
+  EXPECT_DOUBLE_EQ(next.tokens_per_s, 200);
+  EXPECT_DOUBLE_EQ(next.samples_per_s, 2);
+  EXPECT_DOUBLE_EQ(next.data_time_s, 0);
   EXPECT_EQ(meter.take().steps, 0);
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "octet/base/log.h"
 #include "octet/base/threads.h"
 #include "octet/comm/socket.h"
@@ -184,6 +186,45 @@ TEST_F(Run, LogsWhatItWasAskedTo) {
   EXPECT_EQ(info["name"], "a label");
   EXPECT_EQ(info["repeat_of"], "another");
   EXPECT_EQ(info["recipe"], "fp8_delayed");
+}
+
+// MXFP8 also samples the weights of norms, which have no codes.
+TEST_F(Run, ReportsTheMeansOfWhatItSamplesOfLinears) {
+  std::map<std::string, double> sums;  // by recipe and figure
+  for (const std::string recipe : {"mxfp8", "fp8_delayed"}) {
+    const std::vector<std::string> settings = {"precision.recipe=" + recipe, "precision.emulate=true", "metrics.health_freq=1",
+                                               "metrics.log_freq=1", "training.steps=6"};
+    ASSERT_EQ(train::Trainer({.config = config(settings), .resume = "none"}).run(), ExitCode::done);
+    std::map<std::int64_t, std::vector<Json>> samples;
+    bool norms = false;
+    for (const Json& sample : read_lines(folder_ / "out/fp8_health.jsonl")) {
+      const bool of_norm = sample["tensor"].get<std::string>().ends_with(".n");
+      norms = norms || of_norm;
+      if (!of_norm) samples[sample["step"]].push_back(sample);
+    }
+    EXPECT_EQ(norms, recipe == "mxfp8");
+    for (const auto& [step, line] : metrics_of(folder_ / "out")) {
+      for (const auto& [mean, of] : {std::pair("fp8_underflow_pct", "flushed_pct"), {"fp8_saturated_pct", "saturated_pct"}}) {
+        double sum = 0;
+        for (const Json& sample : samples.at(step)) sum += sample[of].get<double>();
+        sums[recipe + " " + of] += sum;
+        const double expected = sum / static_cast<double>(samples.at(step).size());
+        EXPECT_NEAR(line[mean].get<double>(), expected, 1e-9 * expected) << recipe << ": " << mean << " of step " << step;
+      }
+    }
+  }
+  for (const char* seen : {"mxfp8 flushed_pct", "fp8_delayed saturated_pct"}) EXPECT_GT(sums[seen], 0) << seen;
+}
+
+// If every token chooses all experts, they are chosen equally often, whatever the routers say. The logits of routers that begin
+// near zero are nearly zero, and the log-sum-exp of four zeros is log 4.
+TEST_F(Run, ReportsTheBalanceOfItsExpertsAndTheLogitsOfItsRouters) {
+  const std::vector<std::string> settings = {"model.model_type=mixtral", "model.num_local_experts=4",
+                                             "model.num_experts_per_tok=4", "model.initializer_range=1e-6", "training.steps=1"};
+  ASSERT_EQ(train::Trainer({.config = config(settings), .resume = "none"}).run(), ExitCode::done);
+  const Json line = metrics_of(folder_ / "out").at(1);
+  EXPECT_NEAR(line["expert_balance"].get<double>(), 1, 1e-5);
+  EXPECT_NEAR(line["router_z"].get<double>(), std::log(4) * std::log(4), 1e-4);
 }
 
 // An exception of the standard library ends the program with code 1, too.
