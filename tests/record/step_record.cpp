@@ -102,7 +102,11 @@ std::vector<Case> rare_cases() {
                                          {"gpt_neo", with(dense, gpt_neo), kAlone},
                                          {"gpt_neo-context", with(dense, gpt_neo), {.mesh = context}},
                                          {"qwen3", with(dense, qwen3), kAlone},
-                                         {"qwen3-shards", with(dense, qwen3), resharded(shards)}};
+                                         {"qwen3-shards", with(dense, qwen3), resharded(shards)},
+                                         {"olmo2", olmo2_options(recipe), resharded(shards)},
+                                         {"olmo2-context", olmo2_options(recipe), {.mesh = context}},
+                                         {"phi3", phi3_options(recipe), kAlone},
+                                         {"phi3-tensor", phi3_options(recipe), {.mesh = parts}}};
     for (const Case& c : of_recipe) result.push_back({concat(recipe, "-", c.name), c.options, c.layout});
   }
   for (const std::string recipe : {"fp8_delayed_attention", "fp8_delayed_attention_forward"}) {
