@@ -254,7 +254,7 @@ TEST(Jsonl, ReadingFromTheEndAgreesWithReadingAll) {
       ASSERT_TRUE(read_file(path) == expected + to_json_line(line_at(last_step + 1)) + "\n") << last_step << " " << end;
     }
   }
-  for (const std::string& end : {"", "\n\n", "rubbish\n", "{\"step\":3,\"lo", "{\"step\":3}"}) {
+  for (const char* end : {"", "\n\n", "rubbish\n", "{\"step\":3,\"lo", "{\"step\":3}"}) {
     const auto path = folder.write("metrics.jsonl", lines + end);
     EXPECT_EQ(last_record<StepMetrics>(path)->step, read_jsonl<StepMetrics>(path).records.back().step) << end;
   }
