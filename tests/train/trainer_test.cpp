@@ -284,6 +284,22 @@ TEST_F(Run, GoesBackToACheckpointFromBeforeTheFirstHighLoss) {
   EXPECT_EQ(steps, expected);
 }
 
+// Losses of other text are higher for good, which is no spike of the old text's.
+TEST_F(Run, OtherDataBeginANewWindowOfLosses) {
+  const std::vector<std::string> settings = {"precision.recipe=bf16", "training.steps=30", "anomaly.spike=1.2"};
+  ASSERT_EQ(train::Trainer({.config = config(settings), .resume = "none"}).run(), ExitCode::done);
+  std::string other;
+  for (int i = 0; i < 9000; ++i) other += static_cast<char>(128 + i * i % 101);
+  write_corpus(folder_ / "other", {other});
+  train::Config changed = config({"precision.recipe=bf16", "training.steps=45", "anomaly.spike=1.2", "checkpoint.allow=data"});
+  changed.data.source[0].path = (folder_ / "other").string();
+  std::vector<std::int64_t> steps, expected;
+  train::Trainer trainer({.config = changed, .progress = [&](const train::StepProgress& at) { steps.push_back(at.step); }});
+  ASSERT_EQ(trainer.run(), ExitCode::done);
+  for (std::int64_t step = 31; step <= 45; ++step) expected.push_back(step);
+  EXPECT_EQ(steps, expected);
+}
+
 // From step 30 on, FP8 loses the inputs of every down_proj: their scales are so small that all codes are zero.
 class Demote : public Run {
  protected:
