@@ -52,7 +52,10 @@ TEST_F(CompareRanks, OnlyDelayedScalingHasAttentionInFp8) {
   }
 }
 
+// The FLOPs of a token: 6 for each of the 26,624 weights in matrices (two layers of 9,216, and the head), and 12 for each of the
+// 32 columns of attention's heads and of the 16 tokens that a token sees on average, in two layers.
 TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
+  const double flops_per_token = 6.0 * (2 * 9216 + 256 * 32) + 12.0 * 32 * 16 * 2;
   const ProgramResult result = compare("--recipes bf16,fp8_delayed --gpus 2,1 --training.steps=20");
   ASSERT_EQ(result.code, 0) << result.err;
   std::map<std::string, Json> rows = this->rows();
@@ -69,6 +72,11 @@ TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
       EXPECT_EQ(metrics.at(20)["tokens_seen"], 20 * 4 * ranks * 32);
       for (const auto& [step, line] : metrics) {
         const double exposed = line["comm_exposed_s"], all = line["step_time_s"];
+        const double rate = line["tokens_per_s"], of_each = line["tokens_per_s_per_gpu"];
+        EXPECT_NEAR(rate * all, 4 * ranks * 32, 1e-6);
+        EXPECT_NEAR(of_each * ranks, rate, 1e-9 * rate);
+        EXPECT_NEAR(line["samples_per_s"].get<double>() * 32, rate, 1e-9 * rate);
+        EXPECT_NEAR(line["tflops_per_gpu"].get<double>() * 1e12 / of_each, flops_per_token, 1e-9 * flops_per_token);
         EXPECT_TRUE(ranks == 1 ? exposed == 0 : exposed > 0 && exposed < all)
             << "step " << step << ": " << exposed << " of " << all;
       }

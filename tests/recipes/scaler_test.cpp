@@ -52,6 +52,20 @@ TEST_F(Scaler, NamesItsStateAsCheckpointsHoldIt) {
   EXPECT_EQ(state->slot(g).scale, tensors[4].tensor.data);
 }
 
+TEST_F(Scaler, AResetForgetsAllAmaxes) {
+  make({.amax_history_len = 3});
+  for (const float amax : {2.0f, 4.0f}) {
+    for (const int index : {x, w, g}) record(index, amax);
+    update();
+  }
+  record(x, 8.0f);
+  state->reset(*stream);
+  for (const int index : {x, w, g}) {
+    EXPECT_EQ(scale(index), 1.0f);
+    EXPECT_EQ(history(index), (Values{0, 0, 0}));
+  }
+}
+
 TEST_F(Scaler, ScalesAreOfTheFormatOfTheOperandAndTheLargestOfTheHistory) {
   make({.amax_history_len = 3});
   record(x, 2.0f);

@@ -147,6 +147,18 @@ TEST_P(SkippedStep, TheNextStepIsAsIfItHadNotBeen) {
   EXPECT_TRUE(same_state(*engine_, state_of(*other)));
 }
 
+// The exported model has the dtype in which the run computes. BF16 rounds the largest F32 up to infinity.
+TEST(NotFiniteWeight, IsOneWithoutAFiniteNumberInTheExportedType) {
+  for (const auto& [recipe, largest] :
+       {std::pair("fp32", ""), std::pair("bf16", "model.norm.weight"), {"fp8_delayed", "model.norm.weight"}}) {
+    const auto engine = make_engine(tiny_options(recipe));
+    EXPECT_EQ(engine->not_finite_weight(), "") << recipe;
+    for (const parallel::Parameter& p : engine->model().parameters().parameters())
+      if (p.spec.name == "model.norm.weight") p.primary().as<float>()[5] = std::numeric_limits<float>::max();
+    EXPECT_EQ(engine->not_finite_weight(), largest) << recipe;
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> result;
   for (const std::string& recipe : all_precisions()) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "octet/base/log.h"
 #include "octet/base/threads.h"
@@ -255,6 +256,48 @@ TEST_F(Run, KeepsAsManyCheckpointsAsAskedAndTheLast) {
   EXPECT_EQ(kept({"checkpoint.keep_latest_k=0"}), (std::vector<std::int64_t>{24, 20, 15, 10, 5}));
   EXPECT_EQ(kept({"checkpoint.interval=0"}), (std::vector<std::int64_t>{24}));
   EXPECT_EQ(kept({"checkpoint.interval=12", "checkpoint.async=false"}), (std::vector<std::int64_t>{24, 12}));
+}
+
+// From step 35 on a norm is wrong, and losses are high in steps 36 to 38. The checkpoint of step 36 has learnt from a batch of
+// theirs.
+TEST_F(Run, GoesBackToACheckpointFromBeforeTheFirstHighLoss) {
+  train::Trainer* running = nullptr;
+  bool spoiled = false;
+  std::vector<std::int64_t> steps;
+  const auto progress = [&](const train::StepProgress& at) {
+    steps.push_back(at.step);
+    if (at.step != 35 || std::exchange(spoiled, true)) return;
+    for (const parallel::Parameter& p : running->engine().model().parameters().parameters()) {
+      if (p.spec.name != "model.norm.weight") continue;
+      for (std::int64_t i = 0; i < p.primary().elements(); ++i) p.primary().as<float>()[i] *= -20;
+    }
+    running->engine().refresh();
+  };
+  train::Trainer trainer({.config = config({"precision.recipe=bf16", "training.steps=40", "checkpoint.interval=2"}),
+                          .resume = "none",
+                          .progress = progress});
+  running = &trainer;
+  ASSERT_EQ(trainer.run(), ExitCode::done);
+  std::vector<std::int64_t> expected;
+  for (std::int64_t step = 1; step <= 37; ++step) expected.push_back(step);
+  for (std::int64_t step = 35; step <= 40; ++step) expected.push_back(step);
+  EXPECT_EQ(steps, expected);
+}
+
+// Losses of other text are higher for good, which is no spike of the old text's.
+TEST_F(Run, OtherDataBeginANewWindowOfLosses) {
+  const std::vector<std::string> settings = {"precision.recipe=bf16", "training.steps=30", "anomaly.spike=1.2"};
+  ASSERT_EQ(train::Trainer({.config = config(settings), .resume = "none"}).run(), ExitCode::done);
+  std::string other;
+  for (int i = 0; i < 9000; ++i) other += static_cast<char>(128 + i * i % 101);
+  write_corpus(folder_ / "other", {other});
+  train::Config changed = config({"precision.recipe=bf16", "training.steps=45", "anomaly.spike=1.2", "checkpoint.allow=data"});
+  changed.data.source[0].path = (folder_ / "other").string();
+  std::vector<std::int64_t> steps, expected;
+  train::Trainer trainer({.config = changed, .progress = [&](const train::StepProgress& at) { steps.push_back(at.step); }});
+  ASSERT_EQ(trainer.run(), ExitCode::done);
+  for (std::int64_t step = 31; step <= 45; ++step) expected.push_back(step);
+  EXPECT_EQ(steps, expected);
 }
 
 // From step 30 on, FP8 loses the inputs of every down_proj: their scales are so small that all codes are zero.
