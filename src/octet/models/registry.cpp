@@ -53,6 +53,12 @@ std::vector<std::int64_t> token_ids(const nlohmann::json& config, const char* ke
   return result;
 }
 
+std::optional<std::int64_t> token_id(const nlohmann::json& config, const char* key, const std::string& source) {
+  const std::vector<std::int64_t> ids = token_ids(config, key, source);
+  demand(ids.size() < 2, ExitCode::data, source, ": ", key, " is several");
+  return ids.empty() ? std::nullopt : std::optional(ids.front());
+}
+
 }  // namespace
 
 DecoderConfig parse_config(const nlohmann::json& config, const std::string& source) {
@@ -63,9 +69,8 @@ DecoderConfig parse_config(const nlohmann::json& config, const std::string& sour
   DecoderConfig result = family.parse(JsonReader(config, source));
   result.family = family.model_type;
   check(result, source);
-  const std::vector<std::int64_t> bos = token_ids(config, "bos_token_id", source);
-  demand(bos.size() < 2, ExitCode::data, source, ": bos_token_id is several");
-  if (!bos.empty()) result.bos = bos.front();
+  result.bos = token_id(config, "bos_token_id", source);
+  result.pad = token_id(config, "pad_token_id", source);
   result.eos = token_ids(config, "eos_token_id", source);
   return result;
 }
@@ -78,8 +83,10 @@ DecoderConfig read_config(const std::filesystem::path& directory) {
 nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype) {
   Json object = family_of(config.family, "config").write(config);
   object["torch_dtype"] = dtype == DType::f32 ? "float32" : "bfloat16";
-  // Writes null for unknown ids: if the key is absent, other programs assume Llama 2's ids.
+  // Writes null for unknown ids. If a key is absent, other programs assume the family's usual id, and train no embedding of the
+  // one that pads.
   object["bos_token_id"] = config.bos ? Json(*config.bos) : Json();
+  object["pad_token_id"] = config.pad ? Json(*config.pad) : Json();
   object["eos_token_id"] = config.eos.empty() ? Json() : config.eos.size() == 1 ? Json(config.eos.front()) : Json(config.eos);
   return object;
 }
@@ -89,8 +96,8 @@ void write_config(const std::filesystem::path& directory, const DecoderConfig& c
 }
 
 std::vector<ConfigDifference> config_differences(const DecoderConfig& a, const DecoderConfig& b) {
-  const std::set<std::string> of_no_effect = {"architectures", "torch_dtype",  "initializer_range",
-                                              "tokenizer",     "bos_token_id", "eos_token_id"};
+  const std::set<std::string> of_no_effect = {"architectures", "torch_dtype",  "initializer_range", "tokenizer",
+                                              "bos_token_id",  "pad_token_id", "eos_token_id"};
   const Json x = config_json(a, DType::bf16), y = config_json(b, DType::bf16);
   std::set<std::string> keys;
   for (const Json& json : {x, y}) {

@@ -67,6 +67,7 @@ TEST(LlamaConfig, WhatIsWrittenIsReadBack) {
     EXPECT_EQ(written["mlp_bias"], full);
     EXPECT_EQ(written.contains("eos_token_id"), true) << "transformers would take 2";
     EXPECT_EQ(written.contains("bos_token_id"), true);
+    EXPECT_EQ(written.contains("pad_token_id"), true) << "transformers would take 32000 for Phi-3, and 1 for OLMo 2";
   }
 }
 
@@ -78,6 +79,8 @@ TEST(LlamaConfig, TokensThatBeginAndEndATextAreOneSeveralOrUnknown) {
   EXPECT_EQ(parse_config(llama_with("eos_token_id", {7}), "x").eos, std::vector<std::int64_t>{7});
   EXPECT_EQ(again(parse_config(llama_with("bos_token_id", 1), "x"))["bos_token_id"], 1);
   EXPECT_TRUE(again(parse_config(tiny_llama(), "x"))["bos_token_id"].is_null());
+  EXPECT_EQ(again(parse_config(llama_with("pad_token_id", 9), "x"))["pad_token_id"], 9);
+  EXPECT_TRUE(again(parse_config(tiny_llama(), "x"))["pad_token_id"].is_null());
   EXPECT_NE(refusal(llama_with("eos_token_id", "</s>")), "");
   EXPECT_NE(refusal(llama_with("eos_token_id", {2, 1.5})), "");
   EXPECT_NE(refusal(llama_with("bos_token_id", {1, 2})), "");

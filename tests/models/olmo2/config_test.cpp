@@ -52,6 +52,7 @@ TEST(Olmo2Config, ReadsWhatWasPublished) {
   EXPECT_EQ(c.parameters(), 7298617344);
   EXPECT_EQ(c.rope_theta, 5e5);
   EXPECT_EQ(c.eos, std::vector<std::int64_t>{100257});
+  EXPECT_EQ(c.pad, 100277);
 }
 
 TEST(Olmo2Config, WhatIsWrittenIsReadBack) {

@@ -49,8 +49,8 @@ struct DecoderConfig {
   bool output_router_logits = false;  // transformers adds the loss weighted by router_balance only if this is set
   double init_std = 0.02;             // of the normal distribution that matrices start from
   std::string tokenizer;              // "byte"; empty: in files next to config.json
-  // Ids of the tokens that precede a text and may end it, for programs that generate; empty if they are not known.
-  std::optional<std::int64_t> bos;
+  // Ids of the tokens that precede a text, may end it and fill up a batch, for other programs; empty if they are not known.
+  std::optional<std::int64_t> bos, pad;
   std::vector<std::int64_t> eos;
 
   // The init_std of the linears that write to the residual stream. It is smaller, so that the stream's variance does not grow

@@ -267,7 +267,7 @@ DecoderConfig parse_decoder(const JsonReader& read, const JsonDefaults& defaults
   c.rope_theta = read.number("rope_theta", defaults.rope_theta);
   parse_rope(read, c);
   const double rotated = rope_number(read, "partial_rotary_factor", read.number("partial_rotary_factor", 1.0));
-  demand(rotated == 1.0, ExitCode::data, source, ": partial_rotary_factor = ", rotated,
+  demand(defaults.rotates_parts || rotated == 1.0, ExitCode::data, source, ": partial_rotary_factor = ", rotated,
          " is not supported: octet rotates whole heads (1)");
   const std::string activation = read.string("hidden_act", "silu");
   demand(activation == "silu", ExitCode::data, source, ": hidden_act = \"", activation, "\" is not supported (silu)");

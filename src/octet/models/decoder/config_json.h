@@ -71,6 +71,7 @@ struct JsonDefaults {
   std::int64_t max_position = 0;
   double rope_theta = 10000.0;
   double norm_epsilon = 1e-6;
+  bool rotates_parts = false;  // the family may rotate a part of each head (parse_rotary_share)
 };
 
 // Reads all keys except those that the family adds. Throws Error{data} that names each key which is missing or not supported.
