@@ -18,14 +18,16 @@ class Layers : public ::testing::Test {
     for (const char* folder : {"docs", "src/octet/base", "src/octet/low", "src/octet/left", "src/octet/right", "src/octet/top"}) {
       fs::create_directories(root_.path() / folder);
     }
-    write("docs/layers.md",
-          "# Layers\n\n    2 top\n    1 left | right\n    0 base\n\n| layers | `left/*` | 2 |\n| all | | 2 |\n\nThe core may "
-          "have at most 4 "
-          "lines.\n");
+    write(
+        "docs/layers.md",
+        "# Layers\n\n    2 top\n    1 left | right\n    0 base\n\n| layers | `left/core.*` | 2 |\n| all | | 2 |\n\nThe core may "
+        "have at most 4 "
+        "lines.\n");
     write("src/octet/CMakeLists.txt", "octet_room(base)\noctet_room(left base)\noctet_room(right base)\noctet_room(top left)\n");
     fs::remove(root_.path() / "src/octet/low");
     write("src/octet/base/a.h", "#include <vector>\n");
     write("src/octet/left/a.cpp", "#include \"octet/base/a.h\"\n#include \"octet/left/b.h\"\n");
+    write("src/octet/left/core.h", "\n\n");
     write("src/octet/top/a.cpp", "#include \"octet/left/a.h\"\n");
   }
   void write(const std::string& path, const std::string& text) { std::ofstream(root_.path() / path) << text; }
@@ -55,9 +57,9 @@ TEST_F(Layers, AGoodTreePasses) {
 }
 
 TEST_F(Layers, ALargerCore) {
-  write("src/octet/left/a.cpp", "\n\n\n");
-  expect_finding("| layers | `left/*` | 2 | should say 3");
-  write("src/octet/left/a.cpp", "\n\n\n\n\n");
+  write("src/octet/left/core.h", "\n\n\n");
+  expect_finding("| `left/core.*` | 2 | should say 3");
+  write("src/octet/left/core.h", "\n\n\n\n\n");
   expect_finding("the core has 5 lines, and may have at most 4 lines");
   fs::create_directories(root_.path() / "src/octet/nn");
   write("src/octet/nn/a.cpp", "");
