@@ -195,6 +195,18 @@ TEST_F(RankReading, WhenOneRankCannotReadAllSaySoAndNothingIsMoved) {
   EXPECT_EQ(names_in(folder_.path()), (std::vector<std::string>{"step-00000001", "step-00000002"}));
 }
 
+// The host of rank 2 has not mounted the file system.
+TEST_F(RankReading, AFolderThatOneRankDoesNotSeeIsNotCalledDamaged) {
+  const TemporaryFolder beneath;
+  LosableStore store;
+  const auto errors = errors_of_ranks(kRanks, [&](int rank) {
+    Reader::open_latest(rank == 2 ? beneath.path() : folder_.path(), no_warning, ranks_of(store, rank, kRanks));
+  });
+  for (const std::string& error : errors)
+    EXPECT_EQ(error, "rank 2: " + (beneath / "step-00000002/manifest.json").string() + ": No such file or directory");
+  EXPECT_EQ(names_in(folder_.path()), (std::vector<std::string>{"step-00000001", "step-00000002"}));
+}
+
 TEST_F(RankReading, ARankReadsTheFilesThatItNeeds) {
   LosableStore store;
   std::vector<std::string> errors(kRanks);

@@ -130,7 +130,8 @@ TEST_F(LocalDir, ADamagedCopyGivesWay) {
 // what is left, which is nothing.
 // The copies of step 20 are older than the only checkpoint, so they count only because it is damaged.
 TEST_F(LocalDir, ADamagedCheckpointGivesWayToOlderCopies) {
-  const std::string options = " --checkpoint.memory_every=20 --checkpoint.interval=21 --training.steps=80";
+  const std::string options =
+      " --checkpoint.memory_every=20 --checkpoint.interval=21 --checkpoint.keep_latest_k=0 --training.steps=80";
   Process process(command(options), run_.path());
   ASSERT_TRUE(process.read_to_step(30));
   const pid_t first = run_.pid_of_rank(0), second = run_.pid_of_rank(1);
@@ -147,6 +148,8 @@ TEST_F(LocalDir, ADamagedCheckpointGivesWayToOlderCopies) {
   EXPECT_EQ(last_attempt()["from_step"], 20);
   EXPECT_EQ(last_attempt()["from"], "local disk");
   EXPECT_TRUE(fs::exists(run_ / "out/checkpoints/damaged/step-00000021"));
+  EXPECT_TRUE(fs::exists(checkpoint));
+  EXPECT_TRUE(fs::exists(run_ / "out/checkpoints/step-00000020")) << "saved at once, because there was no other";
   ASSERT_EQ(run_.run(concat("launch -n 2 -- train run.toml --metrics.tensorboard=false --run.output_dir=reference ", kOptions,
                             "--training.steps=80"))
                 .code,

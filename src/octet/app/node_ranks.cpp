@@ -126,7 +126,7 @@ void NodeRanks::start_ranks() {
   // Without run.json rank 0 would take the run for a new one, and its checkpoints would go beneath the mount point.
   const std::filesystem::path about = options_.run_folder / "run.json";
   std::error_code error;  // rank 0 tries again after it
-  if (order.trained && order.ranks.first == 0 && !std::filesystem::exists(about, error) && !error) {
+  if (order.trained && !std::filesystem::exists(about, error) && !error) {
     const std::string what = concat(about.string(), ": is gone, although this run has trained. Is a file system not mounted?");
     say(what);
     return end_early({.code = static_cast<int>(ExitCode::data), .what = what, .cause = Cause::storage});

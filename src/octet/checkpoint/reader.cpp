@@ -64,15 +64,16 @@ void act_unless_lost(const std::filesystem::path& folder, Act&& act) {
   }
 }
 
-// Calls act(), which reads `folder`, and distinguishes its errors: a missing file belongs to a damaged checkpoint; a file that
-// cannot be read does not.
+// Calls act(), which reads `folder`, and distinguishes its errors: a file that is missing in it belongs to a damaged checkpoint.
+// A file that cannot be read does not, nor does a folder that is missing: another rank may see it, where it is mounted.
 template <class Act>
 Failures failures_of(const std::filesystem::path& folder, Act&& act) {
   try {
     act_unless_lost(folder, act);
     return {};
   } catch (const SystemError& error) {
-    if (error.not_there()) return {.damaged = error.what(), .unreadable = {}};
+    if (std::error_code ignored; error.not_there() && std::filesystem::exists(folder, ignored))
+      return {.damaged = error.what(), .unreadable = {}};
     // Set here and not only in main(), because the supervisor may kill this rank as soon as another one has ended.
     telemetry::own_page().storage_failed = error.may_pass();
     return {.damaged = {}, .unreadable = error.what(), .number = error.number()};

@@ -246,6 +246,7 @@ class Trainer {
   bool job_has_trained_ = false;
   bool from_memory_ = false;                   // whether the run continues from a snapshot
   bool from_local_dir_ = false;                // whether this rank then continues from its copy on the local disk
+  bool has_no_checkpoint_ = false;             // whether all checkpoints were damaged
   std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began
   bool scales_are_new_ = true;                 // not loaded from a checkpoint; calibrate() has not run

@@ -153,7 +153,8 @@ telemetry::RunInfo Trainer::run_info() const {
   info.job = attempt.job;
   info.attempt = attempt.number;
   info.changes = text_of_record(continuation_.record);
-  info.checkpoint_step = newest_checkpoint();
+  // If the job is lost before it saves again, the next start must not take the run for a new one.
+  info.checkpoint_step = has_no_checkpoint_ ? before_->checkpoint_step : newest_checkpoint();
   info.timeline = timeline_;
   info.best_step = best_->step();
   info.best_eval_loss = best_->loss();

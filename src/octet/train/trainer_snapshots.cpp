@@ -118,11 +118,14 @@ void Trainer::look_beneath_damaged(const std::string& why) {
   on_disk_ = sound;
   std::optional<checkpoint::Reader> snapshot = newest_snapshot(newest);
   if (!snapshot) return;
-  if (!resumed_ && world_.is_first()) {  // otherwise the reader has moved them
-    log_warning(why);
-    for (const checkpoint::StepDirectory& damaged : checkpoint::find_checkpoints(checkpoints()))
-      log_warning(concat("the damaged checkpoint of step ", damaged.step, " is now ",
-                         checkpoint::move_to_damaged(damaged.path).string()));
+  if (!resumed_) {
+    has_no_checkpoint_ = true;
+    if (world_.is_first()) {
+      log_warning(why);
+      for (const checkpoint::StepDirectory& damaged : checkpoint::find_checkpoints(checkpoints()))
+        log_warning(concat("the damaged checkpoint of step ", damaged.step, " is now ",
+                           checkpoint::move_to_damaged(damaged.path).string()));
+    }
   }
   resumed_ = std::move(snapshot);
 }
@@ -173,7 +176,7 @@ void Trainer::drop_snapshots() {
 
 void Trainer::save_what_was_due() {
   if (!from_memory_) return;
-  if (!interval_saves() && !best_saves()) return;
+  if (!has_no_checkpoint_ && !interval_saves() && !best_saves()) return;
   const bool there =
       world_.is_first() && retry(config_.checkpoint.retry_s, [&] { return path_exists(checkpoint_folder(step_)); });
   if (world_.first_says("whether the checkpoint of the snapshot's step is there", there)) {
