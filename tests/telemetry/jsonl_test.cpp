@@ -306,6 +306,28 @@ TEST(Jsonl, AFileThatIsRenamedIsFollowedByAnother) {
   EXPECT_EQ(steps_in(path), (Steps{2, 3, 4}));
 }
 
+// A run need not end because its records are in a file of another name.
+TEST(Jsonl, AFileThatIsRenamedStaysOpenIfNoOtherCanBeOpened) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl", old = folder / "metrics.jsonl.1";
+  JsonlWriter<StepMetrics> writer(path, std::nullopt);
+  writer.write(line_at(1));
+  std::filesystem::rename(path, old);
+  std::filesystem::create_directory(path);
+  ::testing::internal::CaptureStderr();
+  for (int step = 2; step <= 3; ++step) writer.write(line_at(step));
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("metrics.jsonl: cannot open: Is a directory. The file of this name was renamed, and records are still"),
+            warning.npos)
+      << warning;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
+  EXPECT_EQ(steps_in(old), (Steps{1, 2, 3}));
+
+  std::filesystem::remove(path);
+  writer.write(line_at(4));
+  EXPECT_EQ(steps_in(path), (Steps{4}));
+}
+
 TEST(Jsonl, ReaderCountsBrokenLines) {
   const auto contents = parse_jsonl<StepMetrics>("{\"step\":1}\n\nrubbish\n{\"step\":2}\r\n{\"step\":3}\n{\"step\":4,\"lo");
   ASSERT_EQ(contents.records.size(), 3u);
