@@ -263,6 +263,25 @@ TEST(Jsonl, ReadingFromTheEndAgreesWithReadingAll) {
   EXPECT_EQ(size_up_to<StepMetrics>(FileReader(path), 5), 0u);
 }
 
+// A run that goes back to a checkpoint cuts its files while another process reads them.
+TEST(Jsonl, ReadingFromTheEndPassesOverWhatWasCutMeanwhile) {
+  const TemporaryFolder folder;
+  std::string lines;
+  std::vector<std::size_t> sizes = {0};  // after each step
+  for (int step = 1; step <= 2000; ++step) {
+    lines += to_json_line(line_at(step)) + "\n";
+    sizes.push_back(lines.size());
+  }
+  for (const int steps : {1999, 1000, 1, 0}) {
+    for (const std::size_t more : {0, 10}) {  // bytes of an incomplete line
+      const auto path = folder.write("metrics.jsonl", lines);
+      const FileReader file(path);
+      std::filesystem::resize_file(path, sizes[static_cast<std::size_t>(steps)] + more);
+      EXPECT_EQ(size_up_to<StepMetrics>(file, 2000), sizes[static_cast<std::size_t>(steps)]) << more;
+    }
+  }
+}
+
 // Lines that follow must not go into a file that nobody can open any more.
 TEST(Jsonl, AFileThatIsRemovedIsCreatedAgain) {
   const TemporaryFolder folder;
