@@ -126,8 +126,8 @@ void NodeRanks::tell_of_edit() {
   }
   if (now == order_.config || now == told_config_) return;
   told_config_ = now;
-  say(concat(file.string(), " has changed since this run was started. Its restarts go on with what the file said then; the next ",
-             "`octet launch` reads it anew"));
+  say(concat(file.string(), " differs from the configuration with which this run was started. The ranks read that ",
+             "configuration; the next `octet launch` reads the file"));
 }
 
 void NodeRanks::start_ranks() {
