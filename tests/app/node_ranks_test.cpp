@@ -45,6 +45,23 @@ TEST_F(NodeRanksTest, AHostThatWasAskedToLeaveStartsNoRanks) {
   EXPECT_FALSE(ranks_.news());
 }
 
+// A run folder without run.json may be that below a mount point, but not if Octet itself has renamed a damaged run.json there.
+TEST_F(NodeRanksTest, ADamagedFileShowsThatTheRunHasTrainedHere) {
+  Order first = order();
+  first.trained = true;
+  first.ranks.first = 0;
+  ranks_.start(first);
+  EXPECT_FALSE(ranks_.running());
+  const std::optional<NodeEnd> end = ranks_.news();
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->code, 76);
+  EXPECT_NE(end->what.find("run.json: is gone"), std::string::npos) << end->what;
+
+  folder_.write("run.json.damaged", "");
+  ranks_.start(first);
+  EXPECT_TRUE(ranks_.running());
+}
+
 // How many descriptors this process may open is the limit that a test can set. Memory and processes may also run out.
 TEST_F(NodeRanksTest, RanksThatCannotBeStartedEndTheAttempt) {
 #ifdef OCTET_SANITIZES_UNDEFINED

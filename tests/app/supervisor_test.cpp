@@ -268,7 +268,7 @@ TEST_F(SupervisorTest, TheConfigurationComesWithTheOrder) {
   EXPECT_TRUE(says(end.what, "run.toml:2: training.step: unknown key")) << end.what;
   first.send(1, topic::kFinish, text_of(RunOver{.code = 2}));
   const ProgramResult result = process.wait();
-  EXPECT_TRUE(says(result.err, "run.toml has changed since this run was started")) << result.err;
+  EXPECT_TRUE(says(result.err, "run.toml differs from the configuration with which this run was started")) << result.err;
 }
 
 // Node 0 has ordered three restarts and is lost, so node 1 may order no further one.

@@ -125,7 +125,7 @@ TEST_F(Supervise, AnEditedFileCountsFromTheNextStartOn) {
   process.send(SIGTERM);
   const ProgramResult result = end.get();
   ASSERT_EQ(result.code, 75) << result.err;
-  const std::string changed = "run.toml has changed since this run was started";
+  const std::string changed = "run.toml differs from the configuration with which this run was started";
   ASSERT_TRUE(says(result.err, changed));
   EXPECT_EQ(result.err.find(changed), result.err.rfind(changed)) << "each edit is told once: " << result.err;
   EXPECT_FALSE(says(read_file(run_ / "out/logs/rank-00000.log"), "changed since then"));

@@ -263,6 +263,25 @@ TEST(Jsonl, ReadingFromTheEndAgreesWithReadingAll) {
   EXPECT_EQ(size_up_to<StepMetrics>(FileReader(path), 5), 0u);
 }
 
+// A run that goes back to a checkpoint cuts its files while another process reads them.
+TEST(Jsonl, ReadingFromTheEndPassesOverWhatWasCutMeanwhile) {
+  const TemporaryFolder folder;
+  std::string lines;
+  std::vector<std::size_t> sizes = {0};  // after each step
+  for (int step = 1; step <= 2000; ++step) {
+    lines += to_json_line(line_at(step)) + "\n";
+    sizes.push_back(lines.size());
+  }
+  for (const int steps : {1999, 1000, 1, 0}) {
+    for (const std::size_t more : {0, 10}) {  // bytes of an incomplete line
+      const auto path = folder.write("metrics.jsonl", lines);
+      const FileReader file(path);
+      std::filesystem::resize_file(path, sizes[static_cast<std::size_t>(steps)] + more);
+      EXPECT_EQ(size_up_to<StepMetrics>(file, 2000), sizes[static_cast<std::size_t>(steps)]) << more;
+    }
+  }
+}
+
 // Lines that follow must not go into a file that nobody can open any more.
 TEST(Jsonl, AFileThatIsRemovedIsCreatedAgain) {
   const TemporaryFolder folder;
@@ -304,6 +323,28 @@ TEST(Jsonl, AFileThatIsRenamedIsFollowedByAnother) {
   writer.write(line_at(4));
   std::filesystem::rename(folder.path().string() + "-away", folder.path());
   EXPECT_EQ(steps_in(path), (Steps{2, 3, 4}));
+}
+
+// A run need not end because its records are in a file of another name.
+TEST(Jsonl, AFileThatIsRenamedStaysOpenIfNoOtherCanBeOpened) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl", old = folder / "metrics.jsonl.1";
+  JsonlWriter<StepMetrics> writer(path, std::nullopt);
+  writer.write(line_at(1));
+  std::filesystem::rename(path, old);
+  std::filesystem::create_directory(path);
+  ::testing::internal::CaptureStderr();
+  for (int step = 2; step <= 3; ++step) writer.write(line_at(step));
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("metrics.jsonl: cannot open: Is a directory. The file of this name was renamed, and records are still"),
+            warning.npos)
+      << warning;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
+  EXPECT_EQ(steps_in(old), (Steps{1, 2, 3}));
+
+  std::filesystem::remove(path);
+  writer.write(line_at(4));
+  EXPECT_EQ(steps_in(path), (Steps{4}));
 }
 
 TEST(Jsonl, ReaderCountsBrokenLines) {

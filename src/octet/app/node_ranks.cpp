@@ -19,6 +19,16 @@ namespace {
 
 constexpr std::string_view kError = "octet: ";  // begins the line with which main() says why a command failed
 
+// Rank 0 renames a damaged run.json, and may fail before it writes another. An I/O error counts as a yes, because rank 0 tries
+// again after it.
+bool has_trained_here(const std::filesystem::path& run_folder) {
+  for (const char* name : {"run.json", "run.json.damaged"}) {
+    std::error_code error;
+    if (std::filesystem::exists(run_folder / name, error) || error) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 NodeRanks::NodeRanks(NodeRanksOptions options)
@@ -116,18 +126,17 @@ void NodeRanks::tell_of_edit() {
   }
   if (now == order_.config || now == told_config_) return;
   told_config_ = now;
-  say(concat(file.string(), " has changed since this run was started. Its restarts go on with what the file said then; the next ",
-             "`octet launch` reads it anew"));
+  say(concat(file.string(), " differs from the configuration with which this run was started. The ranks read that ",
+             "configuration; the next `octet launch` reads the file"));
 }
 
 void NodeRanks::start_ranks() {
   ranks_wait_ = false;
   const Order& order = order_;
   // Without run.json rank 0 would take the run for a new one, and its checkpoints would go beneath the mount point.
-  const std::filesystem::path about = options_.run_folder / "run.json";
-  std::error_code error;  // rank 0 tries again after it
-  if (order.trained && !std::filesystem::exists(about, error) && !error) {
-    const std::string what = concat(about.string(), ": is gone, although this run has trained. Is a file system not mounted?");
+  if (order.trained && !has_trained_here(options_.run_folder)) {
+    const std::string what = concat((options_.run_folder / "run.json").string(),
+                                    ": is gone, although this run has trained. Is a file system not mounted?");
     say(what);
     return end_early({.code = static_cast<int>(ExitCode::data), .what = what, .cause = Cause::storage});
   }

@@ -73,7 +73,7 @@ class NodeRanks {
   std::optional<GateKind> gate_of(const Order& order) const;
   void prepare_and_start();
   void start_ranks();
-  // Says once that the file was edited, because whoever edited it may expect the next attempt to read it.
+  // Says once that the file on this host says something else, because whoever edited it may expect the ranks to read it.
   void tell_of_edit();
   // Ends the attempt on this host before ranks run.
   void end_early(NodeEnd end);

@@ -45,25 +45,39 @@ AppendFile::~AppendFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-AppendFile::AppendFile(AppendFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+AppendFile::AppendFile(AppendFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), warned_(other.warned_) {}
 
 AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
+  std::swap(warned_, other.warned_);
   return *this;
+}
+
+void AppendFile::follow_name(const struct stat& open) {
+  const bool renamed = open.st_nlink > 0;
+  try {
+    *this = AppendFile(path_);
+  } catch (const Error& error) {
+    if (!renamed) throw;  // nobody could read the records
+    if (!std::exchange(warned_, true))
+      log_warning(concat(error.what(), ". The file of this name was renamed, and records are still added to it"));
+    return;
+  }
+  struct stat now {};
+  if (::fstat(fd_, &now) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
+  log_warning(concat(path_.string(), renamed            ? ": was renamed; records are now added to a file of the old name"
+                                     : now.st_size == 0 ? ": was removed; it is created again, without the records that it held"
+                                                        : ": was replaced by another file, to which records are now added"));
 }
 
 void AppendFile::append(std::string_view bytes) {
   struct stat before {};
   if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
   if (S_ISREG(before.st_mode) && (before.st_nlink == 0 || is_elsewhere(path_, before))) {
-    const bool renamed = before.st_nlink > 0;
-    *this = AppendFile(path_);
+    follow_name(before);
     if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
-    log_warning(concat(path_.string(), renamed ? ": was renamed; records are now added to a file of the old name"
-                                       : before.st_size == 0
-                                           ? ": was removed; it is created again, without the records that it held"
-                                           : ": was replaced by another file, to which records are now added"));
   }
   std::size_t written = 0;
   while (written < bytes.size()) {

@@ -202,7 +202,8 @@ void each_line_from_end(const FileReader& file, Visitor&& visit) {
     const std::size_t block = std::min(at, std::max(kBlock, text.size()));
     at -= block;
     text.insert(0, block, '\0');
-    file.read_at(at, std::as_writable_bytes(std::span(text.data(), block)));
+    const std::size_t read = file.read_up_to(at, std::as_writable_bytes(std::span(text.data(), block)));
+    if (read < block) text.resize(read);  // the file was cut meanwhile, and the lines after that are gone
     while (!text.empty()) {
       const bool complete = text.back() == '\n';
       const std::size_t end = text.size() - (complete ? 1 : 0);

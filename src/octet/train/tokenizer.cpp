@@ -287,8 +287,8 @@ models::DecoderConfig with_answer_ends(models::DecoderConfig model, const Config
           fmt::format("template {} ends an answer with token {}, which is not in the model's eos_token_id ({})", name, end,
                       model.eos.empty() ? "null" : fmt::format("{}", fmt::join(model.eos, ", ")));
       if (config.lora) {
-        log_warning(concat(
-            found, "; an adapter cannot say so: merge it with `octet convert export`, or tell the server to stop at ", end));
+        log_warning(concat(found, "; an adapter cannot say so: merge it with `octet convert export --checkpoint ",
+                           config.run.output_dir, "`, or tell the server to stop at ", end));
       } else {
         log_info(concat(found, "; the model that this run writes has it there, too"));
       }
