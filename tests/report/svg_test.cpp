@@ -96,7 +96,7 @@ TEST(Curves, ThinAndSmoothKeepWhatTheyShould) {
   // A symmetric mean does not change a straight line, except near the end, where it takes earlier points only.
   const auto smoothed = smooth(line, 10);
   for (std::size_t i = 0; i < 950; ++i) EXPECT_NEAR(smoothed[i].y, line[i].y, 1e-9) << i;
-  // Of every 20 points, the lowest and the highest.
+  // The lowest and the highest of every 20 points stay.
   line[437].y = 5000;
   line[433].y = -5000;
   line[10].y = kNan;

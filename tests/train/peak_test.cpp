@@ -20,7 +20,7 @@ TEST(Peak, MixesByTheShareOfOperations) {
   const Peak peak{.bf16_flops = 1e15, .fp8_flops = 2e15};
   EXPECT_DOUBLE_EQ(peak.mixed_flops(0), 1e15);
   EXPECT_DOUBLE_EQ(peak.mixed_flops(1), 2e15);
-  // Of 10 operations, 8 are in FP8. They take 4 + 2 times as long as one operation in BF16.
+  // Eight of 10 operations are in FP8. They take 4 + 2 times as long as one operation in BF16.
   EXPECT_DOUBLE_EQ(peak.mixed_flops(0.8), 1e15 * 10 / 6);
 }
 

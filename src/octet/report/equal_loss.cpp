@@ -171,7 +171,7 @@ EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const Loss
     const double of_repeat = repeat && repeat->flaw().empty() ? difference_at_end(baseline, *repeat) : telemetry::kUnknown;
     const double of_scatter = deviation(slower, faster, of_faster);
     result.repeated = std::isfinite(of_repeat);
-    result.noise_from = of_repeat > of_scatter ? "repeat" : "scatter";
+    result.noise_from = of_repeat > of_scatter || std::isnan(of_scatter) ? "repeat" : "scatter";
     const double steps = std::fmax(of_repeat, of_scatter) / -slope;
     result.noise_pct = 100 * steps * faster.step_time_at(of_faster) / time_of(faster, of_faster);
   }

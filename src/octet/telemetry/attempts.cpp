@@ -91,7 +91,7 @@ Attempt attempt_of(const nlohmann::json& json) {
   return a;
 }
 
-// Nothing if the file is no attempt.
+// Returns nothing if the file does not describe an attempt.
 std::optional<Attempt> attempt_in(const fs::path& path) {
   const nlohmann::json json = json_of(read_file(path));
   try {

@@ -17,7 +17,7 @@
 namespace octet::kernels {
 
 // Llama 3.1's scaling of low frequencies. Frequencies with wavelengths above original / low_freq_factor are divided by `factor`.
-// Those with wavelengths below original / high_freq_factor are kept. In between, the two are interpolated.
+// Frequencies with wavelengths below original / high_freq_factor are kept. In between, the two are interpolated.
 struct RopeScalingLlama3 {
   double factor = 8.0;
   double low_freq_factor = 1.0;
