@@ -124,7 +124,7 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   EXPECT_EQ(refusal(llama_with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
   // transformers writes so if layers of different types have different laws.
   EXPECT_EQ(refusal(llama_with("rope_parameters", {{"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}}}})),
-            "rope_parameters: full_attention = {\"factor\":4.0,\"rope_type\":\"linear\"}: a law for each type of layer is not "
+            "rope_parameters: full_attention = {\"factor\":4.0,\"rope_type\":\"linear\"}: a scaling for each type of layer is not "
             "supported, only one for all layers");
   for (const json& partial : {llama_with("partial_rotary_factor", 0.5),
                               llama_with("rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}})}) {

@@ -59,8 +59,8 @@ struct BlockSaved {
   nn::AttentionSaved attention;
   Tensor x1;  // [T, D]; x itself with a parallel residual
   BranchSaved branch2;
-  nn::MlpSaved mlp;  // either this or
-  nn::MoeSaved moe;  // that is used
+  nn::MlpSaved mlp;  // used without a mixture
+  nn::MoeSaved moe;  // used with a mixture
 };
 
 // The tensors that the caller passes to the parts of a block, and the temporaries in the scratch that one part leaves for the

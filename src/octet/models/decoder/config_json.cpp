@@ -87,7 +87,7 @@ std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent,
   const JsonReader read(scaling, where);
   for (const auto& [name, value] : scaling.items()) {
     demand(!value.is_object(), ExitCode::data, where, ": ", name, " = ", shown(value),
-           ": a law for each type of layer is not supported, only one for all layers");
+           ": a scaling for each type of layer is not supported, only one for all layers");
   }
   const std::string type = read.string("rope_type", read.string("type", "default"));
   if (type == "default") return std::nullopt;
@@ -152,7 +152,7 @@ void parse_rotary_share(const JsonReader& read, const char* key, double otherwis
   demand(c.rotary_dim > 0, ExitCode::data, read.source(), ": ", key, " = ", share, ": rotates nothing of heads of ", c.head_dim);
 }
 
-// The quotient may be rounded below the share that is read back as so many dims.
+// Rounds up, because a quotient that is rounded down could be read back as one dim fewer.
 double rotary_share(const DecoderConfig& c) {
   const auto head_dim = static_cast<double>(c.head_dim);
   double share = static_cast<double>(c.rotated_dims()) / head_dim;

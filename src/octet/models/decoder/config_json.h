@@ -59,7 +59,7 @@ void write_router(const DecoderConfig& config, nlohmann::ordered_json& object);
 
 // Returns the GELU that `key` names.
 kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::string& otherwise);
-// Returns a name of it; `tanh` is the name that the family's published models have for GELU with tanh.
+// Returns the name of a GELU in config.json. `tanh` is the name that the family's published models have for GELU with tanh.
 const char* write_gelu(kernels::Gelu kind, const char* tanh);
 // Throws Error{data} if any of the keys asks for dropout.
 void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> keys);
