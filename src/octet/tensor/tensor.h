@@ -33,7 +33,9 @@ struct Tensor {
   // The elements as an array of T. T must be the type of the dtype.
   template <class T>
   T* as() const {
-    require(kDTypeOf<T> == dtype, "tensor of ", name_of(dtype), " read as ", name_of(kDTypeOf<T>));
+    // Kernels call this for each row, so the message must cost nothing unless it is needed.
+    if (kDTypeOf<T> != dtype) [[unlikely]]
+      require(false, "tensor of ", name_of(dtype), " read as ", name_of(kDTypeOf<T>));
     return static_cast<T*>(data);
   }
   std::uint8_t* as_bytes() const { return static_cast<std::uint8_t*>(data); }
