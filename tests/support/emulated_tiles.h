@@ -18,17 +18,9 @@ class EmulatedTiles {
   static void begin();
   static void end();
 
-  template <class Codes>
-  static void interleave(const std::uint8_t* a, const std::uint8_t* b, Codes& out) {
-    for (int i = 0; i < 32; ++i) out[i] = i % 2 == 0 ? a[i / 2] : b[i / 2];
-  }
-  template <class Codes, class Halves>
-  static void widen(const Codes& codes, Halves& out) {
-    for (int i = 0; i < 32; ++i) out[i] = codes[i];
-  }
-  template <class Halves>
-  static void look_up(const Halves& table, const Halves& indices, Halves& out) {
-    for (int i = 0; i < 32; ++i) out[i] = table[indices[i] % 32];
+  template <class Bytes>
+  static void look_up(const Bytes& table, const Bytes& indices, Bytes& out) {
+    for (int i = 0; i < 64; ++i) out[i] = table[i / 16 * 16 + indices[i] % 16];
   }
 
   template <int kTile>
@@ -38,6 +30,10 @@ class EmulatedTiles {
   template <int kTile>
   void load(const void* from, std::int64_t bytes) {
     for (std::int64_t i = 0; i < 16; ++i) std::memcpy(tiles_[kTile][i], static_cast<const char*>(from) + i * bytes, 64);
+  }
+  template <int kTile>
+  void load_once(const void* from, std::int64_t bytes) {
+    load<kTile>(from, bytes);
   }
   template <int kTile>
   void store(void* to, std::int64_t bytes) {

@@ -71,9 +71,9 @@ bool exact_in_tiles(const Gemm& op) { return exact_in_bf16(op.a) && exact_in_bf1
 
 namespace {
 
-// Measured on a Xeon with AMX, whose second-level cache has room for half a million FP32. K up to kOnePart is faster in one part
-// than in two, and longer K in parts of kManyParts than of twice as many.
-constexpr std::int64_t kOnePart = 512, kManyParts = 256;
+// Measured on a Xeon with AMX, whose second-level cache has room for half a million FP32: the longest part of K that is packed at
+// a time. Parts of 256 and of 1,024 are slower.
+constexpr std::int64_t kPart = 512;
 // The most FP32 that a thread uses. If K has one part, its sums are few, but D itself passes through the cache.
 constexpr std::int64_t kMost = 450'000, kMostOfOnePart = 260'000;
 // To pack a row takes as long as to multiply it with this many others, and to begin a task as long as to multiply this many pairs
@@ -83,8 +83,7 @@ constexpr std::int64_t kPacking = 128, kBeginning = 1024;
 TileCut tile_cut(const Gemm& op, std::int64_t rows, std::int64_t columns) {
   // Rows of A that stay in the first-level cache. An operand with K first is packed along its lines of memory instead.
   const std::int64_t a_rows = op.a.layout == GemmOperand::Layout::k_last ? 2 * kTileRows : 16 * kTileRows;
-  return {
-      .rows = rows, .columns = columns, .length = op.a.k() <= kOnePart ? kOnePart : kManyParts, .a_rows = std::min(a_rows, rows)};
+  return {.rows = rows, .columns = columns, .length = kPart, .a_rows = std::min(a_rows, rows)};
 }
 
 // The largest of equal parts that are at most about `wanted` long.
