@@ -107,10 +107,10 @@ std::vector<float> product(const TileKernel& kernel, const Values& a, const Valu
 
 // The 32 codes from `first` on.
 Packer::Halves decoded(Kind kind, int first) {
-  Packer::Halves codes;
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint16_t>(first + i);
-  auto pairs = reinterpret_cast<Packer::Pairs>(codes);
-  kind == Kind::e4m3 ? Packer::decode<Kind::e4m3>(pairs) : Packer::decode<Kind::e5m2>(pairs);
+  Packer::Bytes codes = {};
+  for (int i = 0; i < 32; ++i) codes[i / 8 * 16 + i % 8] = static_cast<std::uint8_t>(first + i);
+  Packer::Pairs pairs, rest;
+  kind == Kind::e4m3 ? Packer::decode<Kind::e4m3>(codes, pairs, rest) : Packer::decode<Kind::e5m2>(codes, pairs, rest);
   return reinterpret_cast<Packer::Halves>(pairs);
 }
 
