@@ -18,6 +18,7 @@ export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folders"
 # bf16-repeat takes each batch in two halves: its difference from bf16 is rounding alone.
 delayed="--precision.recipe=fp8_delayed"
 sixteen="--training.grad_dtype=bf16 --optimizer.state_dtype=bf16 --optimizer.master_weights=false"
+all="$delayed $sixteen --optimizer.state_dtype=fp8 --precision.head=recipe --precision.accumulation=fast"
 declare -A settings=(
   [bf16]="--precision.recipe=bf16"
   [bf16-repeat]="--precision.recipe=bf16 --training.micro_batch_size=8"
@@ -33,11 +34,13 @@ declare -A settings=(
   [fp8-moments]="$delayed --optimizer.state_dtype=fp8"
   [fp8-attention]="$delayed --precision.attention=fp8_forward"
   [fp8-attention-backward]="$delayed --precision.attention=fp8"
-  [all]="$delayed $sixteen --optimizer.state_dtype=fp8 --precision.head=recipe --precision.accumulation=fast"
+  [attention-dgrad]="$delayed --precision.attention=fp8_forward --precision.accumulation.dgrad=fast"
+  [all]="$all"
+  [all-attention]="$all --precision.attention=fp8"
 )
 names=("$@")
 [ $# -gt 0 ] || names=(bf16 bf16-repeat fp8_delayed fp8_current fp8_rowwise fp8_block fast-dgrad fast fp8-head fp8-head-fast 16-bit
-  fp8-moments fp8-attention fp8-attention-backward all)
+  fp8-moments fp8-attention fp8-attention-backward attention-dgrad all all-attention)
 for name in "${names[@]}"; do
   [ -n "${settings[$name]:-}" ] || { echo "tools/quality.sh: no setting is called $name; there are ${!settings[*]}" >&2; exit 2; }
 done
