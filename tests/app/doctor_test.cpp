@@ -7,7 +7,9 @@
 #include <functional>
 #include <sstream>
 
+#include "octet/app/machine.h"
 #include "octet/base/json.h"
+#include "octet/base/threads.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "support/errors.h"
 #include "support/facts.h"
@@ -360,6 +362,15 @@ TEST(Doctor, SeesTheLimitsOfItsProcess) {
 TEST(Doctor, FindsLoadedLibraries) {
   EXPECT_EQ(std::filesystem::path(loaded_library("libgloo.so")).filename().string().rfind("libgloo.so", 0), 0u);
   EXPECT_EQ(loaded_library("libnothing.so"), "");
+}
+
+// The scratch of a product grows with the number of threads.
+TEST(Doctor, MeasuresProductsOnManyCores) {
+  const int before = num_threads();
+  set_num_threads(64);
+  EXPECT_GT(measure_gemm_gflops(DType::f32), 0);
+  EXPECT_GT(measure_gemm_gflops(DType::bf16), 0);
+  set_num_threads(before);
 }
 
 }  // namespace

@@ -110,11 +110,19 @@ std::string loaded_library(const std::string& name) {
 
 double measure_gemm_gflops(DType dtype) {
   constexpr std::int64_t kSize = 1024;
+  const Shape shape{kSize, kSize};
+  const auto meta = make_meta_device(DeviceKind::cpu);
+  Arena needed(*meta, MemoryCategory::workspace, 0);  // the scratch grows with the number of cores
+  const auto multiply = [](Stream& stream, Arena& scratch, const Tensor& a, const Tensor& b, const Tensor& d) {
+    kernels::gemm(stream, scratch, {.a = {.values = a}, .b = {.values = b}, .c = {}, .d = d});
+  };
+  const Tensor planned = allocate(needed, dtype, shape);
+  multiply(*meta->make_stream(), needed, planned, planned, planned);
+
   const auto device = make_device(DeviceKind::cpu);
   const auto stream = device->make_stream();
-  Arena arena(*device, MemoryCategory::workspace, std::size_t{16} * kSize * kSize);
-  const Tensor a = allocate(arena, dtype, {kSize, kSize}), b = allocate(arena, dtype, {kSize, kSize}),
-               d = allocate(arena, dtype, {kSize, kSize});
+  Arena arena(*device, MemoryCategory::workspace, 3 * planned.bytes() + needed.high_water());
+  const Tensor a = allocate(arena, dtype, shape), b = allocate(arena, dtype, shape), d = allocate(arena, dtype, shape);
   visit_float(dtype, [&]<class T>() {
     std::fill_n(a.as<T>(), kSize * kSize, T(0.5f));
     std::fill_n(b.as<T>(), kSize * kSize, T(0.25f));
@@ -122,7 +130,7 @@ double measure_gemm_gflops(DType dtype) {
   double best_s = 1e9;
   for (const auto end = Clock::now() + std::chrono::milliseconds(500); Clock::now() < end;) {
     const auto begin = Clock::now();
-    kernels::gemm(*stream, arena, {.a = {.values = a}, .b = {.values = b}, .c = {}, .d = d});
+    multiply(*stream, arena, a, b, d);
     stream->synchronize();
     best_s = std::min(best_s, seconds_since(begin));
   }
