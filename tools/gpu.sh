@@ -7,7 +7,8 @@
 #   ranks                the tests between all GPUs of the machine
 #   same-model           runs that must write the same model; a part of ranks
 #   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-even, stages-interleaved, lora,
-#                        offload; and experts, experts-pair, experts-lanes, experts-stages and experts-context, which train a slice of Mixtral
+#                        offload; experts, experts-pair, experts-lanes, experts-stages and experts-context, which train a slice of Mixtral;
+#                        olmo2 and phi3, which train OLMo 2 7B and Phi-4 14B
 #   gate                 what octet launch checks before ranks start
 #   recovery             supervised runs on all GPUs whose last rank is killed and stopped, and what each restart took: recovery-disk,
 #                        recovery-memory and recovery-8b
@@ -20,14 +21,20 @@
 #   amx                  on a host whose processor has AMX: tests of its products and of attention (octet_test_kernels), and steps of 22 million
 #                        parameters on two of its cores, with tiles, without them and by PyTorch, in turns
 #   test:FILTER          the tests of one GPU that match, such as test:PageLock*
-#   work                 the parts of the list `work` below that have not passed yet, the most valuable first, within MINUTES (default 8)
-#   wheel                WHEEL (default: the newest in dist/) in a virtual environment of its own
+#   quality:NAME,NAME    losses of these settings of tools/quality.sh for each of SEEDS (default 1); quality-long trains twice as long
+#   long:NAME            2,000 steps of a small model of a family on one GPU, in BF16 and FP8; long-tiles on the host's processor
+#   stragglers           a rank that shares its GPU with other work is named, with NVML's readings
+#   torchrun             torchrun on all GPUs gives the losses of octet launch
+#   interface            NCCL takes the interface that comm.interface names
+#   gemm-file            files of GEMM choices that cannot be read or written cost a warning
+#   work                 the parts of the list in tools/gpu_work.sh that have not passed yet, the most valuable first, within MINUTES (default 8)
+#   wheel                WHEEL (default: the newest in dist/) in a virtual environment of its own, on one GPU and on all
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
 # elsewhere. cuBLAS, cuDNN and NCCL come from the system's folders or Python's nvidia/*/lib, and libraries that were copied along, such as
 # Gloo, from OCTET_BIN/lib. SHARDS is the number of processes that share a sanitizer's tests (default 12). Logs go to OUT (default
 # out/gpu). The last lines give a verdict for each part.
 set -uo pipefail
-cd "$(dirname "$(realpath "$0")")/.."
+cd "$(dirname "$(realpath "$0")")/.." || exit
 bin=${OCTET_BIN:-build/release}
 out=${OUT:-out/gpu}
 mkdir -p "$out"
@@ -98,6 +105,7 @@ small="--training.seq_len=8192 --training.micro_batch_size=2 --training.global_b
 # These settings fit 80 GB.
 two_k="--training.seq_len=2048 --training.micro_batch_size=1 --training.global_batch_size=32"
 lean="--precision.weight_transpose_cache=false"
+four_k="--training.seq_len=4096 --training.micro_batch_size=1"
 lora="--lora.rank=16 --precision.recipe=fp8_delayed"
 rows=(
   "8b-delayed llama3.1-8b $narrow $long --precision.recipe=fp8_delayed"
@@ -140,6 +148,11 @@ rows=(
   "70b-lora llama3-70b $lora $all $lean --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1 --activation_checkpoint.mode=full --activation_checkpoint.layers=46"
   "70b-lora-attention llama3-70b $lora $all --precision.attention=fp8 $lean --training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=1 --activation_checkpoint.mode=full --activation_checkpoint.layers=46"
   "qwen3-30b-2-layers qwen3-30b-a3b --model.num_hidden_layers=2 $narrow --training.seq_len=4096 --training.micro_batch_size=1 --training.global_batch_size=4 --precision.recipe=fp8_delayed"
+  "olmo2-delayed olmo2-7b $narrow $four_k --training.global_batch_size=16 --precision.recipe=fp8_delayed"
+  "olmo2-block olmo2-7b $narrow $four_k --training.global_batch_size=16 --precision.recipe=fp8_block"
+  "olmo2-bf16 olmo2-7b $narrow $four_k --training.global_batch_size=16 --precision.recipe=bf16"
+  "phi4-delayed phi4-14b $narrow $lean $four_k --training.global_batch_size=8 --precision.recipe=fp8_delayed"
+  "phi4-bf16 phi4-14b $narrow $four_k --training.global_batch_size=8 --precision.recipe=bf16"
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
 )
@@ -167,6 +180,10 @@ mesh_rows() {
     experts-pair) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$two --parallel.expert=$n" ;;  # two micro-batches
     experts-lanes)  # the same two micro-batches, in two lanes
       echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$two --parallel.expert=$n --parallel.expert_lanes=2" ;;
+    olmo2) echo "$narrow $step $four_k --training.global_batch_size=$((16 * n))" ;;
+    phi3)  # its ten key heads divide between two
+      echo "$narrow $step $four_k --training.global_batch_size=$((4 * n)) --parallel.tensor=2 --parallel.shard=$((n / 2)) \
+        --activation_checkpoint.mode=none" ;;
     lora) echo "$lora $step --training.global_batch_size=$n" ;;
     offload) echo "$step --training.global_batch_size=$eight $fsdp --optimizer.offload=true --activation_checkpoint.mode=selective" ;;
     experts-stages)  # a mixture in two stages
@@ -182,6 +199,8 @@ run_mesh() {
   local name=$1 n=$2 recipe=$3 config=llama3.1-8b settings status
   settings=$(mesh_rows "$name" "$n") || { echo "tools/gpu.sh: no rows $name" >&2; return 2; }
   [[ $name == experts* ]] && config=mixtral-8x7b
+  [ "$name" = olmo2 ] && config=olmo2-7b
+  [ "$name" = phi3 ] && config=phi4-14b
   timeout 150 "$bin/octet" launch -n "$n" -- bench step "configs/$config.toml" --run.device=cuda $settings \
     --precision.recipe="$recipe" --seconds 10 >"$out/$name-$n-$recipe.log" 2>&1
   status=$?
@@ -366,6 +385,8 @@ families=(
   "lora-experts shard=$gpus --parallel.expert=2 $qwen3_moe --lora.rank=8"
   "lora-tensor tensor=$gpus $wide --model.num_key_value_heads=4 --lora.rank=8 --lora.dropout=0.1"
   "mixture-stages pipeline=2 $qwen3_moe"
+  "context-tail context=$gpus $wide --model.num_key_value_heads=4 --model.max_position_embeddings=2048 \
+    --training.seq_len=$((2 * gpus * 192))"  # each rank has two chunks of 192 positions, whose last tile has 64 of 128 keys
 )
 run_family() {  # NAME MESH OPTION...
   local name=$1 mesh=$2 run="$out/families" config=configs/quickstart.toml n status=0
@@ -453,28 +474,12 @@ run_amx() {
   return $status
 }
 
-# What has not run yet, by value: PART GPUS SECONDS. SECONDS is an estimate; a part whose estimate does not fit is left for another day.
-work=(
-  "tests 1 300"
-  "ranks 4 330"
-)
-work_off() {
-  local ends=$((SECONDS + ${MINUTES:-8} * 60)) entry name needs seconds
-  for entry in "${work[@]}"; do
-    read -r name needs seconds <<<"$entry"
-    [ "$gpus" -ge "$needs" ] && [ ! -e "$out/done-$name" ] && [ $((ends - SECONDS)) -ge "$seconds" ] || continue
-    local before=${#verdict[@]}
-    run_part "$name"
-    printf '%s\n' "${verdict[@]:before}" | grep -q ^FAIL || touch "$out/done-$name"
-  done
-}
-
 # Installs WHEEL with octet[cuda]. Without a network it uses the NVIDIA libraries of this machine's Python instead. The program must find
 # them without LD_LIBRARY_PATH.
 run_wheel() (
   unset LD_LIBRARY_PATH
   wheel=${WHEEL:-$(ls -t dist/octet-*.whl | head -n 1)} venv=$out/wheel
-  rm -rf "$venv" "$out/wheel-run"
+  rm -rf "$venv" "$out/wheel-run" "$out/wheel-run-all"
   python3 -m venv "$venv" || return
   if ! "$venv/bin/pip" install --quiet --retries 0 "${wheel}[cuda]" >"$out/wheel-pip.log" 2>&1; then
     "$venv/bin/pip" install --quiet --no-index --no-deps "$wheel" || return
@@ -488,11 +493,17 @@ PYTHON
   "$octet" doctor || return
   "$octet" data prepare --input README.md docs --tokenizer byte --output "$out/wheel-run/corpus" >"$out/wheel.log" 2>&1 &&
     "$octet" train "$venv/share/octet/configs/quickstart.toml" --run.device=cuda --training.steps=20 --run.output_dir="$out/wheel-run" \
+      --data.source="[{path=\"$out/wheel-run/corpus\"}]" >>"$out/wheel.log" 2>&1 &&
+    "$octet" launch -n "$gpus" -- train "$venv/share/octet/configs/quickstart.toml" --run.device=cuda --training.steps=20 \
+      --training.micro_batch_size=2 --training.global_batch_size=$((2 * gpus)) --run.output_dir="$out/wheel-run-all" \
       --data.source="[{path=\"$out/wheel-run/corpus\"}]" >>"$out/wheel.log" 2>&1
   status=$?
   tail -n 5 "$out/wheel.log"
   return $status
 )
+
+# shellcheck source=tools/gpu_work.sh
+source tools/gpu_work.sh
 
 run_part() {
   local name=$1 tool run row recipe family
@@ -520,6 +531,14 @@ run_part() {
     devices) part devices run_devices ;;
     amx) part amx run_amx ;;
     test:*) part "$name" "$(test_program)" --gtest_filter="${name#test:}" ;;
+    quality:*) part "$name" run_quality quality "${name#*:}" ;;
+    quality-long:*) each_run=--training.steps=3072 part "$name" run_quality quality-long "${name#*:}" ;;
+    long:*) for family in "${families[@]}"; do if [ "${family%% *}" = "${name#long:}" ]; then part "$name" run_long $family; fi; done ;;
+    long-tiles) part long-tiles run_long_tiles ;;
+    stragglers) part stragglers run_stragglers ;;
+    torchrun) part torchrun run_torchrun ;;
+    interface) part interface run_interface ;;
+    gemm-file) part gemm-file run_gemm_file ;;
     work) work_off ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
     row:*) for row in "${rows[@]}"; do if [ "${row%% *}" = "${name#row:}" ]; then part "${row%% *}" run_row $row; fi; done ;;

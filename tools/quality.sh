@@ -4,9 +4,10 @@
 # (default "1 2 3"). A seed gives the weights and the order of the data, so runs of one seed see the same batches. Each GPU takes the next
 # run that nobody has begun. After MINUTES (default: no limit) the runs are asked to save; the next call goes on with them, and then with
 # the rest. A complete run keeps its figures, but not its checkpoint of 4.5 GB. In the end tools/quality_table.py prints the table of all
-# complete runs. The program octet comes from OCTET_BIN (default build/release). Everything goes to OUT (default out/quality).
+# complete runs. OPTIONS are further options of every run, such as --training.steps=3072. The program octet comes from OCTET_BIN (default
+# build/release). Everything goes to OUT (default out/quality).
 set -uo pipefail
-cd "$(dirname "$(realpath "$0")")/.."
+cd "$(dirname "$(realpath "$0")")/.." || exit
 octet=${OCTET_BIN:-build/release}/octet
 out=${OUT:-out/quality}
 seeds=${SEEDS:-1 2 3}
@@ -37,10 +38,13 @@ declare -A settings=(
   [attention-dgrad]="$delayed --precision.attention=fp8_forward --precision.accumulation.dgrad=fast"
   [all]="$all"
   [all-attention]="$all --precision.attention=fp8"
+  [16-bit-dgrad]="$delayed $sixteen --precision.accumulation.dgrad=fast"
+  [16-bit-bf16]="--precision.recipe=bf16 $sixteen"
+  [no-calibration]="$delayed --precision.calibrate=false"
 )
 names=("$@")
 [ $# -gt 0 ] || names=(bf16 bf16-repeat fp8_delayed fp8_current fp8_rowwise fp8_block fast-dgrad fast fp8-head fp8-head-fast 16-bit
-  fp8-moments fp8-attention fp8-attention-backward attention-dgrad all all-attention)
+  fp8-moments fp8-attention fp8-attention-backward attention-dgrad all all-attention 16-bit-dgrad 16-bit-bf16 no-calibration)
 for name in "${names[@]}"; do
   [ -n "${settings[$name]:-}" ] || { echo "tools/quality.sh: no setting is called $name; there are ${!settings[*]}" >&2; exit 2; }
 done
@@ -61,7 +65,7 @@ train() {  # GPU SEED NAME: a run that was asked to save goes on
   # shellcheck disable=SC2086
   CUDA_VISIBLE_DEVICES=$gpu timeout --signal=TERM $((ends - SECONDS)) "$octet" train configs/quality-380m.toml --run.device=cuda \
     --run.seed="$seed" --run.name="$name" --run.output_dir="$run" --data.source="[{path=\"$out/corpus\"}]" \
-    ${settings[$name]} >>"$run.log" 2>&1 && touch "$run/done" && rm -r "$run/checkpoints"
+    ${settings[$name]} ${OPTIONS:-} >>"$run.log" 2>&1 && touch "$run/done" && rm -r "$run/checkpoints"
   tail -n 1 "$run.log" | sed "s/^/$name, seed $seed: /"
 }
 work() {  # GPU

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <set>
 
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/format.h"
@@ -206,6 +207,24 @@ TEST(Run, SkippedLayersAreInBf16AndSaidToBe) {
   }
   EXPECT_EQ(bf16, 2) << result.out;
   EXPECT_EQ(fp8, 2) << result.out;
+}
+
+TEST(Run, WarnsOfAPresetThatChangesNothing) {
+  const TinyRun run;
+  const std::set<std::string> chooses = {"fp8_current", "fp8_delayed", "fp8_rowwise"};
+  for (const std::string& recipe : recipes::recipe_names()) {
+    const auto err = [&](const std::string& preset) {
+      const ProgramResult result =
+          run.train("--dry-run --precision.emulate=true --precision.recipe=" + recipe + " --precision.preset=" + preset);
+      EXPECT_EQ(result.code, 0) << result.err;
+      return result.err;
+    };
+    EXPECT_EQ(err("safe"), "");
+    EXPECT_EQ(err("fast"), chooses.contains(recipe)
+                               ? ""
+                               : "warning: precision.preset = \"fast\" changes nothing with precision.recipe = \"" + recipe +
+                                     "\", whose products accumulate in one way only\n");
+  }
 }
 
 TEST(Run, ExpertsShareALineOfThePrecisionTable) {

@@ -98,6 +98,7 @@ int run_bench_run(const BenchArgs& args) {
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);
   if (where.rank > 0) set_log(Log::own_warnings);
+  train::warn_of_idle_preset(config);
   train::World world(where, config);
   config = fitting_together(world, config, where);
   const parallel::Mesh& mesh = world.mesh();

@@ -108,6 +108,7 @@ int run_train(const TrainArgs& args) {
   const DeviceKind device = train::device_of(config);
   if (where.rank > 0) return train_beside(args, config, where);
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
+  train::warn_of_idle_preset(config);
   if (!args.dry_run) {
     for (const train::SourceConfig& source : config.data.source)
       retry(config.checkpoint.retry_s, [&] { data::demand_corpus(source.path); });

@@ -81,6 +81,14 @@ Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
   return recipe;
 }
 
+void warn_of_idle_preset(const Config& config) {
+  const Recipe recipe = recipes::make_recipe(config.precision.recipe, {});
+  const bool chooses = recipe.is_fp8() && (recipe.x.tile == ScaleTile::tensor || recipe.x.tile == ScaleTile::row);
+  if (config.precision.preset != "fast" || chooses) return;
+  log_shared_warning(concat("precision.preset = \"fast\" changes nothing with precision.recipe = \"", recipe.name,
+                            "\", whose products accumulate in one way only"));
+}
+
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   EngineOptions options;
   options.recipe = recipe;

@@ -14,6 +14,8 @@ DeviceKind device_of(const Config& config);
 // machine, a Hopper if there is none, or one of compute capability `capability` (90 for 9.0).
 Recipe recipe_of(const Config& config, DeviceKind device);
 Recipe recipe_of(const Config& config, DeviceKind device, int capability);
+// Warns if precision.preset = "fast" changes nothing, because the recipe's products accumulate in one way only.
+void warn_of_idle_preset(const Config& config);
 // Returns the adapters of [lora]; none without this table.
 models::Adapters adapters_of(const Config& config);
 // Returns the layout that [parallel] gives the model on the mesh. If [parallel] leaves a choice ("auto"), takes the first of
