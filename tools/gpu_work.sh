@@ -5,12 +5,9 @@
 # By value: PART GPUS SECONDS. GPUS is the least number. SECONDS is an estimate; a part whose estimate does not fit is left for
 # another day.
 work=(
-  "tests 1 300"
   "ranks 4 330"
-  "quality:bf16,bf16-repeat,all-attention,16-bit-dgrad 4 330"  # the fastest rows of the speed tables, which have no curve
-  "row:1b-delayed 1 40"  # rows that were measured on one machine only
-  "row:1b-bf16 1 40"
-  "mesh:fsdp32:4 4 120"
+  "quality:bf16,bf16-repeat,16-bit-dgrad 4 330"  # rows of the speed tables without a curve
+  "mesh:fsdp32:4 4 120"  # measured on one machine only
   "family:context-tail 2 30"
   "family:olmo2 2 30"
   "family:phi3-tensor 2 30"
