@@ -400,6 +400,21 @@ TEST_F(SuperviseHosts, AFrozenCoordinatorComesBackAsASpare) {
   EXPECT_TRUE(says(node_log(0), "node0 follows node1")) << node_log(0);
 }
 
+// The supervisors of the other hosts hear from their ranks that a peer is gone, before anybody sees a stall.
+TEST_F(SuperviseHosts, ARankThatFallsSilentIsNamed) {
+  const std::string options = kRun + "--parallel.shard=3 ";
+  make_reference(3, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "", options);
+  ASSERT_TRUE(reaches(12));
+  signal_process(run_.pid_of_rank(1), SIGSTOP);
+  expect_reference_from({0, 1, 2});
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["code"], 78);
+  EXPECT_TRUE(says(attempts()[0]["what"], "rank 1 ")) << attempts()[0]["what"];
+  EXPECT_TRUE(says(attempts()[0]["what"], " has been silent for 10 s")) << attempts()[0]["what"];
+}
+
 // As when a lease has expired. The coordinator can give its rank no port, waits, and comes back when it has its address again.
 TEST_F(SuperviseHosts, AnAddressThatVanishesDoesNotEndTheSupervisor) {
   const Hosts hosts(2);
