@@ -183,6 +183,7 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
                     {"tokens", page.tokens.load()},
                     {"saved", age_s(page.saved_ns, now)},
                     {"steps", page.steps.load()},
+                    {"last_step", age_s(page.last_step_ns, now)},
                     {"groups", std::move(groups)}});
   }
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
@@ -220,6 +221,7 @@ bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPa
       page.tokens = from.at("tokens").get<std::int64_t>();
       page.saved_ns = time_ns(from.at("saved").get<double>(), now);
       page.steps = from.at("steps").get<std::int64_t>();
+      page.last_step_ns = time_ns(from.at("last_step").get<double>(), now);
       const Value& groups = from.at("groups");
       for (std::size_t i = 0; i < page.groups.size(); ++i) {
         telemetry::GroupPage& group = page.groups[i];

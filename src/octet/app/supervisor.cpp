@@ -522,13 +522,17 @@ void Supervisor::say_recovered() {
   const telemetry::RankPage& first = ranks_.pages().page(0);
   if (!failed_at_ || first.first_step_ns == 0) return;
   const double since_step = static_cast<double>(telemetry::monotonic_ns() - first.first_step_ns) * 1e-9;
+  const double took_s = last_step_ns_ > 0 ? static_cast<double>(first.first_step_ns - last_step_ns_) * 1e-9
+                                          : seconds_since(*failed_at_) - since_step;
   const std::string_view from = telemetry::name_of(first.origin.load());
   const std::int64_t again = ended_.empty() ? 0 : ended_.back().last_step - first.start_step;
   ranks_.say(fmt::format(
-      "attempt {} trains from step {}{}{}: its first step came {:.1f} s after the fault{}", attempt_, first.start_step.load(),
-      from.empty() ? "" : ", from ", from, seconds_since(*failed_at_) - since_step,
+      "attempt {} trains from step {}{}{}: its first step came {:.1f} s after {}{}", attempt_, first.start_step.load(),
+      from.empty() ? "" : ", from ", from, took_s,
+      last_step_ns_ > 0 ? "the last step before the restart" : "the fault was noticed",
       again > 0 ? fmt::format(", and {} {} done again", telemetry::format_count(again, "step"), again == 1 ? "is" : "are") : ""));
   failed_at_.reset();
+  last_step_ns_ = 0;
 }
 
 bool Supervisor::pause(double seconds) {
