@@ -189,6 +189,17 @@ bool goes_on(const Attempt& attempt) { return attempt.ended.empty() || attempt.n
 
 int code_of_run(const Attempt& last) { return last.next == kAskedToEnd ? static_cast<int>(ExitCode::preempted) : last.code; }
 
+std::vector<Attempt> without_refused(const std::vector<Attempt>& attempts) {
+  std::vector<Attempt> result;
+  for (const Attempt& attempt : attempts) {
+    const bool restarts = !result.empty() && result.back().job == attempt.job;
+    const bool began = attempt.seconds.contains("training") || attempt.from_step > 0 || attempt.last_step > 0;
+    const bool refused = !attempt.ended.empty() && attempt.code == static_cast<int>(ExitCode::config);
+    if (!refused || began || restarts) result.push_back(attempt);
+  }
+  return result;
+}
+
 OwnAttempt own_attempt() {
   const char* const value = std::getenv("OCTET_ATTEMPT");
   const std::string_view text = value ? value : "";

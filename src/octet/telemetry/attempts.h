@@ -81,6 +81,10 @@ class Attempts {
   mutable std::set<std::filesystem::path> warned_;  // files that are no attempts
 };
 
+// Leaves out starts that were refused with code 2 before they changed the run. A restart that is refused ends its job, so it
+// stays.
+std::vector<Attempt> without_refused(const std::vector<Attempt>& attempts);
+
 // The attempt to which this process belongs, from the supervisor's variable OCTET_ATTEMPT; {} without a supervisor.
 struct OwnAttempt {
   std::string job;
