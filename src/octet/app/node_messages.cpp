@@ -34,8 +34,14 @@ std::int64_t time_ns(double age_s, std::int64_t now) {
 }  // namespace
 
 std::string text_of(const NodeJoin& join) {
-  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"ranks", join.ranks},
-               {"replicas_port", join.replicas_port}, {"command", join.command}, {"unfit", join.unfit}});
+  return dump({{"name", join.name},
+               {"host", join.host},
+               {"port", join.port},
+               {"ranks", join.ranks},
+               {"replicas_port", join.replicas_port},
+               {"command", join.command},
+               {"unfit", join.unfit},
+               {"utc_s", join.utc_s}});
 }
 
 NodeJoin join_of(const std::string& text) {
@@ -46,7 +52,8 @@ NodeJoin join_of(const std::string& text) {
                     .ranks = json.at("ranks").get<int>(),
                     .replicas_port = json.at("replicas_port").get<int>(),
                     .command = json.at("command").get<std::string>(),
-                    .unfit = json.at("unfit").get<std::string>()};
+                    .unfit = json.at("unfit").get<std::string>(),
+                    .utc_s = json.at("utc_s").get<std::int64_t>()};
   });
 }
 
