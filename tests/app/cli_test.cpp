@@ -116,6 +116,8 @@ TEST(CommandLine, MissingAndWrongArguments) {
                " generate: --seed: `99999999999999999999` is too large. See `octet generate --help`.");
   expect_error("quantize --input x --recipe fp8_block --role weight --output y --scale nan", 2,
                " quantize: --scale: `nan` must be finite. See `octet quantize --help`.");
+  expect_error("launch --hosts '' -n 1 --supervise -- train run.toml", 2,
+               " launch: --hosts: the list is empty; a variable may not be set. See `octet launch --help`.");
   expect_error("data prepare --chat --input x --output y", 2, " data prepare: `--chat` needs a value: --chat=TEMPLATE");
   expect_error("convert export --checkpoint x --output y --adapter --dtype fp8", 2,
                " convert export: --dtype excludes --adapter. See `octet convert export --help`.");

@@ -233,6 +233,8 @@ TEST(NodeMessages, PagesKeepTheirAges) {
   EXPECT_EQ(page.tokens, 4096);
   EXPECT_NEAR(static_cast<double>(page.saved_ns), static_cast<double>(pages.page(1).saved_ns), 1e9);
   EXPECT_NEAR(static_cast<double>(page.first_step_ns), static_cast<double>(pages.page(1).first_step_ns), 1e9);
+  EXPECT_NEAR(static_cast<double>(page.last_step_ns), static_cast<double>(pages.page(1).last_step_ns), 1e9);
+  EXPECT_GT(page.last_step_ns, 0);
   EXPECT_EQ(page.entered_ns[0], 0) << "never entered";
   EXPECT_EQ(page.alive_ns, 0);
   EXPECT_EQ(page.marks, pages.page(1).marks);

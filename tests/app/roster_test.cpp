@@ -142,6 +142,18 @@ TEST(AttemptVerdict, TheWeightiestReportCounts) {
   EXPECT_EQ(verdict.node(), 2);
 }
 
+// A rank that misses a peer is reported at once, but its sentence comes when all ranks of its node have ended.
+TEST(AttemptVerdict, TakesASentenceThatComesLater) {
+  AttemptVerdict verdict;
+  verdict.rank_failed(0, 78, "");
+  verdict.rank_failed(1, 75, "the run was asked to stop (code 75)");
+  EXPECT_EQ(verdict.what(), "") << "another code";
+  verdict.rank_failed(0, 78, "rank 0 ended with code 78: rank 1 has been silent for 10 s");
+  verdict.rank_failed(2, 78, "rank 2 ended with code 78");
+  EXPECT_EQ(verdict.code(), 78);
+  EXPECT_EQ(verdict.what(), "rank 0 ended with code 78: rank 1 has been silent for 10 s");
+}
+
 // Which end is at fault cannot be seen from one link.
 TEST(AttemptVerdict, OfABrokenLinkTheSameEndIsBlamedAgain) {
   AttemptVerdict one, other;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "octet/base/file.h"
 #include "octet/base/require.h"
@@ -28,6 +29,11 @@ class RunStatusCode : public ::testing::Test {
   }
   RunState state() const { return status_of(folder_.path()).state; }
   std::optional<int> code() const { return status_of(folder_.path()).code; }
+  std::vector<std::int64_t> numbers() const {
+    std::vector<std::int64_t> result;
+    for (const telemetry::Attempt& attempt : status_of(folder_.path()).attempts) result.push_back(attempt.number);
+    return result;
+  }
 
   const testing::TemporaryFolder folder_;
 };
@@ -85,6 +91,7 @@ TEST_F(RunStatusCode, DependsOnNoClockForALockThatWasLeft) {
 TEST_F(RunStatusCode, LeavesOutAStartThatWasRefused) {
   attempt(1, "2026-01-01T00:01:00Z", 2, "a");
   EXPECT_EQ(code(), 2) << "nothing else is known";
+  EXPECT_EQ(numbers(), std::vector<std::int64_t>{1});
   EXPECT_EQ(state(), RunState::ended);
   std::filesystem::create_directories(folder_ / "checkpoints/step-00000010");
   write_file_atomically(folder_ / "checkpoints/step-00000010/manifest.json", "{}");
@@ -97,10 +104,15 @@ TEST_F(RunStatusCode, LeavesOutAStartThatWasRefused) {
   attempt(3, "2026-01-01T00:02:00Z", 2, "c");
   EXPECT_EQ(code(), 0);
   EXPECT_EQ(state(), RunState::done);
+  EXPECT_EQ(numbers(), std::vector<std::int64_t>{2});
   attempt(4, "2026-01-01T00:03:00Z", 137, "d");
   attempt(5, "2026-01-01T00:04:00Z", 2, "d");
   EXPECT_EQ(code(), 2) << "a restart";
   EXPECT_EQ(state(), RunState::ended);
+  EXPECT_EQ(numbers(), (std::vector<std::int64_t>{2, 4, 5}));
+  attempt(6, "", 0, "e");
+  attempt(7, "2026-01-01T00:05:00Z", 2, "f");
+  EXPECT_EQ(numbers(), (std::vector<std::int64_t>{2, 4, 5, 6})) << "attempt 6 trains, and this one was refused";
 }
 
 TEST_F(RunStatusCode, IsDoneWhenItWasExportedBeforeItsLastStep) {

@@ -6,11 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <optional>
 #include <ostream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "app/http_get.h"
@@ -462,6 +464,26 @@ TEST_F(SupervisorTest, AFollowerThatIsAskedBetweenAttemptsSaysSo) {
   EXPECT_TRUE(end_of(goodbye.text).asked);
   EXPECT_TRUE(end_of(goodbye.text).all);
   EXPECT_EQ(process.wait().code, 75);
+}
+
+TEST_F(SupervisorTest, NamesAHostWithAnotherTime) {
+  Process process = start(0);
+  ASSERT_TRUE(comes_to_say(0, " coordinates 3 hosts"));
+  for (const auto& [node, name, ahead_s] : {std::tuple(1, "second", 7200), {2, "third", 5}}) {
+    NodeNetwork other(options(node));
+    const auto i = static_cast<std::size_t>(node);
+    other.connect(0, comm::address_towards(hosts_[i]), 5);
+    other.send(kUplink, topic::kJoin,
+               text_of(NodeJoin{
+                   .name = name, .host = hosts_[i], .port = 1, .command = command_, .utc_s = std::time(nullptr) + ahead_s}));
+    EXPECT_TRUE(comes_to_say(0, concat(name, ") has joined")));
+  }
+  const ProgramResult result = process.wait();
+  const std::size_t found = result.err.find("warning: the clock of node1 (second) is ");
+  ASSERT_NE(found, std::string::npos) << result.err;
+  EXPECT_NEAR(std::stoi(result.err.substr(result.err.find(" is ", found) + 4)), 7200, 30);
+  EXPECT_TRUE(says(result.err, " s ahead of that of node0 (")) << result.err;
+  EXPECT_FALSE(says(result.err, "the clock of node2")) << result.err;
 }
 
 TEST_F(SupervisorTest, EndsIfTheHostsThatWereNotAskedAreTooFew) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -42,6 +43,27 @@ class Supervise : public ::testing::Test {
     }
     return false;
   }
+  // Makes a folder of files that stands in for the control group of a process that starts with kInGroup. No kernel enforces its
+  // limit. A process that may not mount the folder ends with 99.
+  void make_group(std::int64_t limit_bytes) const {
+    write_text(run_ / "in_a_group.sh", R"(
+      group=$(sed -n 's,^[0-9]*:.*\bmemory\b[^:]*:,/sys/fs/cgroup/memory,p' /proc/self/cgroup)
+      [ -n "$group" ] || group=$(sed -n 's,^0::,/sys/fs/cgroup,p' /proc/self/cgroup)
+      mount --bind group "$group" || exit 99
+      exec "$@"
+    )");
+    std::filesystem::create_directories(run_ / "group");
+    for (const char* name : {"memory.max", "memory.limit_in_bytes"})
+      write_text(run_ / concat("group/", name), concat(limit_bytes, "\n"));
+    for (const char* name : {"memory.current", "memory.usage_in_bytes"}) write_text(run_ / concat("group/", name), "4096\n");
+    write_text(run_ / "group/memory.stat", "");
+    count_memory_kills(0);
+  }
+  void count_memory_kills(int kills) const {
+    for (const char* name : {"memory.events", "memory.oom_control"})
+      write_text(run_ / concat("group/", name), concat("oom_kill ", kills, "\n"));
+  }
+  static constexpr const char* kInGroup = "exec unshare -m sh in_a_group.sh";
   TinyRun run_;
 
  private:

@@ -400,6 +400,21 @@ TEST_F(SuperviseHosts, AFrozenCoordinatorComesBackAsASpare) {
   EXPECT_TRUE(says(node_log(0), "node0 follows node1")) << node_log(0);
 }
 
+// The supervisors of the other hosts hear from their ranks that a peer is gone, before anybody sees a stall.
+TEST_F(SuperviseHosts, ARankThatFallsSilentIsNamed) {
+  const std::string options = kRun + "--parallel.shard=3 ";
+  make_reference(3, options);
+  const Hosts hosts(3);
+  start(hosts, 1, "", options);
+  ASSERT_TRUE(reaches(12));
+  signal_process(run_.pid_of_rank(1), SIGSTOP);
+  expect_reference_from({0, 1, 2});
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["code"], 78);
+  EXPECT_TRUE(says(attempts()[0]["what"], "rank 1 ")) << attempts()[0]["what"];
+  EXPECT_TRUE(says(attempts()[0]["what"], " has been silent for 10 s")) << attempts()[0]["what"];
+}
+
 // As when a lease has expired. The coordinator can give its rank no port, waits, and comes back when it has its address again.
 TEST_F(SuperviseHosts, AnAddressThatVanishesDoesNotEndTheSupervisor) {
   const Hosts hosts(2);
@@ -413,34 +428,6 @@ TEST_F(SuperviseHosts, AnAddressThatVanishesDoesNotEndTheSupervisor) {
     const ProgramResult result = end_of(host);
     EXPECT_EQ(result.code, 0) << host << "\n" << result.err;
   }
-}
-
-// Without a spare the run goes on with fewer ranks if --min-hosts allows it, and with all of them once the host is back. Three
-// hosts cannot share a batch of four, so one of them is idle. That it is ready is no reason to start again.
-TEST_F(SuperviseHosts, ShrinksAndGrows) {
-  const std::string options = kRun + "--training.steps=180 --training.global_batch_size=4 --parallel.shard=-1 ";
-  const Hosts hosts(4);
-  start(hosts, 1, "--min-hosts 2", options);
-  ASSERT_TRUE(reaches(12));
-  hosts.power_off(1);
-  ASSERT_TRUE(comes_true(30, [&] { return attempts().size() == 2; }));
-  end_of(1);
-  ASSERT_TRUE(reaches(36));
-  EXPECT_EQ(attempts().size(), 2u) << "several checkpoints later";
-  hosts.plug(1);
-  start_on(hosts, 1);
-  for (int host = 0; host < 4; ++host) {
-    const ProgramResult result = end_of(host);
-    EXPECT_EQ(result.code, 0) << host << "\n" << result.err;
-  }
-  const std::vector<Json> all = attempts();
-  ASSERT_EQ(all.size(), 3u);
-  EXPECT_EQ(all[1]["ranks"], 2);
-  EXPECT_EQ(all[1]["next"], "restarts with more hosts");
-  EXPECT_EQ(all[2]["ranks"], 4);
-  EXPECT_GE(all[2]["from_step"], all[1]["last_step"]) << "it saves before it grows";
-  EXPECT_EQ(step(), 180);
-  EXPECT_TRUE(says(node_log(0), "within roundoff, not to the bit"));
 }
 
 // If the coordinator is the host that is lost, the other one writes down how the run ended. Job scripts ask for the code on

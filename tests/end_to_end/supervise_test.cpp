@@ -52,7 +52,8 @@ TEST_F(Supervise, KillsChangeNothing) {
     const Json& seconds = attempt["seconds"];
     EXPECT_LE(seconds["joining"], seconds["loading"]);
     EXPECT_LE(seconds["loading"], seconds["first_step"]);
-    EXPECT_LE(seconds["first_step"].get<double>() + seconds["stop"].get<double>(), seconds["total"].get<double>() + 0.01);
+    EXPECT_LE(seconds["first_step"], seconds["last_step"]);
+    EXPECT_LE(seconds["last_step"].get<double>() + seconds["stop"].get<double>(), seconds["total"].get<double>() + 0.01);
     EXPECT_TRUE(says(result.err, concat("attempt ", i + 2, " trains from step "))) << result.err;
   }
   const std::string log = read_file(run_ / "out/logs/rank-00000.log");
@@ -362,29 +363,14 @@ TEST_F(Supervise, ARankThatStandsStillIsNamed) {
 
 // The kernel of this test does not run out of memory. A folder of files stands in for the control group, and counts a kill.
 TEST_F(Supervise, MemoryThatIsUsedUpTwiceEndsTheRun) {
-  write_text(run_ / "in_a_group.sh", R"(
-    group=$(sed -n 's,^[0-9]*:.*\bmemory\b[^:]*:,/sys/fs/cgroup/memory,p' /proc/self/cgroup)
-    [ -n "$group" ] || group=$(sed -n 's,^0::,/sys/fs/cgroup,p' /proc/self/cgroup)
-    mount --bind group "$group" || exit 99
-    exec "$@"
-  )");
-  std::filesystem::create_directories(run_ / "group");
-  const auto count = [&](int kills) {
-    for (const char* name : {"memory.events", "memory.oom_control"})
-      write_text(run_ / concat("group/", name), concat("oom_kill ", kills, "\n"));
-  };
-  for (const char* name : {"memory.max", "memory.limit_in_bytes"}) write_text(run_ / concat("group/", name), "805306368\n");
-  for (const char* name : {"memory.current", "memory.usage_in_bytes"}) write_text(run_ / concat("group/", name), "4096\n");
-  write_text(run_ / "group/memory.stat", "");
-  count(0);
-  Process process(command("--training.steps=100000 --checkpoint.interval=0 --checkpoint.memory_every=0"), run_.path(),
-                  "exec unshare -m sh in_a_group.sh");
+  make_group(768 << 20);
+  Process process(command("--training.steps=100000 --checkpoint.interval=0 --checkpoint.memory_every=0"), run_.path(), kInGroup);
   if (!process.read_to_step(3)) {
     ASSERT_EQ(process.wait().code, 99);
     GTEST_SKIP() << "no permission to mount a folder, or no control group of memory";
   }
   for (int kills = 1; kills <= 2; ++kills) {
-    count(kills);
+    count_memory_kills(kills);
     kill_rank(1);
     ASSERT_TRUE(kills == 2 || process.read_to_step(3));
   }
@@ -400,6 +386,28 @@ TEST_F(Supervise, MemoryThatIsUsedUpTwiceEndsTheRun) {
   EXPECT_EQ(attempts[0]["code"], 128 + SIGKILL);
   EXPECT_EQ(attempts[1]["code"], 1);
   EXPECT_EQ(run_.run("status out --code").code, 1);
+}
+
+// The model is wide and its micro-batch short, so that the snapshots are large beside what training takes.
+TEST_F(Supervise, SnapshotsBeyondMemoryAreRefused) {
+  const std::string options = "--model.intermediate_size=4096 --training.seq_len=16 --training.micro_batch_size=1 ";
+  const ProgramResult plan = run_.run("launch -n 2 -- train run.toml --dry-run " + options);
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  const std::string before = "under `octet launch --supervise` this host keeps ";
+  const std::size_t begin = plan.out.find(before) + before.size(), end = plan.out.find(" in memory", begin);
+  ASSERT_NE(end, std::string::npos) << plan.out;
+  const std::string what = plan.out.substr(begin, end - begin);
+  EXPECT_TRUE(what.starts_with("4 snapshots of ")) << what;
+  EXPECT_FALSE(says(run_.train("--dry-run --checkpoint.memory_every=0").out, "snapshots of"));
+  make_group(40 << 20);
+  const ProgramResult refused = run_.run(command(options + "--checkpoint.memory_every=1"), kInGroup);
+  if (refused.code == 99) GTEST_SKIP() << "no permission to mount a folder, or no control group of memory";
+  EXPECT_EQ(refused.code, 3) << refused.err;
+  const std::string words = what + " are more than 40% of this host's 40.0 MiB of memory; --checkpoint.memory_every=0 takes none";
+  EXPECT_TRUE(says(refused.err, words)) << refused.err;
+  const ProgramResult without = run_.run(command(options + "--training.steps=3"), kInGroup);
+  EXPECT_EQ(without.code, 0) << without.err;
+  EXPECT_TRUE(says(without.err, "warning: no snapshots are taken: rank 0: " + words)) << without.err;
 }
 
 // A killed process says nothing about a processor, so the second attempt starts without a gate.

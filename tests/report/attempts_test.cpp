@@ -31,6 +31,17 @@ TEST(DrawAttempts, HasTheShareATimelineAndATable) {
   EXPECT_TRUE(has(page, "x=\"521.74\"")) << "the second begins after 120 of 230 s";
 }
 
+TEST(DrawAttempts, ShowsHowLongAFaultWasNotNoticed) {
+  telemetry::Attempt first = attempt(1, "2026-11-25T10:00:00Z", 0, 100, 110);
+  first.seconds["last_step"] = 60;
+  first.seconds["stop"] = 5;
+  const std::string page = draw_attempts({first});
+  EXPECT_TRUE(has(page, "<p>45.5% of 1m50s were productive.</p>")) << page.substr(0, 200);
+  EXPECT_TRUE(has(page, "from the last step until the fault was noticed</td><td data-column=\"time\">45s</td>")) << page;
+  // In the timeline it follows the steps, which end after 60 of 110 s.
+  EXPECT_TRUE(has(page, "<rect class=\"t7\" x=\"545.45\" width=\"409.09\"")) << page;
+}
+
 // The second attempt was killed with its supervisor, so nobody knows how long it ran. The third goes back further than the
 // second.
 TEST(DrawAttempts, LosesStepsToAnyLaterAttempt) {

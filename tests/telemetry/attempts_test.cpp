@@ -161,6 +161,23 @@ TEST(TimeOfAttempts, DividesAnAttempt) {
   EXPECT_DOUBLE_EQ(lost.again, 100);
 }
 
+// A rank has stood still for 60 s before anybody noticed it.
+TEST(TimeOfAttempts, CountsStepsUntilTheLastOneOnly) {
+  Attempt attempt = failed_attempt();
+  attempt.seconds["last_step"] = 50;
+  const TimeOfAttempts time = time_of(attempt, 55);
+  EXPECT_DOUBLE_EQ(time.start, 10);
+  EXPECT_DOUBLE_EQ(time.kept, 30);
+  EXPECT_DOUBLE_EQ(time.again, 10);
+  EXPECT_DOUBLE_EQ(time.unnoticed, 60);
+  EXPECT_DOUBLE_EQ(time.stop, 5);
+  EXPECT_DOUBLE_EQ(time_of(std::vector<Attempt>{attempt}).all, 115);
+  Attempt second = failed_attempt();
+  second.from_step = 55;
+  second.seconds["waited"] = 2;
+  EXPECT_DOUBLE_EQ(lost_before({attempt, second}, 1).value_or(0), 10 + 60 + 5 + 2 + 15);
+}
+
 TEST(TimeOfAttempts, WithoutAStepAllIsStart) {
   Attempt attempt{.from_step = 40, .last_step = 40, .seconds = {{"joining", 1}, {"stop", 2}, {"total", 20}}};
   const TimeOfAttempts time = time_of(attempt, 40);

@@ -34,6 +34,7 @@ TEST(RankPages, KeepWhatAKilledRankWrote) {
   EXPECT_EQ(page.step, 42);
   EXPECT_GT(page.first_step_ns, page.entered_ns[static_cast<std::size_t>(Phase::joining)]);
   EXPECT_LE(page.first_step_ns, page.changed_ns);
+  EXPECT_EQ(page.last_step_ns, page.changed_ns);
   EXPECT_GE(page.entered_ns[static_cast<std::size_t>(Phase::joining)], before);
   EXPECT_EQ(page.entered_ns[static_cast<std::size_t>(Phase::saving)], 0);
   for (const int other : {0, 2}) EXPECT_EQ(seen->page(other).changed_ns, 0);

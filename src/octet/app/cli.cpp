@@ -310,6 +310,7 @@ void Octet::add_training() {
                       "ranges: node[1-3]. auto takes the hosts that Slurm, PyTorchJob or SageMaker names.",
               .value = "auto|A,B,..."},
              launch_.hosts)
+          ->check([](const std::string& list) { return list.empty() ? "the list is empty; a variable may not be set" : ""; })
           ->needs(supervise);
   option(launch,
          {.name = "--spares",

@@ -34,8 +34,14 @@ std::int64_t time_ns(double age_s, std::int64_t now) {
 }  // namespace
 
 std::string text_of(const NodeJoin& join) {
-  return dump({{"name", join.name}, {"host", join.host}, {"port", join.port}, {"ranks", join.ranks},
-               {"replicas_port", join.replicas_port}, {"command", join.command}, {"unfit", join.unfit}});
+  return dump({{"name", join.name},
+               {"host", join.host},
+               {"port", join.port},
+               {"ranks", join.ranks},
+               {"replicas_port", join.replicas_port},
+               {"command", join.command},
+               {"unfit", join.unfit},
+               {"utc_s", join.utc_s}});
 }
 
 NodeJoin join_of(const std::string& text) {
@@ -46,7 +52,8 @@ NodeJoin join_of(const std::string& text) {
                     .ranks = json.at("ranks").get<int>(),
                     .replicas_port = json.at("replicas_port").get<int>(),
                     .command = json.at("command").get<std::string>(),
-                    .unfit = json.at("unfit").get<std::string>()};
+                    .unfit = json.at("unfit").get<std::string>(),
+                    .utc_s = json.at("utc_s").get<std::int64_t>()};
   });
 }
 
@@ -183,6 +190,7 @@ std::string pages_text(std::int64_t attempt, const telemetry::RankPages& pages, 
                     {"tokens", page.tokens.load()},
                     {"saved", age_s(page.saved_ns, now)},
                     {"steps", page.steps.load()},
+                    {"last_step", age_s(page.last_step_ns, now)},
                     {"groups", std::move(groups)}});
   }
   return dump({{"attempt", attempt}, {"pages", std::move(list)}});
@@ -220,6 +228,7 @@ bool read_pages(const std::string& text, std::int64_t attempt, telemetry::RankPa
       page.tokens = from.at("tokens").get<std::int64_t>();
       page.saved_ns = time_ns(from.at("saved").get<double>(), now);
       page.steps = from.at("steps").get<std::int64_t>();
+      page.last_step_ns = time_ns(from.at("last_step").get<double>(), now);
       const Value& groups = from.at("groups");
       for (std::size_t i = 0; i < page.groups.size(); ++i) {
         telemetry::GroupPage& group = page.groups[i];

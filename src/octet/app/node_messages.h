@@ -36,6 +36,7 @@ struct NodeJoin {
   int replicas_port = 0;  // of its ReplicaServer; 0: it has none
   std::string command;
   std::string unfit;  // what its gate has found; "": nothing
+  std::int64_t utc_s = 0;  // what the host's clock shows, in seconds since 1970
 };
 
 struct NodePlace {

@@ -77,6 +77,8 @@ bool NextSave::has_come(bool wanted, const telemetry::RankPage& page) {
 }
 
 void AttemptVerdict::weigh(Weight weight, int node, int code, std::string_view what, Cause cause) {
+  // A rank that misses a peer is reported before its sentence is known.
+  if (weight == weight_ && code == code_ && what_.empty()) what_ = what;
   if (weight <= weight_) return;
   weight_ = weight;
   node_ = node;

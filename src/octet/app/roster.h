@@ -61,7 +61,7 @@ class NextSave {
 // What ended an attempt, according to the reports of its nodes. Ranks that miss a peer end too, so the weightiest report
 // counts. From the weightiest: a stall, after which all ranks are killed; a rank that failed for a known cause; a rank that
 // failed by itself; a lost node; two nodes that cannot reach each other; ranks that missed a peer or were asked to end. Among
-// equals, the first counts.
+// equals, the first counts. If it came without a sentence, the first sentence of its equals with the same code counts.
 class AttemptVerdict {
  public:
   void rank_failed(int node, int code, std::string_view what, Cause cause = Cause::unknown);

@@ -110,8 +110,11 @@ std::string metrics_text(const Pages& pages, const std::vector<telemetry::Attemp
   const telemetry::TimeOfAttempts time = telemetry::time_of(attempts);
   highest.between_s = std::max(highest.between_s, time.between);
   out.family("lost_seconds", "counter", "Time of ended attempts that brought no step that the run still has.", "seconds");
-  for (const auto& [part, seconds] :
-       {std::pair("again", time.again), {"start", time.start}, {"stop", time.stop}, {"between", highest.between_s}})
+  for (const auto& [part, seconds] : {std::pair("again", time.again),
+                                      {"unnoticed", time.unnoticed},
+                                      {"start", time.start},
+                                      {"stop", time.stop},
+                                      {"between", highest.between_s}})
     out.sample("lost_seconds_total", seconds, fmt::format("part=\"{}\"", part));
   add_gpus(out, gpus);
   return std::move(out).end();

@@ -92,16 +92,9 @@ void read_metrics(const fs::path& folder, const telemetry::Attempt& last_ended, 
   status.eta_s = metrics->eta_s;
 }
 
-// Leaves out starts that were refused before they changed the run, unless nothing else is known about the run. A restart that
-// is refused ends its job, so it counts.
+// Starts that were refused count only if nothing else is known about the run.
 std::vector<telemetry::Attempt> attempts_that_count(const std::vector<telemetry::Attempt>& attempts, const fs::path& folder) {
-  std::vector<telemetry::Attempt> result;
-  for (const telemetry::Attempt& attempt : attempts) {
-    const bool restarts = !result.empty() && result.back().job == attempt.job;
-    const bool began = attempt.seconds.contains("training") || attempt.from_step > 0 || attempt.last_step > 0;
-    const bool refused = !attempt.ended.empty() && attempt.code == static_cast<int>(ExitCode::config);
-    if (!refused || began || restarts) result.push_back(attempt);
-  }
+  std::vector<telemetry::Attempt> result = telemetry::without_refused(attempts);
   const bool has_run = !result.empty() || path_exists(folder / "run.json");
   return has_run ? result : attempts;
 }
@@ -192,22 +185,22 @@ RunStatus status_of(const fs::path& folder) {
   constexpr const char* kWanted = "the folder of a run";
   train::demand_one(folder, kWanted);
   demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder; give ", kWanted);
-  RunStatus status{.attempts = telemetry::Attempts(folder).read()};
+  const std::vector<telemetry::Attempt> all = telemetry::Attempts(folder).read();
+  RunStatus status{.attempts = attempts_that_count(all, folder)};
   read_checkpoints(folder, status);
   read_remote(folder, status);
-  const std::vector<telemetry::Attempt> counted = attempts_that_count(status.attempts, folder);
   telemetry::Attempt last_ended;
-  for (const telemetry::Attempt& attempt : counted) {
+  for (const telemetry::Attempt& attempt : status.attempts) {
     if (attempt.ended.empty()) continue;
     last_ended = attempt;
     status.code = telemetry::code_of_run(attempt);
   }
   read_metrics(folder, last_ended, status);
-  demand(!status.attempts.empty() || status.steps > 0, ExitCode::data, folder.string(),
-         ": no attempts/ and no run.json here; give ", kWanted);
+  demand(!all.empty() || status.steps > 0, ExitCode::data, folder.string(), ": no attempts/ and no run.json here; give ",
+         kWanted);
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
-  status.state = state_of(status, counted.empty() ? nullptr : &counted.back(), folder, lock);
+  status.state = state_of(status, status.attempts.empty() ? nullptr : &status.attempts.back(), folder, lock);
   if (const telemetry::Attempt* const current = current_of(status)) read_ranks(*current, status);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);
   return status;

@@ -63,7 +63,7 @@ struct RunStatus {
   std::optional<double> remote_age_s;
   std::optional<NewestSnapshot> snapshot;  // in memory, while the supervisor is on this machine
   std::vector<telemetry::StragglerRecord> stragglers;  // that the last start of the run has found and that have not recovered
-  std::vector<telemetry::Attempt> attempts;
+  std::vector<telemetry::Attempt> attempts;            // without refused starts, unless nothing else is known about the run
   std::vector<RankStatus> ranks;  // while the supervisor is on this machine
 };
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "octet/base/checksum.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr double kWriteAgainS = 1;  // between two tries to write on a full disk
 constexpr double kTextS = 2;        // how long it waits for the text of another node's new file in attempts/
+constexpr std::int64_t kClocksS = 60;  // by which the clocks of two hosts may differ without a warning
 constexpr int kAsked = static_cast<int>(ExitCode::preempted);
 
 // The command that goes on from the newest checkpoint, whatever the first attempt began with.
@@ -170,7 +172,8 @@ NodeJoin Supervisor::own_join() {
           .ranks = options_.ranks,
           .replicas_port = replicas_ ? replicas_->port() : 0,
           .command = fmt::format("{}", fmt::join(options_.command, " ")),
-          .unfit = ranks_.unfit()};
+          .unfit = ranks_.unfit(),
+          .utc_s = std::time(nullptr)};
 }
 
 std::vector<NodeEvent> Supervisor::turn(double at_most_s) {
@@ -465,6 +468,12 @@ void Supervisor::handle(const NodeEvent& event) {
       roster_.set_slow(node, false);
       roster_.take_back(node);
       ranks_.say(concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
+      const std::int64_t ahead_s = join.utc_s - std::time(nullptr);
+      if (std::abs(ahead_s) > kClocksS)
+        ranks_.say(concat("warning: the clock of ", name_of(node), " is ", std::abs(ahead_s), " s ",
+                          ahead_s > 0 ? "ahead of" : "behind", " that of ", name_of(me()),
+                          ". Set both clocks, for example by NTP: `octet status`, the report and object "
+                          "storage compare times of several hosts"));
     } else if (event.what == topic::kPages) {
       if (member(node).runs && read_pages(event.text, attempt_, ranks_.pages())) member(node).has_begun = true;
     } else if (event.what == topic::kEnded) {
@@ -522,13 +531,17 @@ void Supervisor::say_recovered() {
   const telemetry::RankPage& first = ranks_.pages().page(0);
   if (!failed_at_ || first.first_step_ns == 0) return;
   const double since_step = static_cast<double>(telemetry::monotonic_ns() - first.first_step_ns) * 1e-9;
+  const double took_s = last_step_ns_ > 0 ? static_cast<double>(first.first_step_ns - last_step_ns_) * 1e-9
+                                          : seconds_since(*failed_at_) - since_step;
   const std::string_view from = telemetry::name_of(first.origin.load());
   const std::int64_t again = ended_.empty() ? 0 : ended_.back().last_step - first.start_step;
   ranks_.say(fmt::format(
-      "attempt {} trains from step {}{}{}: its first step came {:.1f} s after the fault{}", attempt_, first.start_step.load(),
-      from.empty() ? "" : ", from ", from, seconds_since(*failed_at_) - since_step,
+      "attempt {} trains from step {}{}{}: its first step came {:.1f} s after {}{}", attempt_, first.start_step.load(),
+      from.empty() ? "" : ", from ", from, took_s,
+      last_step_ns_ > 0 ? "the last step before the restart" : "the fault was noticed",
       again > 0 ? fmt::format(", and {} {} done again", telemetry::format_count(again, "step"), again == 1 ? "is" : "are") : ""));
   failed_at_.reset();
+  last_step_ns_ = 0;
 }
 
 bool Supervisor::pause(double seconds) {

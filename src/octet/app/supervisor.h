@@ -253,8 +253,9 @@ class Supervisor {
   bool left_ = false;                           // a host was asked to leave, and saved
   std::int64_t begin_ns_ = 0;                   // of the attempt
   std::int64_t ended_ns_ = 0;                   // of the attempt before, if this node has coordinated since; 0: it has not
-  std::optional<Clock::time_point> failed_at_;  // of the attempt before, until the run is back
+  std::optional<Clock::time_point> failed_at_;  // when the fault of the attempt before was noticed, until the run is back
   std::optional<Clock::time_point> fault_;      // of this attempt
+  std::int64_t last_step_ns_ = 0;               // when the last step before the restart ended; 0: this node does not know
   bool has_begun_ = false;                      // an attempt of the job has begun
   bool has_loaded_ = false;                     // an attempt has reached `loading`, so no older run in the folder forbade it
   bool has_saved_ = false;                      // an attempt of the job has saved a checkpoint

@@ -253,6 +253,7 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     lost_ = std::exchange(coordinator_, std::nullopt);
     lost_how_ = event.text;
     fault_ = failed_at_ = Clock::now();
+    last_step_ns_ = 0;
     ranks_.end(options_.grace_s);
   } else if (event.what == topic::kOrder) {
     const Order order = order_of(event.text);

@@ -18,6 +18,7 @@
 #include "octet/base/print_stack.h"
 #include "octet/base/retry.h"
 #include "octet/base/visible.h"
+#include "octet/checkpoint/snapshot_memory.h"
 #include "octet/comm/environment.h"
 #include "octet/data/corpus.h"
 #include "octet/plan/memory_table.h"
@@ -27,6 +28,7 @@
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
+#include "octet/train/snapshot_pace.h"
 #include "octet/train/trainer.h"
 
 namespace octet::app {
@@ -77,6 +79,15 @@ void print_memory(const train::Config& config, const train::MemoryPlan& plan) {
   }
 }
 
+// The memory for snapshots is no part of the plan, because ranks without a supervisor do not take it.
+void print_snapshots(const train::Config& config, const train::MemoryPlan& plan, const comm::RankEnvironment& where) {
+  const auto pace = train::SnapshotPace::parse(config.checkpoint.memory_every);
+  if (!pace || pace->takes_none()) return;
+  fmt::print("under `octet launch --supervise` this host keeps {} snapshots of {} in memory{}\n",
+             checkpoint::kSlotsPerRank * where.local_size, telemetry::format_bytes(plan.held),
+             config.checkpoint.replicas > 0 ? ", and on several hosts as many again for another host" : "");
+}
+
 }  // namespace
 
 int run_train(const TrainArgs& args) {
@@ -122,7 +133,9 @@ int run_train(const TrainArgs& args) {
   if (args.dry_run) {
     const bool is_copy = config.copies.contains(config.model.init_from);  // of config.json alone
     if (!is_copy) train::check_init_from(config);
-    print_memory(config, most_memory(fitting(config, mesh, where), mesh).plan);
+    const train::MemoryPlan plan = most_memory(fitting(config, mesh, where), mesh).plan;
+    print_memory(config, plan);
+    print_snapshots(config, plan, where);
     std::fflush(stdout);
     if (const std::string why = train::why_not_continued(config); !why.empty())
       log_warning("without --dry-run this run would be refused: " + why);

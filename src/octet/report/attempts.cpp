@@ -25,10 +25,11 @@ struct Part {
   const char* css_class;  // the shades of style.h
   double TimeOfAttempts::*seconds;
 };
-constexpr std::array<Part, 5> kParts = {Part{"steps that the run still has", "h5", &TimeOfAttempts::kept},
+constexpr std::array<Part, 6> kParts = {Part{"steps that the run still has", "h5", &TimeOfAttempts::kept},
                                         Part{"steps that were lost and done again", "t6", &TimeOfAttempts::again},
                                         Part{"start, until the first step", "t3", &TimeOfAttempts::start},
-                                        Part{"stop, after a failure", "t8", &TimeOfAttempts::stop},
+                                        Part{"from the last step until the fault was noticed", "t7", &TimeOfAttempts::unnoticed},
+                                        Part{"stop, after the fault was noticed", "t8", &TimeOfAttempts::stop},
                                         Part{"no ranks ran, or no supervisor recorded them", "empty", &TimeOfAttempts::between}};
 
 // One bar from the first start to the last end. Within an attempt the parts stand in the order in which they come.
@@ -43,7 +44,7 @@ std::string timeline_of(const std::vector<Attempt>& attempts, double all) {
     const TimeOfAttempts time = time_of(attempts[i], telemetry::kept_step(attempts, i));
     double at = std::max(before, seconds_of_utc(attempts[i].started).value_or(begin) - begin);
     const double from = at;
-    for (const Part& part : {kParts[2], kParts[0], kParts[1], kParts[3]}) {
+    for (const Part& part : {kParts[2], kParts[0], kParts[1], kParts[3], kParts[4]}) {
       const double seconds = time.*part.seconds;
       if (seconds > 0) {
         put(out, "<rect class=\"{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"26\"/>", part.css_class, 1000 * at / all,

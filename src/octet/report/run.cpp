@@ -60,7 +60,7 @@ Run read_run(const std::filesystem::path& directory) {
     run.stragglers = std::move(stragglers.records);
   }
 
-  run.attempts = telemetry::Attempts(directory).read();
+  run.attempts = telemetry::without_refused(telemetry::Attempts(directory).read());
   const auto info_path = directory / "run.json";
   if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);
   if (run.info.name.empty()) run.info.name = folder_name(directory);

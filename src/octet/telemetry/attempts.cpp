@@ -189,6 +189,17 @@ bool goes_on(const Attempt& attempt) { return attempt.ended.empty() || attempt.n
 
 int code_of_run(const Attempt& last) { return last.next == kAskedToEnd ? static_cast<int>(ExitCode::preempted) : last.code; }
 
+std::vector<Attempt> without_refused(const std::vector<Attempt>& attempts) {
+  std::vector<Attempt> result;
+  for (const Attempt& attempt : attempts) {
+    const bool restarts = !result.empty() && result.back().job == attempt.job;
+    const bool began = attempt.seconds.contains("training") || attempt.from_step > 0 || attempt.last_step > 0;
+    const bool refused = !attempt.ended.empty() && attempt.code == static_cast<int>(ExitCode::config);
+    if (!refused || began || restarts) result.push_back(attempt);
+  }
+  return result;
+}
+
 OwnAttempt own_attempt() {
   const char* const value = std::getenv("OCTET_ATTEMPT");
   const std::string_view text = value ? value : "";
@@ -237,7 +248,10 @@ TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept) {
     return time;
   }
   time.start = std::min(total - time.stop, seconds("training"));
-  const double training = total - time.stop - time.start;
+  const double ran = total - time.stop - time.start;
+  if (const std::optional<double> last_step = seconds_of(attempt, "last_step"))
+    time.unnoticed = std::clamp(total - time.stop - *last_step, 0.0, ran);
+  const double training = ran - time.unnoticed;
   const std::int64_t kept_steps = std::clamp<std::int64_t>(kept - attempt.from_step, 0, std::max<std::int64_t>(last, 0));
   time.kept = training * static_cast<double>(kept_steps) / static_cast<double>(steps);
   time.again = training * static_cast<double>(steps - kept_steps) / static_cast<double>(steps);  // a difference could be -1e-17
@@ -252,13 +266,14 @@ TimeOfAttempts time_of(const std::vector<Attempt>& attempts) {
     const TimeOfAttempts part = time_of(attempts[i], kept_step(attempts, i));
     sum.kept += part.kept;
     sum.again += part.again;
+    sum.unnoticed += part.unnoticed;
     sum.start += part.start;
     sum.stop += part.stop;
     if (before) sum.between += seconds_between(attempts[*before], attempts[i]).value_or(0);
     before = i;
   }
   sum.between = std::max(0.0, sum.between);
-  sum.all = sum.kept + sum.again + sum.start + sum.stop + sum.between;
+  sum.all = sum.kept + sum.again + sum.unnoticed + sum.start + sum.stop + sum.between;
   return sum;
 }
 
@@ -267,7 +282,8 @@ std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::siz
   const Attempt& before = attempts[i - 1];
   const std::optional<double> between = seconds_between(before, attempts[i]), first_step = seconds_of(attempts[i], "first_step");
   if (!between || !first_step) return std::nullopt;
-  double lost = time_of(before, before.last_step).stop;
+  const TimeOfAttempts end = time_of(before, before.last_step);
+  double lost = end.unnoticed + end.stop;
   const std::span<const Attempt> until(attempts.data(), i + 1), earlier = until.first(i);
   for (std::size_t k = 0; k < i; ++k)
     lost += time_of(attempts[k], kept_step(earlier, k)).kept - time_of(attempts[k], kept_step(until, k)).kept;

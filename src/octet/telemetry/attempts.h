@@ -37,9 +37,10 @@ struct Attempt {
   // The step of the newest checkpoint; 0 if there is no checkpoint, or if nobody knows of one.
   std::int64_t checkpoint_step = 0;
   std::string next;  // "restarts in 5 s", "stops: ...", kAskedToEnd; "" after success
-  // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended. `stop`
-  // is the time from the first failure until all ranks had ended, and `total` the length of the attempt. `waited` is the time
-  // since the end of the attempt before, if the same supervisor ordered both.
+  // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended.
+  // `last_step` is when its last step ended, if a fault ended the attempt. `stop` is the time from the moment at which the fault
+  // was noticed until all ranks had ended, and `total` the length of the attempt. `waited` is the time since the end of the
+  // attempt before, if the same supervisor ordered both.
   std::map<std::string, double> seconds;
 };
 
@@ -80,6 +81,10 @@ class Attempts {
   mutable std::set<std::filesystem::path> warned_;  // files that are no attempts
 };
 
+// Leaves out starts that were refused with code 2 before they changed the run. A restart that is refused ends its job, so it
+// stays.
+std::vector<Attempt> without_refused(const std::vector<Attempt>& attempts);
+
 // The attempt to which this process belongs, from the supervisor's variable OCTET_ATTEMPT; {} without a supervisor.
 struct OwnAttempt {
   std::string job;
@@ -97,11 +102,12 @@ std::string json_text_of(const Attempt& attempt);
 // How the time of a run was spent, from the start of its first attempt to the end of its last, in seconds.
 struct TimeOfAttempts {
   double all = 0;
-  double kept = 0;     // steps that the run still has
-  double again = 0;    // steps that were lost with an attempt and repeated
-  double start = 0;    // until the first step of each attempt
-  double stop = 0;     // from a failure until all ranks had ended
-  double between = 0;  // no ranks ran, or their supervisor was killed with them and recorded nothing
+  double kept = 0;       // steps that the run still has
+  double again = 0;      // steps that were lost with an attempt and repeated
+  double unnoticed = 0;  // from the last step before a fault until the fault was noticed
+  double start = 0;      // until the first step of each attempt
+  double stop = 0;       // from then on until all ranks had ended
+  double between = 0;    // no ranks ran, or their supervisor was killed with them and recorded nothing
   double productive() const { return all > 0 ? kept / all : 0; }
 };
 // Returns the parts of one attempt. `kept_step` is the last of its steps that the run still has. `all` and `between` are 0.
@@ -109,8 +115,8 @@ TimeOfAttempts time_of(const Attempt& attempt, std::int64_t kept_step);
 // Returns the sum over the attempts, which must be in order. Leaves out an attempt that has not ended.
 TimeOfAttempts time_of(const std::vector<Attempt>& attempts);
 // Returns the cost, in seconds, of the end of the attempt before attempt i: the time of the steps that attempt i repeats,
-// whichever attempts did them before, and the time from the first failure until the first step of attempt i. Nothing if it is
-// not known.
+// whichever attempts did them before, and the time from the last step before the fault until the first step of attempt i. If
+// the last step's time is not known, the moment at which the fault was noticed takes its place. Nothing if the cost is not known.
 std::optional<double> lost_before(const std::vector<Attempt>& attempts, std::size_t i);
 // Returns the last step of attempt i that the run still has after all of these attempts. An attempt that ended before it
 // continued from a step has taken none away.

@@ -89,7 +89,7 @@ void RankPage::reset() {
   phase.store(Phase::starting, kRelaxed);
   for (std::atomic<std::int64_t>* const number :
        {&step, &start_step, &saved_step, &changed_ns, &first_step_ns, &saved_ns, &tokens, &alive_ns, &marks, &snapshot_step,
-        &snapshot_ns, &own_step, &slow_since, &slow_intervals, &unreachable, &steps})
+        &snapshot_ns, &own_step, &slow_since, &slow_intervals, &unreachable, &steps, &last_step_ns})
     number->store(0, kRelaxed);
   for (std::atomic<std::int64_t>& ns : entered_ns) ns.store(0, kRelaxed);
   for (std::atomic<double>* const number : {&loss, &step_s, &own_s, &slower}) number->store(0, kRelaxed);
@@ -112,6 +112,7 @@ void RankPage::finish_step(std::int64_t finished) {
   step.store(finished, kRelaxed);
   steps.store(steps.load(kRelaxed) + 1, kRelaxed);
   changed_ns.store(now, kRelaxed);
+  last_step_ns.store(now, kRelaxed);
   if (first_step_ns.load(kRelaxed) == 0) first_step_ns.store(now, kRelaxed);
   mark();
 }

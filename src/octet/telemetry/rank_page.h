@@ -90,6 +90,7 @@ struct RankPage {
   std::atomic<double> slower = 0;                   // by this share of the median's speed
   std::atomic<std::int64_t> unreachable = 0;        // 1 + the first rank that this one cannot connect to; 0: none
   std::atomic<std::int64_t> steps = 0;              // that this process has finished, those after a rollback counted again
+  std::atomic<std::int64_t> last_step_ns = 0;       // when the last of them was finished
 
   // Empties the page for a process that starts anew. Others may read it at the same time.
   void reset();
