@@ -283,11 +283,11 @@ def timeline():
     svg.text(16, 47, "; ".join(line.split(";")[0] if i == 0 else line for i, line in enumerate(lines[:head])), "fine")
 
     def kind(name):
-        for word, css, label in (("gather", "c", "g"), ("reduce", "d", "r"), ("forward", "a", "f"), ("backward", "b", "b"), ("head", "e", "head and loss")):
-            if word in name:
+        for word, css, label in (("gather", "c", "g"), ("reduce", "d", "r"), ("forward", "a", "f"), ("backward", "b", "b")):
+            if word in name.split():
                 number = re.search(r"\d+", name)
-                return css, label if word == "head" else f"{label}{number[0]}" if number else label
-        return "e", {"squares": "norm", "update": "AdamW", "optimizer": ""}.get(name.split()[0], name)
+                return css, f"{label}{number[0]}" if number else f"{label} {name.split()[-1]}"
+        return "e", {"squares": "norm", "update": "AdamW", "optimizer": "", "head": "head and loss"}.get(name.split()[0], name)
 
     inside = {name for _, _, _, name in ranges}
     for row, stream in enumerate(names):

@@ -80,6 +80,7 @@ TEST_F(PlanPicture, IsOfOneLayout) {
 struct Range {
   std::string stream, name;
   double begin = 0, end = 0;
+  int depth = 0;
 };
 
 std::vector<Range> ranges_of(const std::string& text) {
@@ -90,14 +91,17 @@ std::vector<Range> ranges_of(const std::string& text) {
   while (std::getline(lines, line) && !line.empty()) {
     std::istringstream words(line);
     Range range;
-    words >> range.stream >> range.begin >> range.end >> std::ws;
+    words >> range.stream >> range.begin >> range.end;
     std::getline(words, range.name);
+    const std::size_t indent = range.name.find_first_not_of(' ');
+    range.depth = static_cast<int>(indent - 2) / 2;
+    range.name = range.name.substr(indent);
     ranges.push_back(range);
   }
   return ranges;
 }
 
-// The layers come in order, each after what it needs, and no two ranges of a stream overlap. Times are printed in microseconds.
+// The blocks come in order, each after what it needs, and no two ranges of a stream overlap. Times are printed in microseconds.
 TEST_F(PlanPicture, ScheduleIsThatOfThePredictedStep) {
   const std::string options =
       "--parallel.reshard_after_forward=true --parallel.gradients=sharded --training.global_batch_size=4 "
@@ -110,14 +114,15 @@ TEST_F(PlanPicture, ScheduleIsThatOfThePredictedStep) {
   for (const Range& range : ranges) {
     EXPECT_LE(range.begin, range.end) << range.name;
     by_name[range.name] = &range;
-    if (range.stream == "compute" && range.name.starts_with("layer ")) computed.push_back(range.name);
-    if (range.name == "optimizer") continue;  // contains other ranges
+    if (range.stream == "compute" && range.name.starts_with("block ")) computed.push_back(range.name);
+    if (range.name == "optimizer") continue;  // contains other ranges, which are indented
+    EXPECT_EQ(range.depth, range.name.starts_with("squares") || range.name.starts_with("update") ? 1 : 0) << range.name;
     if (const Range*& before = last[range.stream]) {
       EXPECT_GE(range.begin + 0.0011, before->end) << before->name << ", " << range.name;
     }
     last[range.stream] = &range;
   }
-  EXPECT_EQ(computed, (std::vector<std::string>{"layer 0 forward", "layer 1 forward", "layer 1 backward", "layer 0 backward"}));
+  EXPECT_EQ(computed, (std::vector<std::string>{"block 0 forward", "block 1 forward", "block 1 backward", "block 0 backward"}));
   ASSERT_TRUE(by_name.contains("optimizer"));
   const Json step = json_of(plan(options + "--json").out)["predicted"];
   EXPECT_NEAR(1e-3 * by_name["optimizer"]->end,
@@ -226,7 +231,7 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
 TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
   for (const std::string chunks : {"", " --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2"}) {
     const ProgramResult result = run_.run(
-        "plan run.toml --gpus 2xH100 --training.micro_batch_size=1 --training.global_batch_size=6 "
+        "plan run.toml --gpus 2xH100 --training.micro_batch_size=1 --training.global_batch_size=4 "
         "--parallel.pipeline=2 --model.num_hidden_layers=4 --schedule --picture stages.svg" +
         chunks);
     ASSERT_EQ(result.code, 0) << result.err;
@@ -244,7 +249,7 @@ TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
       EXPECT_TRUE(lines.emplace("stage " + stage + " " + name, std::pair(begin, end)).second) << line;
     }
     const std::vector<Box> boxes = boxes_of(read_file(run_ / "stages.svg"));
-    EXPECT_EQ(boxes.size(), 2u * 2 * 6 * (chunks.empty() ? 1 : 2));
+    EXPECT_EQ(boxes.size(), 2u * 2 * 4 * (chunks.empty() ? 1 : 2));
     EXPECT_EQ(boxes.size(), lines.size());
     for (const Box& box : boxes) {
       ASSERT_TRUE(lines.contains(box.name)) << box.name;
@@ -254,7 +259,7 @@ TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
   }
 }
 
-// The picture of a long step shows only the first and the last micro-batches.
+// Of a long step, the picture and the text show only the first and the last micro-batches.
 TEST_F(PlanPicture, LeavesOutTheSteadyPartOfALongStep) {
   const ProgramResult result = run_.run(
       "plan run.toml --gpus 2xH100 --training.micro_batch_size=1 --training.global_batch_size=40 "
@@ -268,7 +273,76 @@ TEST_F(PlanPicture, LeavesOutTheSteadyPartOfALongStep) {
     EXPECT_NE(svg.find(pass), std::string::npos) << pass;
   }
   EXPECT_EQ(svg.find("stage 0 forward m20:"), std::string::npos);
-  EXPECT_NE(result.out.find("forward m20\n"), std::string::npos) << "the text has all passes";
+  for (const char* line : {"0              ... forward m3 to m37, backward m2 to m36 alike\n", " backward m39\n1  "}) {
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << result.out;
+  }
+  EXPECT_EQ(result.out.find("forward m20"), std::string::npos);
+}
+
+// Returns the lists of the text, one after another. A number that is not there must be in a line that says what was left out.
+std::vector<std::vector<std::string>> lists_of(const std::string& text) {
+  std::vector<std::vector<std::string>> lists;
+  std::istringstream lines(text.substr(text.find("as each rank")));
+  std::string line;
+  std::size_t next = 0;
+  const std::regex task(" *(\\d+) +-?[0-9.]+ +-?[0-9.]+ .*"), gap("  \\.\\.\\. lines? (\\d+)(?: to (\\d+))?: .+ alike");
+  while (std::getline(lines, line)) {
+    std::smatch match;
+    if (line.find(" each rank") != std::string::npos || line.starts_with("The ")) {
+      lists.emplace_back();
+    } else if (std::regex_match(line, match, task) || std::regex_match(line, match, gap)) {
+      const std::size_t first = std::stoull(match[1]);
+      EXPECT_EQ(first, lists.back().empty() && lists.size() > 1 && first > 0 ? first : lists.back().empty() ? 0 : next) << line;
+      next = (match.size() > 2 && match[2].matched ? std::stoull(match[2]) : first) + 1;
+      lists.back().push_back(line);
+    }
+  }
+  return lists;
+}
+
+bool has_line(const std::vector<std::string>& list, const std::string& what) {
+  return std::any_of(list.begin(), list.end(), [&](const std::string& line) { return line.find(what) != std::string::npos; });
+}
+
+TEST_F(PlanPicture, EveryNumberOfAListIsShownOrMarkedAsLeftOut) {
+  const std::string layers = "--schedule --model.num_hidden_layers=";
+  const std::string sharded = "--parallel.reshard_after_forward=true --parallel.gradients=sharded ";
+  for (const std::string& options :
+       {std::string(), sharded, sharded + "--parallel.context=2 ", std::string("--parallel.tensor=2 "),
+        std::string("--optimizer.offload=true "), std::string("--parallel.pipeline=2 --training.global_batch_size=24 ")}) {
+    const bool stages = options.find("pipeline") != std::string::npos;
+    const ProgramResult result = plan(layers + (stages ? "10 " : "9 ") + options);
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto lists = lists_of(result.out);
+    ASSERT_GE(lists.size(), 2u);
+    EXPECT_TRUE(has_line(lists[0], stages ? ": forward m2 to m9" : ": blocks 2 to 6 alike")) << result.out;
+    for (const auto& list : lists) EXPECT_LT(list.size(), 250u);
+  }
+}
+
+// Whole gradients are reduced in the last micro-batch, which has a list of its own.
+TEST_F(PlanPicture, ShowsWhatReductionsOfWholeGradientsWaitFor) {
+  const auto lists = lists_of(plan("--parallel.gradients=whole --schedule").out);
+  ASSERT_EQ(lists.size(), 3u);
+  EXPECT_FALSE(has_line(lists[0], "reduce "));
+  EXPECT_TRUE(has_line(lists[1], "communication reduce head  waits for all of compute above"));
+  EXPECT_FALSE(has_line(lists[1], " forward: "));
+  EXPECT_EQ(lists_of(plan("--parallel.gradients=sharded --schedule").out).size(), 2u);
+}
+
+// Rows of the first block are shown with the gather of the next unit, which the communication stream runs meanwhile.
+TEST_F(PlanPicture, ShowsTheGathersBesideTheBlocksThatItShows) {
+  const auto lists = lists_of(plan("--model.num_hidden_layers=9 --parallel.reshard_after_forward=true --schedule").out);
+  EXPECT_TRUE(has_line(lists[0], "gather block 2  waits for"));
+}
+
+TEST_F(PlanPicture, NamesChunksAndShowsNoCloseThatNothingWaitsFor) {
+  const std::string chunks =
+      "--parallel.pipeline=2 --model.num_hidden_layers=4 --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2 ";
+  const auto staged = lists_of(plan(chunks + "--parallel.tensor=2 --schedule").out);
+  EXPECT_TRUE(has_line(staged[0], "load m0 chunk 0"));
+  EXPECT_TRUE(has_line(staged[0], "load m0 chunk 1"));
+  EXPECT_FALSE(has_line(staged[0], " close "));
 }
 
 TEST_F(PlanPicture, TheStagesThatDocsShow) {

@@ -235,7 +235,7 @@ TEST(Ranks, AStageThatIsKilledEndsTheOthersByName) {
   EXPECT_EQ(result.code, 128 + SIGKILL);
   EXPECT_NE(result.err.find("octet launch: rank 1 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find(" of ranks 0, 1 failed: step "), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find(": rank 1 closed its connection"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(": rank 1 (stage 1) closed its connection"), std::string::npos) << result.err;
 }
 
 // A stopped rank is like one that hangs: its connections stay open.

@@ -15,6 +15,9 @@ using testing::Log;
 using testing::LoggingDevice;
 using testing::Trace;
 
+// Of the units, by number.
+constexpr const char* kNames[] = {"embedding", "block 0", "block 1", "block 2", "head"};
+
 DecoderConfig config_of(bool tied) {
   DecoderConfig config;
   config.vocab = 256;
@@ -57,7 +60,7 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
     model.units().executor().run(model.update_tasks(), [&](const parallel::Task& task) {
       const bool last = step + 1 == steps;
       if (task.kind == parallel::Kind::update && !last) {
-        const TraceRange range(*stream, concat("update unit ", task.units.begin));
+        const TraceRange range(*stream, concat("update ", kNames[task.units.begin]));
       } else if (task.kind == parallel::Kind::reduce || ((task.kind == parallel::Kind::gather || task.kind == parallel::Kind::cast) && !last)) {
         model.units().run(scratch, task);
       }
@@ -71,28 +74,27 @@ Log log_of_step(parallel::Weights weights, parallel::Gradients gradients, bool t
 
 std::ptrdiff_t count(const Log& log, const std::string& what) { return std::count(log.begin(), log.end(), what); }
 
-// Unit 0 is the embedding, units 1 to 3 are the blocks, unit 4 is the head.
 TEST(UnitsOrder, TheNextUnitIsGatheredBeforeAnyIsComputed) {
   const Log log = log_of_step(parallel::Weights::resharded, parallel::Gradients::sharded);
   const Log once = {
-      "layer 0 forward",  //
-      "gather unit 3",
-      "layer 1 forward",  //
-      "gather unit 4",
-      "layer 2 forward",  //
+      "block 0 forward",  //
+      "gather block 2",
+      "block 1 forward",  //
+      "gather head",
+      "block 2 forward",  //
       "head",             //
-      "layer 2 backward",
-      "reduce unit 4",  // units 2 and 3 are still gathered
-      "gather unit 1",
-      "layer 1 backward",
-      "reduce unit 3",
+      "block 2 backward",
+      "reduce head",  // blocks 1 and 2 are still gathered
+      "gather block 0",
+      "block 1 backward",
+      "reduce block 2",
   };
-  Log expected = {"gather unit 0", "gather unit 1", "gather unit 2"};
+  Log expected = {"gather embedding", "gather block 0", "gather block 1"};
   expected.insert(expected.end(), once.begin(), once.end());
-  expected.insert(expected.end(), {"gather unit 0", "layer 0 backward", "reduce unit 2", "reduce unit 1"});
-  expected.insert(expected.end(), {"reduce unit 0"});         // no attention follows it
-  expected.insert(expected.end(), once.begin(), once.end());  // units 1 and 2 are still gathered
-  expected.insert(expected.end(), {"layer 0 backward", "reduce unit 2", "reduce unit 1", "reduce unit 0"});
+  expected.insert(expected.end(), {"gather embedding", "block 0 backward", "reduce block 1", "reduce block 0"});
+  expected.insert(expected.end(), {"reduce embedding"});      // no attention follows it
+  expected.insert(expected.end(), once.begin(), once.end());  // blocks 0 and 1 are still gathered
+  expected.insert(expected.end(), {"block 0 backward", "reduce block 1", "reduce block 0", "reduce embedding"});
   EXPECT_EQ(log, expected);
 }
 
@@ -101,7 +103,7 @@ TEST(UnitsOrder, IsTheSameOnEveryRankOfTheMesh) {
   for (const parallel::Mesh& mesh : {parallel::Mesh({1, 4, 1, 1}), parallel::Mesh({1, 1, 4, 1}), parallel::Mesh({2, 2, 2, 2})}) {
     for (const parallel::Kept& kept : parallel::kept_order(4, 2)) {
       const Trace first = trace_of_steps(2, kept.weights, kept.gradients, false, mesh);
-      EXPECT_EQ(count(first.log, "layer 2 backward"), 2 * 2) << "a step and micro-batch each";
+      EXPECT_EQ(count(first.log, "block 2 backward"), 2 * 2) << "a step and micro-batch each";
       for (int rank = 1; rank < mesh.ranks(); ++rank) {
         const Trace other = trace_of_steps(2, kept.weights, kept.gradients, false, mesh, rank);
         EXPECT_EQ(other.log, first.log) << "rank " << rank;
@@ -116,10 +118,10 @@ TEST(UnitsOrder, ForwardGathersKeysBeforeTheNextUnit) {
   const Trace trace =
       trace_of_steps(1, parallel::Weights::resharded, parallel::Gradients::sharded, false, parallel::Mesh({1, 1, 4, 1}));
   const Log begin(trace.log.begin(), trace.log.begin() + 11);
-  EXPECT_EQ(begin, (Log{"gather unit 0", "gather unit 1", "gather unit 2",  //
-                        "layer 0 forward", "gather keys",                   //
-                        "layer 1 forward", "gather keys", "gather unit 3",  //
-                        "layer 2 forward", "gather keys", "gather unit 4"}));
+  EXPECT_EQ(begin, (Log{"gather embedding", "gather block 0", "gather block 1",  //
+                        "block 0 forward", "gather keys",                        //
+                        "block 1 forward", "gather keys", "gather block 2",      //
+                        "block 2 forward", "gather keys", "gather head"}));
   for (const std::size_t unit : {7, 10}) EXPECT_TRUE(trace.ended[unit].contains(unit - 1)) << trace.log[unit];
 }
 
@@ -133,7 +135,7 @@ TEST(UnitsOrder, GradientsOfKeysAreSummedBesideTheReductionOfUnits) {
     if (trace.log[i] == "sum gradients of keys") {
       ++sums;
       EXPECT_TRUE(trace.ended[i].contains(trace.last(i, {"gradients of keys"}))) << i;
-      const std::size_t reduction = trace.last(i, {"reduce unit 1", "reduce unit 2", "reduce unit 3", "reduce unit 4"});
+      const std::size_t reduction = trace.last(i, {"reduce block 0", "reduce block 1", "reduce block 2", "reduce head"});
       EXPECT_GT(i, reduction);
       EXPECT_FALSE(trace.ended[i].contains(reduction)) << i << " waits for " << trace.log[reduction];
     } else if (trace.log[i] == "take summed gradients of keys") {
@@ -146,20 +148,20 @@ TEST(UnitsOrder, GradientsOfKeysAreSummedBesideTheReductionOfUnits) {
 TEST(UnitsOrder, WhatIsKeptIsGatheredAndReducedOnceAStep) {
   const Log log = log_of_step(parallel::Weights::kept, parallel::Gradients::whole);
   for (int unit = 0; unit < 5; ++unit) {
-    EXPECT_EQ(count(log, concat("gather unit ", unit)), 1) << unit;
-    EXPECT_EQ(count(log, concat("reduce unit ", unit)), 1) << unit;
+    EXPECT_EQ(count(log, concat("gather ", kNames[unit])), 1) << unit;
+    EXPECT_EQ(count(log, concat("reduce ", kNames[unit])), 1) << unit;
   }
   // Whole gradients are reduced after the last backward.
-  EXPECT_GT(std::find(log.begin(), log.end(), "reduce unit 4") - log.begin(),
-            std::find(log.begin(), log.end(), "layer 0 backward") - log.begin());
+  EXPECT_GT(std::find(log.begin(), log.end(), "reduce head") - log.begin(),
+            std::find(log.begin(), log.end(), "block 0 backward") - log.begin());
 }
 
 // Embedding, norm and head form one unit. It stays until the embedding has added its part of the gradient.
 TEST(UnitsOrder, ATiedHeadIsReducedWithTheEmbedding) {
   const Log log = log_of_step(parallel::Weights::resharded, parallel::Gradients::sharded, true);
-  EXPECT_EQ(count(log, "gather unit 0"), 1);
-  EXPECT_EQ(count(log, "reduce unit 0"), 2);
-  EXPECT_EQ(log.back(), "reduce unit 0");
+  EXPECT_EQ(count(log, "gather embedding and head"), 1);
+  EXPECT_EQ(count(log, "reduce embedding and head"), 2);
+  EXPECT_EQ(log.back(), "reduce embedding and head");
 }
 
 // Two units at the edges share one slot. Only the gather of the second makes the first give the slot up.
@@ -196,7 +198,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   list.close(second);
   list.reduce_pending(true);
   units.run(scratch, list.finish());
-  EXPECT_EQ(trace.log, (Log{"gather unit 0", "first", "gather unit 1", "reduce unit 0", "second", "reduce unit 1"}));
+  EXPECT_EQ(trace.log, (Log{"gather embedding", "first", "gather head", "reduce embedding", "second", "reduce head"}));
   EXPECT_EQ(store.parameters()[0].value.data, store.parameters()[1].value.data) << "in turn";
 }
 
@@ -218,9 +220,9 @@ bool share_slot(int a, int b) { return a % 4 == 0 || b % 4 == 0 ? a % 4 == b % 4
 
 TEST(UnitsOrder, StreamsWaitForWhatTheyReadAndOverwrite) {
   const std::set<std::string> uses[] = {{},
-                                        {"layer 0 forward", "layer 0 backward"},
-                                        {"layer 1 forward", "layer 1 backward"},
-                                        {"layer 2 forward", "layer 2 backward"},
+                                        {"block 0 forward", "block 0 backward"},
+                                        {"block 1 forward", "block 1 backward"},
+                                        {"block 2 forward", "block 2 backward"},
                                         {"head"}};
   for (const auto weights : {parallel::Weights::kept, parallel::Weights::resharded}) {
     for (const auto gradients : {parallel::Gradients::whole, parallel::Gradients::sharded}) {
@@ -234,19 +236,19 @@ TEST(UnitsOrder, StreamsWaitForWhatTheyReadAndOverwrite) {
       };
       for (std::size_t i = 0; i < trace.log.size(); ++i) {
         const std::string& what = trace.log[i];
-        if (what == "update unit 0") {
+        if (what == "update embedding") {
           EXPECT_EQ(trace.ended[i].size(), i + 1) << "reads and overwrites what all exchanges have used";
         }
         for (int unit = 0; unit < 5; ++unit) {
-          if (uses[unit].contains(what)) expect_after(i, {concat("gather unit ", unit)});
-          if (what == concat("gather unit ", unit)) expect_after(i, {unit < 3 ? "update unit 0" : "update unit 3"});
-          if (what == concat("reduce unit ", unit)) expect_after(i, uses[unit]);
+          if (uses[unit].contains(what)) expect_after(i, {concat("gather ", kNames[unit])});
+          if (what == concat("gather ", kNames[unit])) expect_after(i, {unit < 3 ? "update embedding" : "update block 2"});
+          if (what == concat("reduce ", kNames[unit])) expect_after(i, uses[unit]);
           for (int other = 0; other < 5; ++other) {
             if (!share_slot(unit, other)) continue;
-            if (weights == parallel::Weights::resharded && what == concat("gather unit ", unit)) expect_after(i, uses[other]);
+            if (weights == parallel::Weights::resharded && what == concat("gather ", kNames[unit])) expect_after(i, uses[other]);
             if (gradients == parallel::Gradients::sharded && uses[unit].contains(what) &&
                 what.find("forward") == std::string::npos) {
-              expect_after(i, {concat("reduce unit ", other)});
+              expect_after(i, {concat("reduce ", kNames[other])});
             }
           }
         }

@@ -42,7 +42,7 @@ class Pipeline : public MeshTest {
 };
 
 TEST_F(Pipeline, HasTheBitsOfOneRankInEveryRecipe) {
-  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
+  for (const std::string& recipe : recipes::recipe_names()) {
     SCOPED_TRACE(recipe);
     const train::EngineOptions options = deep(context_options(recipe));
     expect_bits_of_one_stage(options, {}, {.count = 2}, 3);

@@ -40,7 +40,7 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   train::EngineOptions calibrated = context_options("fp8_delayed");
   calibrated.calibrates = true;
   expect_same_bits(calibrated, resharded);
-  Layout context = resharded, tensor = resharded, experts = resharded, stages = resharded, chunks = resharded;
+  Layout context = resharded, tensor = resharded, experts = resharded;
   context.mesh = Mesh({1, 1, 4, 1});
   tensor.mesh = Mesh({1, 2, 1, 2});
   experts.mesh = Mesh({1, 4, 1, 1}, 2);
@@ -69,12 +69,28 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   }
   lanes.mesh = Mesh({1, 2, 2, 1}, 2);
   expect_same_bits(kept, lanes);
-  train::EngineOptions deep = context_options("fp8_delayed");
-  deep.model.layers = 4;
-  stages.mesh = Mesh({1, 2, 1, 1}, 1, {.count = 2});
-  chunks.mesh = Mesh({1, 1, 2, 1}, 1, {.count = 2, .chunks = 2});
-  expect_same_bits(deep, stages);
-  expect_same_bits(deep, chunks);
+}
+
+TEST_F(Shuffled, GiveTheSameBitsOnStages) {
+  const auto expect = [](train::EngineOptions options, const Mesh& mesh) {
+    SCOPED_TRACE(concat(options.recipe.name, " on ", mesh.ranks(), " ranks"));
+    options.model.layers = 4;
+    expect_same_bits(options, {.mesh = mesh, .weights = Weights::resharded, .gradients = Gradients::sharded});
+  };
+  const parallel::Stages stages{.count = 2}, chunks{.count = 2, .chunks = 2};
+  expect(context_options("fp8_delayed"), Mesh({1, 2, 1, 1}, 1, stages));
+  expect(context_options("fp8_delayed"), Mesh({1, 1, 2, 1}, 1, chunks));
+  expect(tensor_options("fp8_current"), Mesh({1, 1, 1, 2}, 1, stages));
+  expect(mixture_options("fp8_block"), Mesh({1, 2, 1, 1}, 2, chunks));
+}
+
+// Weights with codes of 128x128 tiles and of MX blocks, and attention that reads codes.
+TEST_F(Shuffled, GiveTheSameBitsInOtherRecipes) {
+  const Layout resharded{.mesh = Mesh({1, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+  for (const std::string recipe : {"fp8_block", "mxfp8", "fp8_delayed_attention"}) {
+    SCOPED_TRACE(recipe);
+    expect_same_bits(context_options(recipe), resharded);
+  }
 }
 
 // Ranks that fetch from each other's memory, beside the computation, what they exchange of tokens, of keys and of weights.

@@ -14,7 +14,8 @@ using parallel::Layout;
 using parallel::Mesh;
 using parallel::Weights;
 
-// Unit 0 is the embedding, units 1 to 4 are the blocks, unit 5 is the head.
+// Of the units, by number.
+constexpr const char* kNames[] = {"embedding", "block 0", "block 1", "block 2", "block 3", "head"};
 constexpr int kUnits = 6, kFirst = 3;
 
 // Traces two steps of one micro-batch each.
@@ -38,8 +39,8 @@ Trace trace_of_steps(const Layout& layout, const std::string& recipe) {
   return trace;
 }
 
-const std::string kSquaresOfOthers = "squares of units 3 to 5", kSquaresOfFirst = "squares of units 0 to 2",
-                  kUpdateFirst = "update units 0 to 2", kUpdateOthers = "update units 3 to 5";
+const std::string kSquaresOfOthers = "squares of block 2 to head", kSquaresOfFirst = "squares of embedding to block 1",
+                  kUpdateFirst = "update embedding to block 1", kUpdateOthers = "update block 2 to head";
 
 class StepEnds : public ::testing::Test {
  protected:
@@ -62,7 +63,7 @@ TEST_F(StepEnds, NeitherTheNormNorTheOptimizerWaitsForTheFirstUnits) {
       for (const auto gradients : {Gradients::whole, Gradients::sharded}) {
         trace = trace_of_steps({.mesh = Mesh({1, 4, 1, 1}), .weights = weights, .gradients = gradients}, recipe);
         for (int unit = 0; unit < kUnits; ++unit) {
-          const std::string reduce = concat("reduce unit ", unit), gather = concat("gather unit ", unit);
+          const std::string reduce = concat("reduce ", kNames[unit]), gather = concat("gather ", kNames[unit]);
           const bool first = unit < kFirst;
           EXPECT_TRUE(waits(first ? kSquaresOfFirst : kSquaresOfOthers, reduce)) << unit;
           if (!first) continue;
@@ -71,7 +72,7 @@ TEST_F(StepEnds, NeitherTheNormNorTheOptimizerWaitsForTheFirstUnits) {
           EXPECT_FALSE(waits(gather, kUpdateOthers)) << unit;
           EXPECT_LT(last(gather), last(kUpdateOthers)) << unit << ": issued before it";
         }
-        EXPECT_EQ(count("gather unit 0"), 3) << "before each of two steps, and for the next";
+        EXPECT_EQ(count("gather embedding"), 3) << "before each of two steps, and for the next";
       }
     }
   }
@@ -80,16 +81,16 @@ TEST_F(StepEnds, NeitherTheNormNorTheOptimizerWaitsForTheFirstUnits) {
 // Every replica holds all weights, so nothing is gathered.
 TEST_F(StepEnds, ReplicasReduceBesideTheNorm) {
   trace = trace_of_steps({.mesh = Mesh({4, 1, 1, 1})}, "fp8_delayed");
-  EXPECT_TRUE(waits(kSquaresOfFirst, "reduce unit 0"));
-  EXPECT_FALSE(waits(kSquaresOfOthers, "reduce unit 0"));
-  EXPECT_TRUE(waits(kSquaresOfOthers, "reduce unit 3"));
-  EXPECT_EQ(count("gather unit 0"), 0);
+  EXPECT_TRUE(waits(kSquaresOfFirst, "reduce embedding"));
+  EXPECT_FALSE(waits(kSquaresOfOthers, "reduce embedding"));
+  EXPECT_TRUE(waits(kSquaresOfOthers, "reduce block 2"));
+  EXPECT_EQ(count("gather embedding"), 0);
 }
 
 TEST_F(StepEnds, OneRankTakesAllUnitsAtOnce) {
   trace = trace_of_steps({.mesh = Mesh({1, 1, 1, 1})}, "fp8_delayed");
-  EXPECT_EQ(count("squares of units 0 to 5"), 2);
-  EXPECT_EQ(count("update units 0 to 5"), 2);
+  EXPECT_EQ(count("squares of embedding to head"), 2);
+  EXPECT_EQ(count("update embedding to head"), 2);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "octet/app/plan.h"
-#include "octet/base/control_group.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/plan/memory_table.h"
@@ -27,21 +26,6 @@ std::size_t writers_here(const parallel::Mesh& mesh, const comm::RankEnvironment
   for (int rank = 0; rank < std::min(where.local_size, mesh.ranks()); ++rank)
     writers += mesh.coordinate(parallel::Axis::replicate, rank) == 0;
   return writers;
-}
-
-// A run on GPUs keeps its snapshots, and with optimizer.offload its states, in memory that nothing else of the plan counts.
-void check_host(std::size_t states, std::size_t snapshots) {
-  const HostMemory memory = host_memory();
-  const std::size_t available = static_cast<std::size_t>(memory.available_bytes.value_or(0));
-  demand(available == 0 || states <= available, ExitCode::config, "optimizer.offload = true needs ",
-         telemetry::format_bytes(states), " of this machine's memory for the optimizer's states, and ",
-         telemetry::format_bytes(available), " are left", memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
-         "; what helps: optimizer.state_dtype = \"bf16\", optimizer.master_weights = false, or fewer ranks a machine");
-  demand(available == 0 || states + snapshots <= available, ExitCode::does_not_fit, "this run needs ",
-         telemetry::format_bytes(states + snapshots), " of this machine's memory for ",
-         states > 0 ? "the optimizer's states and " : "", "the snapshots of its saves, and ", telemetry::format_bytes(available),
-         " are left", memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
-         "; what helps: checkpoint.async = false, which needs no snapshot, or fewer ranks a machine");
 }
 
 struct Needed {
@@ -81,6 +65,19 @@ struct Needed {
 
 }  // namespace
 
+void check_host(const HostMemory& memory, std::size_t states, std::size_t snapshots) {
+  const std::size_t available = static_cast<std::size_t>(memory.available_bytes.value_or(0));
+  demand(available == 0 || states <= available, ExitCode::config, "optimizer.offload = true needs ",
+         telemetry::format_bytes(states), " of this machine's memory for the optimizer's states, and ",
+         telemetry::format_bytes(available), " are left", memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
+         "; what helps: optimizer.state_dtype = \"bf16\", optimizer.master_weights = false, or fewer ranks a machine");
+  demand(available == 0 || states + snapshots <= available, ExitCode::does_not_fit, "this run needs ",
+         telemetry::format_bytes(states + snapshots), " of this machine's memory for ",
+         states > 0 ? "the optimizer's states and " : "", "the snapshots of its saves, and ", telemetry::format_bytes(available),
+         " are left", memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
+         "; what helps: checkpoint.async = false, which needs no snapshot, or fewer ranks a machine");
+}
+
 train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, const comm::RankEnvironment& where) {
   const DeviceKind device = train::device_of(config);
   const int together = device == DeviceKind::cuda ? 1 : where.local_size;  // ranks that share the memory
@@ -103,7 +100,7 @@ train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, c
     }
     if (available > 0 && needed.total() > available) continue;
     if (device == DeviceKind::cuda && available > 0)
-      check_host(host * static_cast<std::size_t>(where.local_size), snapshot * writers);
+      check_host(host_memory(), host * static_cast<std::size_t>(where.local_size), snapshot * writers);
     return layout;
   }
   does_not_fit(plan, train::engine_options(config, train::recipe_of(config, device)), device, needed, available, together);

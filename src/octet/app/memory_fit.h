@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "octet/base/control_group.h"
 #include "octet/base/require.h"
 #include "octet/comm/environment.h"
 #include "octet/parallel/mesh.h"
@@ -16,6 +17,10 @@ class DoesNotFit : public Error {
  public:
   explicit DoesNotFit(const std::string& lines) : Error(ExitCode::does_not_fit, lines) {}
 };
+
+// Refuses a run on GPUs whose machine has too little memory. There all ranks together keep `snapshots` bytes of their saves, and
+// with optimizer.offload `states` bytes of the optimizer's states. Nothing else of the plan counts these bytes.
+void check_host(const HostMemory& memory, std::size_t states, std::size_t snapshots);
 
 // Returns the run with the first of train::layouts_allowed whose plan fits into the free memory of rank `where`'s device: a
 // GPU, or a machine's memory for all its ranks together. The snapshots of saves count as memory of the machine. Throws

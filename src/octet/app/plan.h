@@ -55,7 +55,7 @@ struct PlannedRun {
   std::vector<Exchange> exchanges;
   std::vector<OpTime> ops;  // of the computation, with their predicted seconds in a step
   std::vector<train::StepRange> ranges;
-  std::vector<parallel::TimedTask> tasks, update;  // as in train::StepCount
+  std::vector<parallel::TimedTask> tasks, last, update;  // as in train::StepCount
   parallel::StepShape shape;
   // The passes of each pipeline stage; empty if there is one stage.
   std::vector<std::vector<plan::TimedPass>> passes;

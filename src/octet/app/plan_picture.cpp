@@ -6,6 +6,7 @@
 #include <map>
 
 #include "octet/app/plan.h"
+#include "octet/plan/schedule_gaps.h"
 #include "octet/plan/schedule_text.h"
 #include "octet/report/lanes.h"
 #include "octet/report/memory_bar.h"
@@ -85,21 +86,6 @@ std::string label_of(const StepShape& shape, const Task& task) {
 
 std::string times_text(double begin, double end) { return fmt::format("{:.3f} to {:.3f} ms", 1e3 * begin, 1e3 * end); }
 
-// Adds what is left out to the cuts: one cut for each stretch of tasks of the computation.
-void cut_out(Lanes& lanes, const StepShape& shape, const std::vector<TimedTask>& tasks) {
-  std::string before;
-  for (const auto& [task, begin, end] : tasks) {
-    if (task.stream != StreamId::compute) continue;
-    const std::string alike = plan::left_out(shape, task);
-    if (!alike.empty() && alike == before) {
-      lanes.cuts.back().end = end;
-    } else if (!alike.empty()) {
-      lanes.cuts.push_back({begin, end, alike});
-    }
-    before = alike;
-  }
-}
-
 Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks) {
   Lanes lanes;
   std::map<StreamId, std::size_t> lane_of;
@@ -107,9 +93,13 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
     if (lane_of.emplace(timed.task.stream, lanes.lanes.size()).second)
       lanes.lanes.push_back({.name = std::string(plan::name_of(timed.task.stream)), .note = "", .boxes = {}, .groups = {}});
   }
+  const std::vector<plan::Gap> gaps = plan::gaps_of(shape, tasks);
+  const auto is_left_out = [&](std::size_t i) {
+    return std::any_of(gaps.begin(), gaps.end(), [&](const plan::Gap& gap) { return gap.begin <= i && i < gap.end; });
+  };
   for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (is_left_out(i)) continue;
     const auto& [task, begin, end] = tasks[i];
-    if (!plan::left_out(shape, task).empty()) continue;
     const std::size_t number = lane_of.at(task.stream);
     const std::string name = plan::name_of(shape, task), waits = plan::waits_of(shape, tasks, i);
     Lane& lane = lanes.lanes[number];
@@ -121,7 +111,7 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
          .end = end});
     for (const std::size_t before : plan::waits_for(tasks, i)) {
       const TimedTask& of = tasks[before];
-      if (!plan::left_out(shape, of.task).empty() || lane_of.at(of.task.stream) == number) continue;
+      if (is_left_out(before) || lane_of.at(of.task.stream) == number) continue;
       lanes.links.push_back({.from = lane_of.at(of.task.stream),
                              .to = number,
                              .from_s = of.end,
@@ -135,7 +125,7 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
     }
     lane.groups.back().end = end;
   }
-  cut_out(lanes, shape, tasks);
+  for (const plan::Gap& gap : gaps) lanes.cuts.push_back({plan::begin_of(tasks, gap), plan::end_of(tasks, gap), gap.of});
   lanes.legend = {{Tint::forward, "forward"},
                   {Tint::backward, "backward"},
                   {Tint::other, "embedding, head"},

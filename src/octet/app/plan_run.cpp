@@ -315,6 +315,7 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
                  .ops = {},
                  .ranges = c.count.ranges,
                  .tasks = c.count.tasks,
+                 .last = c.count.last,
                  .update = c.count.update,
                  .shape = c.count.shape,
                  .passes = c.passes};

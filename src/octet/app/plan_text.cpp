@@ -6,6 +6,7 @@
 #include "octet/base/json.h"
 #include "octet/plan/memory_table.h"
 #include "octet/plan/offload_time.h"
+#include "octet/plan/schedule_gaps.h"
 #include "octet/plan/schedule_text.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/peak.h"
@@ -143,15 +144,69 @@ Json run_json(const PlannedRun& run) {
 
 std::string passes_text(const PlannedRun& run) {
   const int chunks = run.layout.mesh.stages().chunks;
-  std::string text = "\nThe passes of all stages (m0 is the first micro-batch):\n";
+  std::string text = "\nThe passes of all stages, waits for messages included (m0 is the first micro-batch):\n";
   text += fmt::format("{:<14} {:>11} {:>11}\n", "stage", "begin, ms", "end, ms");
   for (std::size_t stage = 0; stage < run.passes.size(); ++stage) {
-    for (const plan::TimedPass& pass : run.passes[stage]) {
-      text +=
-          fmt::format("{:<14} {:>11.3f} {:>11.3f}  {}\n", stage, 1e3 * pass.begin, 1e3 * pass.end, pass_text(pass.visit, chunks));
+    std::vector<parallel::Visit> visits;
+    for (const plan::TimedPass& pass : run.passes[stage]) visits.push_back(pass.visit);
+    std::size_t next = 0;
+    const auto add_until = [&](std::size_t end) {
+      for (; next < end; ++next) {
+        const auto& [visit, from, to] = run.passes[stage][next];
+        text += fmt::format("{:<14} {:>11.3f} {:>11.3f}  {}\n", stage, 1e3 * from, 1e3 * to, pass_text(visit, chunks));
+      }
+    };
+    for (const plan::Gap& gap : plan::gaps_of(visits)) {
+      if (gap.end - gap.begin == 1) continue;  // the pass takes one line, too
+      add_until(gap.begin);
+      text += fmt::format("{:<14} ... {} alike\n", stage, gap.of);
+      next = gap.end;
     }
+    add_until(visits.size());
   }
   return text;
+}
+
+// A stage's range is left out if it begins while the computation does what is left out of the list.
+std::string ranges_text(const PlannedRun& run) {
+  std::string text = fmt::format("{:<14} {:>11} {:>11}\n", "stream", "begin, ms", "end, ms");
+  std::vector<plan::Gap> gaps;
+  if (!run.passes.empty()) gaps = plan::gaps_of(run.shape, run.tasks);
+  auto gap = gaps.begin();
+  const plan::Gap* left_out = nullptr;  // the one that was named last
+  for (const train::StepRange& range : run.ranges) {
+    while (gap != gaps.end() && plan::end_of(run.tasks, *gap) <= range.begin) ++gap;
+    if (gap != gaps.end() && plan::begin_of(run.tasks, *gap) <= range.begin) {
+      if (left_out != &*gap) text += fmt::format("{:<14} ... {} alike\n", "", gap->of);
+      left_out = &*gap;
+      continue;
+    }
+    text += fmt::format("{:<14} {:>11.3f} {:>11.3f}  {:{}}{}\n", range.stream, 1e3 * range.begin, 1e3 * range.end, "",
+                        2 * range.depth, range.name);
+  }
+  return text;
+}
+
+// The list of the first micro-batch or of a stage's step; if only the last micro-batch reduces gradients, the part of its list
+// that does; and the end of the step.
+std::string tasks_text(const PlannedRun& run) {
+  const bool stages = !run.passes.empty();
+  std::string text =
+      stages
+          ? fmt::format(
+                "\nThe micro-batches as each rank of stage {} enqueues them, with the times of the table above (docs/walk.md):\n",
+                run.shape.stage)
+          : "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
+  const std::string columns = fmt::format("{:>5} {:>10} {:>10}  {:<13} task\n", "", "begin, ms", "end, ms", "stream");
+  text += columns + plan::text_of(run.shape, run.tasks);
+  const auto reduces = [](const std::vector<parallel::TimedTask>& tasks) {
+    return std::any_of(tasks.begin(), tasks.end(), [](const auto& timed) { return timed.task.kind == parallel::Kind::reduce; });
+  };
+  if (reduces(run.last) && !reduces(run.tasks)) {
+    text += "\nThe backward pass of the last micro-batch, the only one that reduces gradients:\n" + columns +
+            plan::text_of(run.shape, run.last, plan::begin_of_backward(run.shape, run.last));
+  }
+  return text + "\nThe end of the step:\n" + plan::text_of(run.shape, run.update);
 }
 
 }  // namespace
@@ -203,7 +258,8 @@ std::string plan_text(const PlannedRun& run) {
   time("exchanges, not hidden", step.exposed_s,
        fmt::format("  of {:.2f} ms; {:.2f} ms waited", 1e3 * step.wire_s, 1e3 * step.waited_s));
   if (step.bubble_s > 0) {
-    time("bubble of the pipeline", step.bubble_s, fmt::format("  {} of a step", telemetry::format_share(step.bubble_s / step.seconds)));
+    time("bubble of the pipeline", step.bubble_s,
+         fmt::format("  {} of a step", telemetry::format_share(step.bubble_s / step.seconds)));
   }
   if (run.memory.host() > 0) {
     time("states, not hidden", step.copies_s,
@@ -221,20 +277,14 @@ std::string schedule_text(const PlannedRun& run) {
   const bool stages = !run.passes.empty();
   if (stages) {
     text += passes_text(run);
-    text += fmt::format("\nThe streams of stage {}, timed as if it never waited for another stage:\n", run.shape.stage);
+    text += fmt::format(
+        "\nThe streams of stage {} (--stage N shows another one). These times are not those of the passes above: here all\n"
+        "messages of the stage are there when its step begins, so that it never waits for another stage.\n",
+        run.shape.stage);
   } else if (run.micro_batches > 3) {
     text += fmt::format("the first, a middle and the last of {} micro-batches\n", run.micro_batches);
   }
-  text += fmt::format("{:<14} {:>11} {:>11}\n", "stream", "begin, ms", "end, ms");
-  for (const train::StepRange& range : run.ranges) {
-    text += fmt::format("{:<14} {:>11.3f} {:>11.3f}  {}\n", range.stream, 1e3 * range.begin, 1e3 * range.end, range.name);
-  }
-  text += stages ? fmt::format("\nThe micro-batches as each rank of stage {} enqueues them (docs/walk.md):\n", run.shape.stage)
-                 : "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
-  text += fmt::format("{:>5} {:>10} {:>10}  {:<13} task\n", "", "begin, ms", "end, ms", "stream");
-  text += plan::text_of(run.shape, run.tasks);
-  text += "\nThe end of the step:\n" + plan::text_of(run.shape, run.update);
-  return text;
+  return text + ranges_text(run) + tasks_text(run);
 }
 
 std::string plan_json(const PlannedRun& run) { return run_json(run).dump(2) + "\n"; }

@@ -100,7 +100,6 @@ void Optimizer::ask(Stream& stream, Requests requests) {
 }
 
 void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units) {
-  const TraceRange range(stream, concat("squares of units ", units.begin, " to ", units.end - 1));
   const auto squares = std::find_if(squares_.begin(), squares_.end(), [&](const Squares& known) { return known.units == units; });
   require(squares != squares_.end(), "optimizer: units ", units.begin, " to ", units.end, " are not added up together");
   kernels::sum_squares(stream, scratch, {.x = squares->gradients, .total = &state_of(state_)->sum_squares});

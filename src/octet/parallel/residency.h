@@ -9,6 +9,8 @@
 // gradient    whole                                  whole, or slot if sharded              whole, or slot if sharded
 // moments     whole                                  shard                                  shard
 //
+// primary: the copy that checkpoints keep, which is the master if there is one, and otherwise the values.
+//
 // A frozen parameter has no master, no gradient and no moments, and has values only if they are read. The values of a tracked
 // parameter are F32.
 //

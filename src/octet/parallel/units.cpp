@@ -9,6 +9,7 @@
 #include "octet/base/require.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/quantize/quantize.h"
+#include "octet/parallel/names.h"
 
 namespace octet::parallel {
 namespace {
@@ -309,7 +310,7 @@ void Units::run(Arena& scratch, const std::vector<Task>& tasks) {
 }
 
 void Units::gather(Arena& scratch, const Task& task) {
-  const TraceRange range(params_stream(), concat("gather unit ", task.index));
+  const TraceRange range(params_stream(), "gather " + name_of_unit(shape_, task.index));
   const auto group_of = [](const Parameter* p) { return p->shards; };
   Unit& of = unit(task.index);
   const bool all = shape_.resharded || (task.rowwise && !of.has_rowwise) || (task.columnwise && !of.has_columnwise);
@@ -343,7 +344,7 @@ void Units::open(const Task& task) {
 }
 
 void Units::reduce(Arena& scratch, const Task& task) {
-  const TraceRange range(params_stream(), concat("reduce unit ", task.index));
+  const TraceRange range(params_stream(), "reduce " + name_of_unit(shape_, task.index));
   if (shape_.sharded) reduce_over_shards(scratch, unit(task.index), task.first);
   if (task.last) reduce_over_replicas(scratch, unit(task.index));
 }

@@ -180,7 +180,8 @@ std::string text_of(const ParameterTable& table) {
       "\n  whole  all elements stay on this rank\n"
       "  shard  only this rank's shard exists\n"
       "  slot   this rank's shard stays; while the unit is open, a slot that units share holds the whole parameter\n"
-      "  host   this rank's shard lies in host memory\n";
+      "  host   this rank's shard lies in host memory\n"
+      "  row_order (a copy): FP8 codes with scales along the columns, in the order in which ranks exchange them\n";
   if (!absent.empty()) text += fmt::format("No parameter has these copies: {}.\n", absent);
   if (table.elsewhere > 0)
     text += fmt::format("Other ranks hold {} parameters that belong to other stages or experts.\n", table.elsewhere);

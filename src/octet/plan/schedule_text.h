@@ -18,11 +18,8 @@ std::vector<std::size_t> waits_for(const std::vector<parallel::TimedTask>& tasks
 // Describes everything for which task number `i` waits: "7 close block 0", and tasks of previous lists. Empty if it waits for
 // nothing.
 std::string waits_of(const parallel::StepShape& shape, const std::vector<parallel::TimedTask>& tasks, std::size_t i);
-// Long lists omit blocks of a chunk, and pieces of states, that are like their neighbours: all but two at either end. Returns
-// what is omitted with this task, "blocks 2 to 29", or "" if it is shown.
-std::string left_out(const parallel::StepShape& shape, const parallel::Task& task);
-// Returns a line for each task that is not omitted: its number, its times in milliseconds, its stream, what it does, and for
-// what it waits.
-std::string text_of(const parallel::StepShape& shape, const std::vector<parallel::TimedTask>& tasks);
+// Returns a line for each task from number `begin` on: its number, its times in milliseconds, its stream, what it does, and for
+// what it waits. One line replaces each stretch that gaps_of() leaves out.
+std::string text_of(const parallel::StepShape& shape, const std::vector<parallel::TimedTask>& tasks, std::size_t begin = 0);
 
 }  // namespace octet::plan

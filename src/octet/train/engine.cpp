@@ -8,6 +8,7 @@
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
+#include "octet/parallel/names.h"
 #include "octet/telemetry/rank_page.h"
 
 namespace octet::train {
@@ -147,13 +148,16 @@ void Engine::begin_step(std::int64_t micro_batches, bool reduces) {
 void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests asks, const std::function<void()>& before_update) {
   const TraceRange range(*stream_, "optimizer");
   parallel::Units& units = model_->units();
+  const parallel::StepShape& shape = model_->shape();
   bool updates = false;
   optimizer_->ask(*stream_, asks);
   units.executor().run(model_->update_tasks(), [&](const parallel::Task& task) {
     switch (task.kind) {
-      case parallel::Kind::squares:
+      case parallel::Kind::squares: {
+        const TraceRange part(*stream_, "squares of " + name_of_units(shape, task.units));
         units.sum_over_holders(scratch(), task.units);
         return optimizer_->add_squares(*stream_, scratch(), task.units);
+      }
       case parallel::Kind::sums:
         return add_up_ranks(units.streams()[task.stream]);
       case parallel::Kind::scales:
@@ -165,8 +169,8 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
           model_->update_router_biases(*stream_, router_total(Routed::step), optimizer_->found_inf());
         }
         const bool of_piece = task.part >= 0;
-        const TraceRange part(*stream_, of_piece ? concat("update states ", task.part)
-                                                 : concat("update units ", task.units.begin, " to ", task.units.end - 1));
+        const TraceRange part(*stream_,
+                              "update " + (of_piece ? name_of_piece(shape, task.part) : name_of_units(shape, task.units)));
         return optimizer_->update(*stream_, static_cast<std::size_t>(of_piece ? task.part : task.index));
       }
       default:

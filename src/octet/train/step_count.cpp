@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string_view>
 
 #include "octet/device/timeline.h"
 
@@ -23,6 +25,26 @@ void add(std::vector<OpTime>& all, const std::vector<OpTime>& part, double times
     found->work += {.flops = times * op.work.flops, .fp8_flops = times * op.work.fp8_flops, .bytes = times * op.work.bytes};
     found->calls += static_cast<std::int64_t>(times) * op.calls;
     found->seconds += times * op.seconds;
+  }
+}
+
+// On a rank that neither gathers nor reduces, no other stream waits for the end of a unit's use.
+void drop_closes(StepCount& count) {
+  for (auto* list : {&count.tasks, &count.last}) {
+    std::erase_if(*list, [](const parallel::TimedTask& timed) { return timed.task.kind == parallel::Kind::close; });
+  }
+}
+
+// Orders ranges by their beginning, and a range before those that lie in it.
+void order_ranges(std::vector<StepRange>& ranges) {
+  std::stable_sort(ranges.begin(), ranges.end(),
+                   [](const StepRange& a, const StepRange& b) { return a.begin != b.begin ? a.begin < b.begin : a.end > b.end; });
+  std::map<std::string_view, std::vector<double>> ends;  // of the ranges of a stream in which the present one lies
+  for (StepRange& range : ranges) {
+    std::vector<double>& outer = ends[range.stream];
+    while (!outer.empty() && outer.back() <= range.begin) outer.pop_back();
+    range.depth = static_cast<int>(outer.size());
+    outer.push_back(range.end);
   }
 }
 
@@ -86,6 +108,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     const auto profiles = part(middle ? static_cast<double>(calls - 2) : 1.0, [&] {
       if (i == 0) engine.begin_step(run * lanes);
       if (i == 0 || stages) engine.model().units().executor().time_tasks(&count.tasks);
+      if (i > 0 && i + 1 == run && !stages) engine.model().units().executor().time_tasks(&count.last);
       run_together();
       engine.model().units().executor().time_tasks(nullptr);
     });
@@ -110,14 +133,15 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
                                                                  : "context";
     count.ranges.push_back({stream, std::move(range.name), range.begin - begin, range.end - begin});
   }
-  for (auto* list : {&count.tasks, &count.update}) {
+  for (auto* list : {&count.tasks, &count.last, &count.update}) {
     for (parallel::TimedTask& task : *list) {
       task.begin -= begin;
       task.end -= begin;
     }
   }
   count.shape = engine.model().shape();
-  std::stable_sort(count.ranges.begin(), count.ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  if (!count.shape.reduced) drop_closes(count);
+  order_ranges(count.ranges);
   return count;
 }
 

@@ -12,8 +12,9 @@ namespace octet::train {
 // is still busy with the previous step.
 struct StepRange {
   const char* stream;  // "compute", "communication" or "context"
-  std::string name;    // "layer 3 forward", "gather unit 4"
+  std::string name;    // "block 3 forward", "gather head"
   double begin, end;
+  int depth = 0;  // the number of other ranges of its stream in which it lies
 };
 
 struct StepCount {
@@ -27,6 +28,7 @@ struct StepCount {
   // The tasks of the first micro-batch, or pair of them with two lanes, in the order in which they are enqueued. On a pipeline
   // stage: the tasks of the whole step.
   std::vector<parallel::TimedTask> tasks;
+  std::vector<parallel::TimedTask> last;    // those of the last micro-batch or pair, if it is not the first
   std::vector<parallel::TimedTask> update;  // the tasks that end the step
   parallel::StepShape shape;
   double seconds = 0;  // from the end of the step before to the end of this step, on the computation stream

@@ -119,12 +119,12 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
   const auto set = [this](const std::string& key, std::string_view value, int reads) { rendezvous_->set(key, value, reads); };
   const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
   const auto blame = [this](const std::vector<int>& ranks) {
-    std::string cause = rendezvous_->lost_text();
+    std::string cause = lost_text();
     if (cause.empty()) cause = broken_links(ranks);
-    if (cause.empty()) cause = rendezvous_->lost_text(kNewsS);
+    if (cause.empty()) cause = lost_text(kNewsS);
     return concat("step ", step_ + 1, cause.empty() ? "" : ": ", cause);
   };
-  const auto lost = [this] { return rendezvous_->lost_text(); };
+  const auto lost = [this] { return lost_text(); };
   if (rendezvous_ && kind == DeviceKind::cuda) {
     comm::probe_multicast({.name = "multicast", .rank = rank_, .size = size(), .set = set, .get = get}, gpu_of(where));
   }
@@ -143,6 +143,21 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
                                        .broken_links = [this, ranks] { return broken_links(ranks); }});
   });
   telemetry::own_page().unreachable = 0;  // a link that was only slow has nothing to do with a later failure
+}
+
+std::string World::lost_text(double wait_s) const {
+  std::string text = rendezvous_->lost_text(wait_s);
+  if (mesh_.stages().count == 1) return text;
+  constexpr std::string_view kRank = "rank ";
+  for (std::size_t at = text.find(kRank); at != std::string::npos; at = text.find(kRank, at)) {
+    at += kRank.size();
+    const std::size_t end = text.find_first_not_of("0123456789", at);
+    if (end == at) continue;
+    const int rank = std::stoi(text.substr(at));
+    const std::string stage = concat(" (stage ", mesh_.coordinate(parallel::Axis::pipeline, rank), ")");
+    text.insert(std::min(end, text.size()), stage);
+  }
+  return text;
 }
 
 std::string World::broken_links(const std::vector<int>& ranks) const {

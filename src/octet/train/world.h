@@ -67,6 +67,8 @@ class World {
  private:
   // Returns Links::broken() as a sentence. Shows the first broken link on the rank's page, from which a supervisor reads it.
   std::string broken_links(const std::vector<int>& ranks) const;
+  // As Rendezvous::lost_text, with the stages of the ranks that it names: "rank 5 (stage 1) closed its connection".
+  std::string lost_text(double wait_s = 0) const;
 
   int rank_ = 0;
   parallel::Mesh mesh_;

@@ -12,6 +12,7 @@
 #include "octet/base/threads.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/telemetry/format.h"
 
 namespace octet {
 namespace {
@@ -271,8 +272,8 @@ class CudaDevice final : public Device {
 
  private:
   [[noreturn]] static void refuse_host(std::size_t bytes) {
-    fail(ExitCode::config, "optimizer.offload = true: this machine has no ", bytes,
-         " bytes of memory left that can be page-locked; `ulimit -l` may limit it");
+    fail(ExitCode::config, "optimizer.offload = true: this machine has no ", telemetry::format_bytes(bytes),
+         " of memory left that can be page-locked; `ulimit -l` may limit it");
   }
 
   int index_;

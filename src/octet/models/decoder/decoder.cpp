@@ -383,7 +383,7 @@ void Decoder::forward(Flight& flight, const Task& task) {
     if (memory_.backward) least.stash = *memory_.backward;
   }
   if (task.first) {
-    scope.stream.begin_range(concat("layer ", task.index, " forward"));
+    scope.stream.begin_range(concat("block ", task.index, " forward"));
     flight.work = {.x = flight.x, .y = flight.of.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare};
     flight.stash = least.stash.get().used();
     flight.scratch = scope.scratch.used();
@@ -400,7 +400,7 @@ void Decoder::forward(Flight& flight, const Task& task) {
 
 void Decoder::begin_block_backward(Flight& flight, int block) {
   const nn::Scope& scope = flight.scope;
-  scope.stream.begin_range(concat("layer ", block, " backward"));
+  scope.stream.begin_range(concat("block ", block, " backward"));
   flight.work = {.x = flight.saved[static_cast<std::size_t>(block)].x, .gy = flight.gy, .gx = gradient_of(flight, block - 1)};
   flight.stash = scope.stash.get().used();
 }
