@@ -10,11 +10,11 @@ using octet::testing::recipe_named;
 using octet::testing::tiny_config;
 
 // The CPU's profile stands in for a GPU's.
-TEST(AdviseMeasure, TimesEveryKindInEveryRecipe) {
+void times_every_kind(const models::DecoderConfig& config) {
   const auto device = make_device(DeviceKind::cpu);
   const auto stream = device->make_stream();
-  models::Decoder model(tiny_config(), recipe_named("bf16"));
-  const plan::LinearSetting setting{.model = tiny_config(), .batch = 2, .seq_len = 16, .micro_batches = 2, .storage = {}};
+  models::Decoder model(config, recipe_named("bf16"));
+  const plan::LinearSetting setting{.model = config, .batch = 2, .seq_len = 16, .micro_batches = 2, .storage = {}};
   for (const plan::LinearKind& kind : plan::linear_kinds(model)) {
     for (const char* name : {"bf16", "fp8_delayed", "fp8_block"}) {
       const Recipe recipe = recipe_named(name);
@@ -28,6 +28,17 @@ TEST(AdviseMeasure, TimesEveryKindInEveryRecipe) {
       EXPECT_EQ(time.others_s > 0, !alone) << kind.name << " " << name;
     }
   }
+}
+
+TEST(AdviseMeasure, TimesEveryKindInEveryRecipe) { times_every_kind(tiny_config()); }
+
+TEST(AdviseMeasure, TimesExperts) {
+  models::DecoderConfig config = octet::testing::tiny_qwen3_config();
+  config.family = "qwen3_moe";
+  config.experts = 4;
+  config.experts_per_token = 2;
+  config.expert_ffn = 16;
+  times_every_kind(config);
 }
 
 }  // namespace

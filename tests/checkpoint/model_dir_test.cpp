@@ -284,6 +284,23 @@ TEST(ModelDir, SaysAllThatIsWrongAtOnce) {
   EXPECT_TRUE(contains(untied, "3 unexpected tensors: \"lm_head.weight\", "));
 }
 
+// Each list ends when it is long enough, and at least two items of each are named.
+TEST(ModelDir, AnswersInOneLineThatAPersonCanRead) {
+  Mismatch mismatch;
+  for (int layer = 0; layer < 32; ++layer) {
+    const std::string name = concat("base_model.model.model.layers.", layer, ".self_attn.q_proj.lora_A.weight");
+    mismatch.different.push_back(concat(name, " is F32 [8, 64], expected [8, 128]"));
+    mismatch.unexpected.push_back(name);
+  }
+  const std::string said = error_of(ExitCode::data, [&] { mismatch.raise("adapter"); });
+  EXPECT_LE(said.size(), 400u) << said;
+  EXPECT_TRUE(contains(said, "layers.0.self_attn.q_proj.lora_A.weight\", ")) << said;
+  EXPECT_TRUE(contains(said, " and 30 more; 32 unfit tensors: base_model.model.model.layers.0.")) << said;
+  EXPECT_TRUE(said.ends_with(" expected [8, 128] and 30 more")) << said;
+  mismatch.unexpected.clear();
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { mismatch.raise("adapter"); }), " and 29 more"));
+}
+
 TEST(ModelDir, AnswersWithEachNameOnce) {
   Mismatch mismatch;
   mismatch.missing = {"layers.0.mlp.down_proj.weight", "layers.0.self_attn.k_proj.weight", "layers.0.self_attn.q_proj.weight"};

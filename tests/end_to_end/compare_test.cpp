@@ -189,6 +189,16 @@ TEST_F(Compare, ATimeBudgetLowersTheStepsOfEpochs) {
   EXPECT_EQ(metrics_of(run_ / "out/fp8_current").rbegin()->first, 20);
 }
 
+// The remedy has nothing to do in BF16, and octet train refuses it there.
+TEST_F(Compare, ARemedyForFp8IsLeftOutInBf16) {
+  const ProgramResult result =
+      compare("--recipes bf16,fp8_delayed --training.steps=2 --anomaly.remedy=demote --metrics.health_freq=1");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(json_of(read_file(run_ / "out/bf16/run.json"))["config"]["anomaly"]["remedy"], "rollback");
+  EXPECT_EQ(json_of(read_file(run_ / "out/fp8_delayed/run.json"))["config"]["anomaly"]["remedy"], "demote");
+  EXPECT_EQ(compare("--gpus 1 --recipes bf16 --training.steps=2 --anomaly.remedy=demote --output ranks").code, 0);
+}
+
 TEST_F(Compare, RefusesBeforeTheFirstStep) {
   EXPECT_TRUE(refused(compare("--recipes bf16,fp8_current --precision.skip=nothing"), 2, "nothing", "matches no linear layer"));
   EXPECT_TRUE(refused(compare("--recipes bf16,fp8_curent"), 2, "fp8_curent", "did you mean fp8_current?"));

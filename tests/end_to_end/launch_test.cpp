@@ -66,6 +66,20 @@ TEST(Launch, SaysOnceWhatEachRankWouldSay) {
   EXPECT_TRUE(refused(run.run("launch -n 3 -- train run.toml"), 2, " data-parallel ranks: give --training.global_batch_size="));
 }
 
+// Only a rank knows that the head is tied.
+TEST(Launch, PrintsOnceWhatSeveralRanksSay) {
+  const TinyRun run;
+  const std::string train = "train run.toml --model.tie_word_embeddings=true --parallel.pipeline=2 --training.micro_batch_size=1";
+  for (const std::string launch : {"launch -n 2 -- ", "launch -n 2 --supervise -- "}) {
+    const ProgramResult result = run.run(launch + train);
+    EXPECT_EQ(result.code, 2);
+    const std::string sentence = "octet: run.toml: parallel.pipeline = 2: the model's head is tied to its embedding";
+    const std::size_t first = result.err.find(sentence);
+    ASSERT_NE(first, std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find(sentence, first + 1), std::string::npos) << result.err;
+  }
+}
+
 TEST(Launch, RefusesWhatItCannotRun) {
   for (const char* ranks : {"0", "-3", "1025"}) {
     EXPECT_TRUE(refused(run_program(std::string("launch -n ") + ranks + " -- doctor"), 2, "octet launch: -n: `", ranks, "must be at least 1 and at most 1024"));

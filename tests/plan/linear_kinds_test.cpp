@@ -55,7 +55,6 @@ TEST(LinearKinds, KnowEveryFamily) {
 // A micro-batch casts each operand that has no producer, and the output of attention once more, for wgrad.
 TEST(LinearKinds, SayWhichOperandsAStepCasts) {
   for (const auto& [name, config] : octet::testing::tiny_models()) {
-    if (config.experts > 0) continue;
     train::EngineOptions options = octet::testing::tiny_options("fp8_delayed");
     options.model = config;
     const auto device = make_meta_device(DeviceKind::cuda);
@@ -75,6 +74,35 @@ TEST(LinearKinds, SayWhichOperandsAStepCasts) {
     }
     EXPECT_EQ(casts, expected) << name;
   }
+}
+
+// The first layer is dense.
+TEST(LinearKinds, TheExpertsOfALayerAreOneLinear) {
+  models::DecoderConfig config = octet::testing::tiny_qwen3_config();
+  config.family = "qwen3_moe";
+  config.layers = 3;
+  config.experts = 4;
+  config.experts_per_token = 2;
+  config.expert_ffn = 16;
+  config.dense_layers = {true, false, false};
+  models::Decoder model(config, recipe_named("fp8_delayed", {.skip = {"model.layers.1.mlp.experts.*.down_proj"}}));
+  const std::vector<LinearKind> kinds = linear_kinds(model);
+  const char* const names[] = {"qkv", "o", "gate_up", "down", "experts.gate_up", "experts.down", "head"};
+  ASSERT_EQ(kinds.size(), std::size(names));
+  for (std::size_t i = 0; i < kinds.size(); ++i) EXPECT_EQ(kinds[i].name, names[i]);
+  EXPECT_EQ(kinds[4].pattern, "model.layers.*.mlp.experts.*.gate_proj.fused");
+  EXPECT_EQ(kinds[5].pattern, "model.layers.*.mlp.experts.*.down_proj");
+  EXPECT_EQ(kinds[4].out, 32);
+  EXPECT_EQ(kinds[4].in, config.dim);
+  for (const std::size_t i : {4, 5}) {
+    EXPECT_EQ(kinds[i].experts, 4);
+    EXPECT_EQ(kinds[i].layers, 2);
+  }
+  EXPECT_EQ(kinds[2].experts, 0);
+  using Counts = std::vector<std::int64_t>;
+  EXPECT_EQ(fp8_layers(model, kinds), (Counts{3, 3, 1, 1, 2, 1, 0}));
+  EXPECT_EQ(fp8_layers(model, kinds, {"model.layers.2.mlp.experts.3.gate_proj.fused"}), (Counts{3, 3, 1, 1, 1, 1, 0}))
+      << "the experts of a layer have one precision";
 }
 
 TEST(LinearKinds, CountWhatIsInFp8) {

@@ -77,12 +77,55 @@ TEST(LinearRun, TheHeadIsCutAsInTraining) {
   EXPECT_EQ(tokens_at_a_time(tiny_kinds()[0], setting), 65536);
 }
 
+// A step of a model with a mixture in its second layer runs the same grouped products, on the same rows.
+TEST(LinearRun, ExpertsMultiplyAsInAStep) {
+  train::EngineOptions options = octet::testing::tiny_options("fp8_delayed");
+  for (const auto& [name, config] : octet::testing::tiny_models()) {
+    if (name == "Qwen3Moe") options.model = config;
+  }
+  ASSERT_EQ(options.model.experts, 4);
+  for (const bool adapts : {false, true}) {
+    const train::EngineOptions run = adapts ? octet::testing::adapted(options) : options;
+    const auto device = make_meta_device(DeviceKind::cuda);
+    const parallel::Groups groups = parallel::silent_groups(run.layout.mesh, 0);
+    train::Engine engine(run, *device, groups);
+    const octet::testing::Tokens tokens = octet::testing::random_tokens(run.seq_len * run.micro_batch_size, run.model.vocab);
+    engine.begin_step();
+    engine.stream().start_profile();
+    engine.forward_backward(tokens.batch(), nullptr);
+    const auto add = [](Work& work, std::int64_t& calls, const std::vector<OpTime>& profile) {
+      for (const OpTime& op : profile) {
+        if (!std::string_view(op.op).ends_with("grouped")) continue;
+        work.flops += op.work.flops;
+        work.bytes += op.work.bytes;
+        calls += op.calls;
+      }
+    };
+    Work step, alone;
+    std::int64_t step_calls = 0, calls = 0;
+    add(step, step_calls, engine.stream().take_profile());
+    const LinearSetting setting{
+        .model = run.model, .batch = run.micro_batch_size, .seq_len = run.seq_len, .micro_batches = 1, .storage = run.storage};
+    for (const LinearKind& kind : linear_kinds(engine.model())) {
+      add(alone, calls, count_linear(kind, recipe_named("fp8_delayed"), setting).micro_batch);
+    }
+    if (adapts) {  // one adapter with the rank of both stands for those of the gate and the up projection
+      EXPECT_NEAR(alone.flops, step.flops, 0.1 * step.flops);
+      EXPECT_NEAR(alone.bytes, step.bytes, 0.1 * step.bytes);
+      continue;
+    }
+    EXPECT_EQ(calls, 6);
+    EXPECT_EQ(calls, step_calls);
+    EXPECT_EQ(alone.flops, step.flops);
+    EXPECT_EQ(alone.bytes, step.bytes);
+  }
+}
+
 // The meta device only counts. This test computes every kind in every recipe.
 TEST(LinearRun, RunsOnADevice) {
   const auto device = make_device(DeviceKind::cpu);
   const auto stream = device->make_stream();
   for (const auto& [name, model] : octet::testing::tiny_models()) {
-    if (model.experts > 0) continue;
     LinearSetting setting = tiny_setting();
     setting.model = model;
     for (const char* recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {

@@ -394,6 +394,15 @@ TEST_F(Demote, TheLinearsThatFp8LosesGoToBf16AndTheRunGoesOn) {
                                                                     "optimizer.lr=0.01", "run.set_aside=false"})});
                                 }),
                        "precision.skip is "));
+
+  // checkpoint.allow = "recipe" permits it.
+  const auto [back, heard] = run({"checkpoint.allow=recipe", "training.steps=62", "anomaly.spike=off"}, "auto");
+  ASSERT_EQ(back, ExitCode::done) << heard;
+  EXPECT_EQ(demoted, (std::vector<std::string>{}));
+  std::int64_t last = 0;  // sample of a down_proj in FP8
+  for (const Json& line : read_lines(folder_ / "out/fp8_health.jsonl"))
+    if (contains(line["tensor"].get<std::string>(), "down_proj")) last = line["step"];
+  EXPECT_EQ(last, 62);
 }
 
 // The losses before a change of the data are low, and those after it are high without being spikes. After step 55 one is.
@@ -578,6 +587,11 @@ TEST_F(Demote, IsRefusedWhereNothingWouldTell) {
                                   train::check_config(config({"anomaly.remedy=demote", "parallel.pipeline=2"}), 2);
                                 }),
                        "health samples cover only the first stage's layers"));
+  EXPECT_TRUE(contains(error_of(ExitCode::config,
+                                [&] {
+                                  train::check_config(config({"anomaly.remedy=demote", "precision.recipe=bf16"}), 1);
+                                }),
+                       "no linear is in FP8 that could go to BF16"));
 }
 
 }  // namespace

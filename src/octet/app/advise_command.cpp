@@ -1,6 +1,7 @@
 // `octet advise`: what each recipe costs a run, and which one it should take.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "octet/app/advise.h"
@@ -70,6 +71,16 @@ plan::LinearSetting setting_of(const train::Config& config, const train::EngineO
           .storage = storage};
 }
 
+// The linears that FP8 represents badly, each once. The experts of a layer have one precision, so they have one pattern.
+std::vector<std::string> kept_in_bf16(const Advice& advice) {
+  std::vector<std::string> result;
+  for (const std::string& layer : telemetry::layers_of(advice.findings)) {
+    const std::string pattern = recipes::skip_pattern(layer);
+    if (std::find(result.begin(), result.end(), pattern) == result.end()) result.push_back(pattern);
+  }
+  return result;
+}
+
 class Adviser {
  public:
   // `stream` belongs to the GPU that measures; null without one.
@@ -82,7 +93,7 @@ class Adviser {
       const Recipe recipe = train::recipe_of(config, DeviceKind::cuda);
       models::Decoder model(advice.setting.model, recipe, {}, {}, {}, 0, train::adapters_of(config));
       result.fp8_layers = plan::fp8_layers(model, advice.kinds);
-      result.healthy_layers = plan::fp8_layers(model, advice.kinds, telemetry::layers_of(advice.findings));
+      result.healthy_layers = plan::fp8_layers(model, advice.kinds, kept_in_bf16(advice));
       result.memory_bytes = train::measure_run(config).total();
       const Recipe bf16 = recipes::make_recipe("bf16", {});
       for (const plan::LinearKind& kind : advice.kinds) {
@@ -151,8 +162,7 @@ int run_advise(const AdviseArgs& args) {
     advised.precision.skip = skip;
     return train::measure_run(advised).total();
   };
-  advice.recommendation =
-      plan::recommend(advice.kinds, candidates, config.precision.skip, telemetry::layers_of(advice.findings), memory_of);
+  advice.recommendation = plan::recommend(advice.kinds, candidates, config.precision.skip, kept_in_bf16(advice), memory_of);
   fmt::print("{}", args.json ? advice_json(advice) : advice_text(advice));
   return 0;
 }

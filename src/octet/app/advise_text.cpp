@@ -5,6 +5,7 @@
 
 #include "octet/app/advise.h"
 #include "octet/base/json.h"
+#include "octet/recipes/registry.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::app {
@@ -38,18 +39,36 @@ plan::Outcome outcome_of(const Advice& advice, const AdvisedRecipe& recipe) {
   return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate());
 }
 
+std::size_t name_width(const Advice& advice) {
+  std::size_t width = 9;
+  for (const plan::LinearKind& kind : advice.kinds) width = std::max(width, kind.name.size() + 2);
+  return width;
+}
+
+std::string experts_text(const Advice& advice) {
+  for (const plan::LinearKind& kind : advice.kinds) {
+    if (kind.experts == 0) continue;
+    return concat("A linear of experts is that of all ", kind.experts, " experts of a layer, if all are chosen equally often.\n");
+  }
+  return "";
+}
+
 std::string linears_text(const Advice& advice) {
   const AdvisedRecipe& bf16 = advice.recipes.front();
+  const std::size_t width = name_width(advice);
   constexpr const char* kColumns = "  products   casts     total      gain";
-  std::string text = fmt::format("microseconds of one linear and one micro-batch\n{:<47}{:<38}{}\n{:<47}{}{}\n", "",
-                                 "  predicted for an H200", bf16.measured.empty() ? "" : "  measured on " + advice.gpu,
-                                 "linear   [out, in]           layers  recipe", kColumns, bf16.measured.empty() ? "" : kColumns);
+  std::string text =
+      fmt::format("microseconds of one linear and one micro-batch\n{:<{}}{:<38}{}\n{:<{}}{:<38}{}{}\n", "", width + 38,
+                  "  predicted for an H200", bf16.measured.empty() ? "" : "  measured on " + advice.gpu, "linear", width,
+                  "[out, in]           layers  recipe", kColumns, bf16.measured.empty() ? "" : kColumns);
   for (std::size_t i = 0; i < advice.kinds.size(); ++i) {
     const plan::LinearKind& kind = advice.kinds[i];
-    std::string label = fmt::format("{:<9}{:<20}{:>6}", kind.name, fmt::format("[{}, {}]", kind.out, kind.in), kind.layers);
+    std::string label =
+        fmt::format("{:<{}}{:<20}{:>6}", kind.name, width,
+                    concat(kind.experts > 0 ? concat(kind.experts, " x ") : "", "[", kind.out, ", ", kind.in, "]"), kind.layers);
     for (const AdvisedRecipe& recipe : advice.recipes) {
       if (!has_row(kind, recipe)) continue;
-      text += fmt::format("{:<35}  {:<10}{}", label, recipe.name, cost_text({recipe.predicted, bf16.predicted, i}));
+      text += fmt::format("{:<{}}  {:<10}{}", label, width + 26, recipe.name, cost_text({recipe.predicted, bf16.predicted, i}));
       if (!recipe.measured.empty()) text += cost_text({recipe.measured, bf16.measured, i});
       text += "\n";
       label.clear();
@@ -75,9 +94,10 @@ std::string recipes_text(const Advice& advice) {
     }
     text += "\n";
   }
-  return text + concat("Times cover linear layers only; everything else costs the same in every recipe. The head is counted in ",
-                       advice.head == "recipe" ? "the recipe" : "BF16",
-                       " (precision.head).\nmxfp8 is emulated on Hopper, slower than BF16, and so not listed.\n");
+  return text + experts_text(advice) +
+         concat("Times cover linear layers only; everything else costs the same in every recipe. The head is counted in ",
+                advice.head == "recipe" ? "the recipe" : "BF16",
+                " (precision.head).\nmxfp8 is emulated on Hopper, slower than BF16, and so not listed.\n");
 }
 
 // For each kind of linear, the recipes that are slower than BF16 on it.
@@ -90,7 +110,8 @@ std::string slower_text(const Advice& advice) {
       const std::vector<std::string> slower = outcome_of(advice, recipe).slower;
       if (std::find(slower.begin(), slower.end(), kind.pattern) != slower.end()) losers += " " + recipe.name;
     }
-    if (!losers.empty()) text += fmt::format("  {:<9}precision.skip = [\"{}\"]  with{}\n", kind.name, kind.pattern, losers);
+    if (!losers.empty())
+      text += fmt::format("  {:<{}}precision.skip = [\"{}\"]  with{}\n", kind.name, name_width(advice), kind.pattern, losers);
   }
   return text.empty() ? text : "\nlinears that FP8 makes slower than BF16: advised to skip\n" + text;
 }
@@ -99,7 +120,8 @@ std::string health_text(const Advice& advice) {
   if (!advice.health) return "";
   std::string text = fmt::format("\nhealth, medians of {}\n", *advice.health);
   for (const telemetry::HealthFinding& f : advice.findings) {
-    const std::string advised = f.concern == telemetry::Concern::watch ? "watch " + f.layer : "keep " + f.layer + " in BF16";
+    const bool watched = f.concern == telemetry::Concern::watch;
+    const std::string advised = watched ? "watch " + f.layer : "keep " + recipes::skip_pattern(f.layer) + " in BF16";
     text += fmt::format("  {}: {}\n", advised, telemetry::sentence_of(f));
   }
   return advice.findings.empty() ? text + "  every layer is well represented\n" : text;
@@ -129,8 +151,8 @@ Json linear_json(const Advice& advice, std::size_t i) {
     if (!recipe.measured.empty()) entry["measured"] = cost_json({recipe.measured, bf16.measured, i});
     recipes.push_back(entry);
   }
-  return {{"name", kind.name}, {"pattern", kind.pattern}, {"out", kind.out},
-          {"in", kind.in},     {"layers", kind.layers},   {"recipes", recipes}};
+  return {{"name", kind.name},     {"pattern", kind.pattern}, {"out", kind.out},   {"in", kind.in},
+          {"layers", kind.layers}, {"experts", kind.experts}, {"recipes", recipes}};
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<
     train::Config& c = plans.back().config;
     c.precision.recipe = recipe;
     if (recipe != "fp8_delayed") c.precision.attention = "bf16";  // no other recipe has attention in FP8
+    if (recipe == "bf16" || recipe == "fp32") c.anomaly.remedy = "rollback";  // no linear is in FP8 that could be demoted
     c.run.output_dir = (output / label).string();
     c.run.set_aside = true;
     c.training.steps = steps;

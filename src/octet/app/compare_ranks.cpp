@@ -60,6 +60,7 @@ RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std:
     plan.overrides.push_back(own);
   }
   if (recipe != "fp8_delayed") plan.overrides.push_back("precision.attention=bf16");  // no other recipe has attention in FP8
+  if (recipe == "bf16" || recipe == "fp32") plan.overrides.push_back("anomaly.remedy=rollback");  // no linear is in FP8
   plan.config = load_run({args.run.path, plan.overrides}, train::Fetch::architecture);
   return plan;
 }

@@ -113,6 +113,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
       object["cut_tokens"] = chat->cut_tokens;
       object["no_answer"] = chat->no_answer;
       object["answer_cut"] = chat->answer_cut;
+      object["dropped_fields"] = chat->dropped_fields;
     }
     std::puts(json_text(object).c_str());
   } else {

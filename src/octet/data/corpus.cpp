@@ -75,6 +75,8 @@ std::string to_text(const ChatInfo& chat) {
   left_out(chat.no_answer, "no answer that is trained on");
   left_out(chat.answer_cut, "--max-tokens cuts off all answers");
   left_out(chat.duplicates, "an earlier one is the same");
+  line(chat.dropped_fields, concat(chat.dropped_fields == 1 ? " field of a message is" : " fields of messages are",
+                                   " not read, such as a name or images; the text holds only the content"));
   return text;
 }
 
@@ -102,8 +104,13 @@ std::string to_json(const CorpusInfo& info) {
   }
   if (info.chat) {
     const ChatInfo& chat = *info.chat;
-    json["chat"] = {{"template", chat.form},       {"train_on", chat.train_on},     {"cut_tokens", chat.cut_tokens},
-                    {"no_answer", chat.no_answer}, {"answer_cut", chat.answer_cut}, {"duplicates", chat.duplicates}};
+    json["chat"] = {{"template", chat.form},
+                    {"train_on", chat.train_on},
+                    {"cut_tokens", chat.cut_tokens},
+                    {"no_answer", chat.no_answer},
+                    {"answer_cut", chat.answer_cut},
+                    {"duplicates", chat.duplicates},
+                    {"dropped_fields", chat.dropped_fields}};
   }
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -167,7 +174,8 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
                          .cut_tokens = number_in(chat, "cut_tokens"),
                          .no_answer = number_in(chat, "no_answer"),
                          .answer_cut = number_in(chat, "answer_cut"),
-                         .duplicates = number_in(chat, "duplicates")};
+                         .duplicates = number_in(chat, "duplicates"),
+                         .dropped_fields = chat.contains("dropped_fields") ? number_in(chat, "dropped_fields") : 0};
   }
   return info;
 }

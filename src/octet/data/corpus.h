@@ -35,6 +35,7 @@ struct ChatInfo {
   std::int64_t no_answer = 0;   // conversations that were left out because no answer is trained on
   std::int64_t answer_cut = 0;  // conversations that were left out because --max-tokens cuts off every answer
   std::int64_t duplicates = 0;  // conversations that were left out because an earlier one is the same
+  std::int64_t dropped_fields = 0;  // fields of messages, such as a name or images, that are not read
 };
 
 // Returns the conversations and tokens that were cut off or left out, one line each, for the console.

@@ -248,8 +248,13 @@ std::string to_json(const CorpusReport& report) {
   if (report.trained_tokens) json["trained_tokens"] = *report.trained_tokens;
   if (report.info && report.info->chat) {
     const ChatInfo& chat = *report.info->chat;
-    json["chat"] = {{"template", chat.form},       {"train_on", chat.train_on},     {"cut_tokens", chat.cut_tokens},
-                    {"no_answer", chat.no_answer}, {"answer_cut", chat.answer_cut}, {"duplicates", chat.duplicates}};
+    json["chat"] = {{"template", chat.form},
+                    {"train_on", chat.train_on},
+                    {"cut_tokens", chat.cut_tokens},
+                    {"no_answer", chat.no_answer},
+                    {"answer_cut", chat.answer_cut},
+                    {"duplicates", chat.duplicates},
+                    {"dropped_fields", chat.dropped_fields}};
   }
   if (report.packing) {
     const PackingReport& packing = *report.packing;

@@ -34,7 +34,7 @@ struct Encoded {
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> trained;  // for each id, with PrepareOptions::chat
   std::vector<Piece> pieces;
-  std::int64_t no_answer = 0, answer_cut = 0;  // as in ChatInfo
+  std::int64_t no_answer = 0, answer_cut = 0, dropped_fields = 0;  // as in ChatInfo
   std::int64_t files = 0, skipped_files = 0, bytes_passed = 0, skipped_bytes = 0;
   InputPosition end;
 };
@@ -78,6 +78,7 @@ void read_tokens(const Task& task, const Tokenizer& tokenizer, Encoded& encoded)
 std::int64_t encode_conversation(std::string_view json, const PrepareOptions& options, const Tokenizer& tokenizer,
                                  const Task& task, std::int64_t line, Encoded& encoded) {
   const Conversation conversation = read_conversation(json, options.field, task.file, line);
+  for (const ChatMessage& message : conversation) encoded.dropped_fields += message.dropped;
   const std::size_t before = encoded.ids.size();
   try {
     encode_chat(conversation, *options.chat, tokenizer, encoded.ids, encoded.trained);
@@ -264,6 +265,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     }
     journal.no_answer += encoded.no_answer;
     journal.answer_cut += encoded.answer_cut;
+    journal.dropped_fields += encoded.dropped_fields;
     journal.position = encoded.end;
     journal.files += encoded.files;
     journal.skipped_files += encoded.skipped_files;
@@ -312,7 +314,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
                     .cut_tokens = journal.cut_tokens,
                     .no_answer = journal.no_answer,
                     .answer_cut = journal.answer_cut,
-                    .duplicates = options.duplicates == Duplicates::drop ? writer.duplicates() : 0};
+                    .duplicates = options.duplicates == Duplicates::drop ? writer.duplicates() : 0,
+                    .dropped_fields = journal.dropped_fields};
   }
   PrepareSummary summary{.corpus = writer.finish(command_of(options, writes, writer.flush()), chat),
                          .files = journal.files,

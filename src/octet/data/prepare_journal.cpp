@@ -37,6 +37,7 @@ void visit_numbers(Journal& j, Visit&& visit) {
   visit("cut_tokens", j.cut_tokens);
   visit("no_answer", j.no_answer);
   visit("answer_cut", j.answer_cut);
+  visit("dropped_fields", j.dropped_fields);
   visit("trained_tokens", j.writer.trained_tokens);
 }
 

@@ -17,7 +17,7 @@ struct PrepareJournal {
   WriterState writer;
   std::int64_t files = 0, skipped_files = 0, empty_documents = 0, input_bytes = 0;  // as in PrepareSummary
   std::int64_t bytes_done = 0;                                                      // as in PrepareProgress
-  std::int64_t cut_tokens = 0, no_answer = 0, answer_cut = 0;                       // as in ChatInfo
+  std::int64_t cut_tokens = 0, no_answer = 0, answer_cut = 0, dropped_fields = 0;   // as in ChatInfo
 };
 
 // Returns CorpusInfo::command: the XXH3 of the options that affect the corpus, the tokenizer's name, the end-of-document token

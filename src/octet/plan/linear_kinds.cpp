@@ -1,20 +1,19 @@
 #include "octet/plan/linear_kinds.h"
 
 #include <algorithm>
+#include <set>
 
 #include "octet/base/names.h"
-#include "octet/base/require.h"
 #include "octet/models/decoder/names.h"
+#include "octet/recipes/registry.h"
 
 namespace octet::plan {
 
 std::vector<LinearKind> linear_kinds(models::Decoder& model) {
-  demand(model.config().experts == 0, ExitCode::config, "octet advise does not support mixtures of experts, and the model has ",
-         model.config().experts, " experts. Use `octet compare` to measure recipes for this model");
   std::vector<LinearKind> kinds;
   for (const models::LinearUse& use : model.uses()) {
     const nn::LinearWeight* const linear = use.linear;
-    const std::string pattern = models::kind_pattern(model, linear->name());
+    const std::string pattern = recipes::skip_pattern(models::kind_pattern(model, linear->name()));
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const LinearKind& kind) { return kind.pattern == pattern; });
     if (known != kinds.end()) {
       ++known->layers;
@@ -26,6 +25,7 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
                      .pattern = pattern,
                      .out = shape[0],
                      .in = shape[1],
+                     .experts = linear->weight().spec.expert.count,
                      .layers = 1,
                      .x = use.x,
                      .g = use.g,
@@ -41,11 +41,14 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
 
 std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds,
                                      const std::vector<std::string>& except) {
+  std::set<std::string> excepted;
+  for (const std::string& name : except) excepted.insert(recipes::skip_pattern(name));
   std::vector<std::int64_t> result(kinds.size());
-  for (const auto* linear : model.linears()) {
-    if (!linear->is_fp8() || std::find(except.begin(), except.end(), linear->name()) != except.end()) continue;
+  for (const models::LinearUse& use : model.uses()) {
+    const std::string& name = use.linear->name();
+    if (!use.linear->is_fp8() || excepted.contains(recipes::skip_pattern(name))) continue;
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      if (glob_match(kinds[i].pattern, linear->name())) ++result[i];
+      if (glob_match(kinds[i].pattern, name)) ++result[i];
     }
   }
   return result;

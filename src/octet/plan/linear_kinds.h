@@ -12,9 +12,10 @@ namespace octet::plan {
 using models::Producer;
 
 struct LinearKind {
-  std::string name;     // "qkv", "o", "gate_up", "up", "down", "head"
+  std::string name;     // as in models::LinearUse
   std::string pattern;  // pattern of the layers' names for precision.skip: "model.layers.*.self_attn.o_proj"
-  std::int64_t out = 0, in = 0;  // shape of the weight [out, in]
+  std::int64_t out = 0, in = 0;  // shape of the weight [out, in], or of an expert's
+  std::int64_t experts = 0;      // of a layer, whose linears are one grouped linear; 0: no linear of experts
   std::int64_t layers = 0;       // number of linears of this kind
   Producer x = Producer::none, g = Producer::none;  // producers of the input X and of the output gradient G
   parallel::Cut cut = parallel::Cut::none;          // of the weight on the tensor axis
@@ -25,10 +26,11 @@ struct LinearKind {
   bool quantisable = true;  // false: FP8 does not support the dims, so the layers stay in BF16 in every recipe
 };
 
-// Returns the kinds in the order of the forward pass; the head is last. Throws Error{config} for a mixture of experts.
+// Returns the kinds in the order of the forward pass; the head is last.
 std::vector<LinearKind> linear_kinds(models::Decoder& model);
 
-// Returns the number of linears of each kind that the model's recipe computes in FP8, without those named in `except`.
+// Returns the number of linears of each kind that the model's recipe computes in FP8, without those named in `except`. The name
+// of one expert's linear stands for those of all experts of its layer.
 std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds,
                                      const std::vector<std::string>& except = {});
 

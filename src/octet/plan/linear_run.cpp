@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/base/math.h"
+#include "octet/kernels/experts/experts.h"
 #include "octet/kernels/fill/fill.h"
 #include "octet/kernels/gelu/gelu.h"
 #include "octet/kernels/rope/rope.h"
@@ -27,6 +29,26 @@ parallel::ParameterStore store_of(const LinearKind& kind) {
   return store;
 }
 
+std::int64_t expert_rows(const LinearSetting& setting) { return setting.tokens() * setting.model.experts_per_token; }
+
+std::int64_t rows_of(const LinearKind& kind, const LinearSetting& setting) {
+  return kind.experts > 0 ? grouped_rows(expert_rows(setting), kind.experts) : tokens_at_a_time(kind, setting);
+}
+
+nn::Linear make_linear(const LinearKind& kind, const Recipe& recipe, parallel::ParameterStore& store,
+                       recipes::ScaleState& scales) {
+  nn::Linear::Options options{
+      .parts = {kind.name}, .out = kind.out, .in = kind.in, .cut = {.along = kind.cut}, .bias = kind.bias};
+  if (kind.experts == 0) return {options, recipe, store, scales};
+  std::vector<nn::LinearWeight> weights;
+  for (std::int64_t e = 0; e < kind.experts; ++e) {
+    options.parts = {concat(kind.name, ".", e)};
+    options.expert = {e, kind.experts};
+    weights.emplace_back(options, recipe, store, scales);
+  }
+  return {std::move(weights), {}, recipe, scales};
+}
+
 }  // namespace
 
 std::int64_t tokens_at_a_time(const LinearKind& kind, const LinearSetting& setting) {
@@ -39,27 +61,27 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
     : stream_(stream),
       kind_(kind),
       setting_(setting),
-      tokens_(tokens_at_a_time(kind, setting)),
+      tokens_(rows_of(kind, setting)),
       parameters_(store_of(kind)),
       scales_(recipe),
-      linear_({.parts = {kind.name}, .out = kind.out, .in = kind.in, .cut = {.along = kind.cut}, .bias = kind.bias},
-              everywhere(recipe), parameters_, scales_),
+      linear_(make_linear(kind, everywhere(recipe), parameters_, scales_)),
       norm_x_(setting.model.norm, "x", kind.in, setting.model.norm_epsilon, parameters_),
       norm_g_(setting.model.norm, "g", kind.out, setting.model.norm_epsilon, parameters_),
       stash_(stream.device(), MemoryCategory::activations, capacity.stash),
       scratch_(stream.device(), MemoryCategory::workspace, capacity.scratch) {
   parameters_.set_frozen(false);
   if (kind.adapter_rank > 0) {
-    linear_.weights().front().adapt({0}, kind.adapter_rank, 1.0, {}, parameters_);
+    for (nn::LinearWeight& weight : linear_.weights()) weight.adapt({0}, kind.adapter_rank, 1.0, {}, parameters_);
     linear_.serve_adapters();
   }
   parameters_.materialise(stream.device(), setting.storage);
   for (parallel::Parameter& p : parameters_.parameters())
     parameters_.fill(stream, scratch_, p, [&] { parameters_.initialise(stream, p, 1); });
   scales_.materialise(stream);
-  linear_.bind();
+  for (nn::LinearWeight& weight : linear_.weights()) weight.bind();
   parameters_.prepare_codes(stream.device(), parameters_.all_units());
   parameters_.refresh(stream, scratch_);
+  if (kind.experts > 0) share_rows();
 
   Sources& s = sources_;
   s.x = random(DType::bf16, {tokens_, kind.x == Producer::swiglu ? 2 * kind.in : kind.in});
@@ -85,7 +107,26 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
   if (kind.g == Producer::rope_backward) make_rope_table();
 }
 
-Tensor LinearRun::random(DType dtype, Shape shape) { return filled(allocate(stash_, dtype, shape)); }
+void LinearRun::share_rows() {
+  const std::int64_t experts = kind_.experts, rows = expert_rows(setting_);
+  const auto numbers = [&](std::int64_t n) { return allocate(stash_, DType::i32, {n}); };
+  groups_ = {.counts = numbers(experts),
+             .first = numbers(experts + 1),
+             .tiles = numbers(tokens_ / kGroupRows),
+             .expected = experts * round_up(ceil_div(rows, experts), kGroupRows)};
+  std::vector<std::int32_t> counts(static_cast<std::size_t>(experts), static_cast<std::int32_t>(rows / experts));
+  for (std::int64_t e = 0; e < rows % experts; ++e) ++counts[static_cast<std::size_t>(e)];
+  stream_.copy_to_device(groups_.counts.data, counts.data(), groups_.counts.bytes());
+  kernels::group_rows(stream_, {groups_});
+  stream_.synchronize();
+}
+
+// A tensor of rows of experts has zeros after the rows of each.
+Tensor LinearRun::random(DType dtype, Shape shape) {
+  const Tensor x = filled(allocate(stash_, dtype, shape));
+  if (groups_) kernels::clear_gaps(stream_, {groups_, x});
+  return x;
+}
 
 Tensor LinearRun::filled(const Tensor& x) {
   kernels::fill_normal(stream_, {.x = x, .deviation = 1.0, .seed = 1, .subject = ++draws_});
@@ -99,7 +140,8 @@ nn::Scope LinearRun::scope_of_run() {
           .context = *alone_,
           .tensor = *alone_,
           .expert = *alone_,
-          .batch = setting_.batch};
+          .batch = setting_.batch,
+          .groups = groups_ ? &groups_ : nullptr};
 }
 
 void LinearRun::make_rope_table() {

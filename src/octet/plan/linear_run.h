@@ -27,7 +27,7 @@ class LinearRun {
     std::size_t stash = 0, scratch = 0;
   };
   // The linear computes in the precision of `recipe`, even if the recipe's `skip` or `head` leaves it in BF16. Operands are
-  // random.
+  // random. Experts are chosen equally often.
   LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recipe, const LinearSetting& setting, Capacity capacity);
 
   // Runs forward and backward for tokens_at_a_time() tokens.
@@ -55,6 +55,7 @@ class LinearRun {
     Tensor table, positions;
   };
   nn::Scope scope_of_run();
+  void share_rows();
   Tensor filled(const Tensor& x);
   Tensor random(DType dtype, Shape shape);
   void make_rope_table();
@@ -64,7 +65,7 @@ class LinearRun {
   Stream& stream_;
   LinearKind kind_;
   LinearSetting setting_;
-  std::int64_t tokens_;
+  std::int64_t tokens_;                  // T: the rows of the linear's operands
   parallel::ParameterStore parameters_;  // all of them frozen, or none but the adapter
   recipes::ScaleState scales_;
   nn::Linear linear_;
@@ -72,6 +73,7 @@ class LinearRun {
   Arena stash_, scratch_;
   std::unique_ptr<comm::Group> alone_ = comm::make_silent_group("context");
   Sources sources_;
+  RowGroups groups_;  // of the rows of experts
   std::uint32_t draws_ = 0;
 };
 

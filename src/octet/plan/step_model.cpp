@@ -47,10 +47,6 @@ constexpr Share kShares[] = {
     {"sum_squares", 1.0},
 };
 
-// A grouped product reaches this share of the rate of a single one, measured in steps of Mixtral 8x7B and Qwen3 30B-A3B
-// (docs/measurements/gpu-tests.md).
-constexpr double kGroupedShare = 0.9;
-
 Share share_of(std::string_view op) {
   if (op.ends_with(kernels::kGroupedSuffix)) {
     op.remove_suffix(kernels::kGroupedSuffix.size());

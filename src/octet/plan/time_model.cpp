@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "octet/base/math.h"
+#include "octet/kernels/grouped_gemm/grouped_gemm.h"
 
 namespace octet::plan {
 namespace {
@@ -36,7 +37,8 @@ double predicted_seconds(const Machine& machine, const OpTime& op, int kernels) 
   const double memory_s = op.work.bytes / machine.copy_bytes_per_s;
   const double launches_s = static_cast<double>(op.calls) * machine.launch_s;
   if (!is_product(op) || machine.flops(op.op) == 0) return kernels * launches_s + memory_s;
-  const double rate = machine.flops(op.op) * fill_of(op.work.shape, machine.multiprocessors);
+  const double share = std::string_view(op.op).ends_with(kernels::kGroupedSuffix) ? kGroupedShare : 1;
+  const double rate = machine.flops(op.op) * share * fill_of(op.work.shape, machine.multiprocessors);
   return launches_s + std::max(op.work.flops / rate, memory_s);
 }
 

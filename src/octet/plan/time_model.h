@@ -1,5 +1,5 @@
 // Predicts the time of an op on a GPU from its work.
-//   product   launch + max(2 M N K / (rate x fill), bytes / copy)
+//   product   launch + max(2 M N K / (rate x fill), bytes / copy); a grouped product has kGroupedShare of the rate
 //             fill   = units / (S x ceil(units / S)) for S multiprocessors: the last wave fills only some of them
 //             units  = tiles x pieces, tiles = ceil(M / 128) x ceil(N / 256)
 //             pieces = floor(S / tiles), at least 1 and at most floor(K / 512): a product of few tiles is split along K
@@ -24,6 +24,10 @@ struct Machine {
   // a GPU can measure.
   double launch_s = 4e-6;
 };
+
+// A grouped product reaches this share of the rate of a single one, measured in steps of Mixtral 8x7B and Qwen3 30B-A3B
+// (docs/measurements/gpu-tests.md).
+inline constexpr double kGroupedShare = 0.9;
 
 // The fraction of the multiprocessors that a product [M, N, K] keeps busy.
 double fill_of(const std::array<std::int64_t, 3>& shape, std::int64_t multiprocessors);

@@ -183,6 +183,8 @@ void check_config(const Config& config, std::int64_t ranks) {
 
   if (config.anomaly.remedy == "demote") {
     check(config.metrics.health_freq > 0, "anomaly.remedy = \"demote\" with metrics.health_freq = 0: there would be no health samples to judge by");
+    check(recipes::make_recipe(config.precision.recipe, {}).is_fp8(), "anomaly.remedy = \"demote\" with precision.recipe = \"",
+          config.precision.recipe, "\": no linear is in FP8 that could go to BF16; leave anomaly.remedy out");
     check(config.parallel.pipeline == 1, "anomaly.remedy = \"demote\" with parallel.pipeline = ", config.parallel.pipeline,
           ": health samples cover only the first stage's layers");
   }

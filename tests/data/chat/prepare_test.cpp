@@ -84,6 +84,20 @@ TEST(PrepareChat, CountsWhatIsCutAndLeftOut) {
   EXPECT_EQ(prepare(options, ByteTokenizer()).corpus.chat->cut_tokens, 22);
 }
 
+TEST(PrepareChat, CountsFieldsThatItDoesNotRead) {
+  const TemporaryFolder folder;
+  const std::string named =
+      R"({"id": 1, "source": "s", "images": ["a.png"], "messages": [{"role": "user", "name": "Ann", "content": "a", "images": []},)"
+      R"( {"role": "assistant", "content": "b", "weight": 1, "audio": {"id": "x"}, "name": null}]})";
+  const PrepareSummary summary = prepare(chat_options(folder, named + "\n" + talk("c", "d")), ByteTokenizer());
+  EXPECT_EQ(summary.corpus.chat->dropped_fields, 3) << "images of the conversation, a name and an audio";
+  EXPECT_TRUE(contains(to_text(summary), "\n3 fields of messages are not read, such as a name or images; "));
+  EXPECT_EQ(Corpus(folder / "c").info()->chat->dropped_fields, 3);
+  const PrepareSummary none = prepare(chat_options(folder, talk("c", "d")), ByteTokenizer());
+  EXPECT_EQ(none.corpus.chat->dropped_fields, 0);
+  EXPECT_FALSE(contains(to_text(none), "not read"));
+}
+
 // Other answers of the same conversation may be trained on.
 TEST(PrepareChat, AnotherMaskMakesAnotherConversation) {
   const TemporaryFolder folder;

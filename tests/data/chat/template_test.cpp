@@ -2,6 +2,7 @@
 
 #include "data/files.h"
 #include "data/tokenizer/definitions.h"
+#include "support/paths.h"
 
 namespace octet::data {
 namespace {
@@ -43,6 +44,27 @@ TEST(ChatTemplate, Goldens) {
   EXPECT_EQ(
       marked(kTalk, "zephyr"),
       "<|system|>\nBe kind.</s>\n<|user|>\nHi</s>\n<|assistant|>\n[ Hello\n</s>]\n<|user|>\n?</s>\n<|assistant|>\n[!</s>]\n");
+}
+
+// tools/make_chat_goldens.py renders conversations with transformers and the published texts, which it knows by their sums.
+TEST(ChatTemplate, PublishedTemplatesGiveTheSameText) {
+  int templates = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(testing::golden_dir() + "/chat")) {
+    const Json golden = Json::parse(read_file(entry.path()));
+    std::optional<ChatFormat> format = published_format(golden["xxh3"].get<std::string>());
+    ASSERT_TRUE(format) << entry.path();
+    ++templates;
+    EXPECT_EQ(format->form->name, golden["template"].get<std::string>());
+    format->train_on = TrainOn::all;
+    ASSERT_GE(golden["conversations"].size(), 4u);
+    for (const Json& talk : golden["conversations"]) {
+      std::vector<std::int32_t> ids;
+      std::vector<std::uint8_t> trained;
+      encode_chat(read_conversation(talk["messages"].dump(), "", "golden", 1), *format, ByteTokenizer(), ids, trained);
+      EXPECT_EQ(std::string(ids.begin(), ids.end()), talk["text"].get<std::string>()) << entry.path() << talk["messages"];
+    }
+  }
+  EXPECT_EQ(templates, 8);
 }
 
 TEST(ChatTemplate, TrainsOnTheLastTurnOrOnAll) {

@@ -41,7 +41,10 @@ class Reader {
     }
     check(json.is_object(), "neither a JSON object nor a list of messages");
     refuse(json, {"tools", "functions", "system_prompt"});
-    return with_system(json, conversation(json, field));
+    Conversation result = with_system(json, conversation(json, field));
+    for (const char* name : {"image", "images", "audio", "audios", "video", "videos"})
+      result.front().dropped += json.contains(name) && !is_empty(json[name]);
+    return result;
   }
 
  private:
@@ -126,9 +129,19 @@ class Reader {
       const bool share_gpt = has(message, "from");
       conversation.push_back({.role = role(text(message, share_gpt ? "from" : "role")),
                               .content = text(message, share_gpt ? "value" : "content"),
-                              .trained = is_trained(message)});
+                              .trained = is_trained(message),
+                              .dropped = dropped_members(message)});
     }
     return conversation;
+  }
+
+  static std::int64_t dropped_members(const Tree& message) {
+    constexpr std::array<std::string_view, 9> kRead = {"role",  "content", "from", "value", "weight",
+                                                       "train", "loss",    "mask", "masked"};
+    std::int64_t count = 0;
+    for (const auto& [name, value] : message.items())
+      count += !is_empty(value) && std::find(kRead.begin(), kRead.end(), name) == kRead.end();
+    return count;
   }
 
   bool is_trained(const Tree& message) const {

@@ -239,18 +239,24 @@ std::optional<Found> jinja_beside(const fs::path& folder) {
   return text.is_string() ? std::optional(Found{file, text.get<std::string>()}) : std::nullopt;
 }
 
-Published published_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
+ChatFormat format_of(const Published& published) {
+  const ChatTemplate* const form = find_template(published.name);
+  return {.form = form,
+          .tokens = form ? form->tokens : ChatTokens{},
+          .system = std::string(published.system),
+          .refuses_tools = published.wraps_tools};
+}
+
+ChatFormat format_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
   const std::string advice = "give --chat with one of: llama3, llama3.1, chatml, qwen3, mistral, zephyr";
   const auto found = jinja_beside(folder);
   demand(found.has_value(), ExitCode::config, "--chat auto: no chat template beside tokenizer ", tokenizer.name(), "; ", advice);
   for (const ChatTemplate& known : chat_templates()) {
-    if (found->text == jinja_of(known.name)) return {.xxh3 = {}, .name = known.name};
+    if (found->text == jinja_of(known.name)) return format_of({.xxh3 = {}, .name = known.name});
   }
   RunningChecksum sum;
   sum.update(found->text);
-  for (const Published& published : kPublished) {
-    if (published.xxh3 == sum.hex()) return published;
-  }
+  if (const std::optional<ChatFormat> format = published_format(sum.hex())) return *format;
   fail(ExitCode::config, found->file.string(), ": its chat template (XXH3 ", sum.hex(), ") is not one that --chat auto knows; ",
        advice);
 }
@@ -310,6 +316,13 @@ std::span<const ChatTemplate> chat_templates() {
 
 bool has_chat_template(const fs::path& folder) { return jinja_beside(folder).has_value(); }
 
+std::optional<ChatFormat> published_format(std::string_view xxh3) {
+  for (const Published& published : kPublished) {
+    if (published.xxh3 == xxh3) return format_of(published);
+  }
+  return std::nullopt;
+}
+
 std::string_view train_on_name(TrainOn train_on) {
   return train_on == TrainOn::all ? "all" : train_on == TrainOn::last ? "last" : "assistant";
 }
@@ -317,15 +330,11 @@ std::string_view train_on_name(TrainOn train_on) {
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer) {
   const auto file = tokenizer_file(tokenizer.name());
   const fs::path folder = file ? file->parent_path() : fs::path(tokenizer.name());
-  const Published published = name == "auto" ? published_of_model(folder, tokenizer) : Published{.xxh3 = {}, .name = name};
-  const ChatTemplate* form = find_template(published.name);
+  ChatFormat format = name == "auto" ? format_of_model(folder, tokenizer) : format_of({.xxh3 = {}, .name = name});
+  const ChatTemplate* const form = format.form;
   demand(form != nullptr, ExitCode::config, "--chat ", name, ": no such template", did_you_mean(name, template_names()),
          "; known: auto, llama3, llama3.1, chatml, qwen3, mistral, zephyr");
-  ChatFormat format{.form = form,
-                    .tokens = form->tokens,
-                    .train_on = train_on,
-                    .system = std::string(published.system),
-                    .refuses_tools = published.wraps_tools};
+  format.train_on = train_on;
   if (!file) return format;  // bytes: the names of tokens are text
   format.tokens = {token_name(folder, "bos_token", form->tokens.bos), token_name(folder, "eos_token", form->tokens.eos)};
   std::vector<std::string_view> needed = form->markers;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,6 +69,10 @@ struct ChatFormat {
 // tokenizer_config.json), which is known by the XXH3 of its text. Throws Error{config} for an unknown name or template, and if a
 // token that the template needs is not a single token of the tokenizer (except for the byte tokenizer).
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer);
+
+// Returns the format of the published template whose text has this XXH3-64, with the names of tokens in ChatTemplate; nothing if
+// no such template is known. `--chat auto` looks for the text's sum here.
+std::optional<ChatFormat> published_format(std::string_view xxh3);
 
 // Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. A token that begins
 // before the assistant's turn and ends in it is not trained on. Throws Error{data} if the template loses text, and with

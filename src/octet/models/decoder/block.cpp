@@ -72,18 +72,28 @@ std::vector<nn::LinearWeight*> Block::linears() {
 
 std::vector<LinearUse> Block::uses() {
   using enum Producer;
-  require(!moe_, "the uses of the linears of a mixture");
-  const bool gated = mlp_->is_gated();
   const auto input = [](const Branch& branch) { return branch.has_before() ? norm : none; };
   // The norm after a layer makes the gradient of the layer's output. Without one, the norm before the next layer does.
   const auto gradient = [](const Branch& branch, bool next) { return branch.has_after() || next ? norm_backward : none; };
   // With a parallel residual, attention's output has the same gradient as the feed-forward layer's, for which the codes are made.
   const bool next_of_attention = branch2_.has_before() && !parallel_;
-  return {{&attention_.qkv().weights()[0], "qkv", input(branch1_), attention_.rope_writes_gradient() ? rope_backward : none},
-          {&attention_.output().weights()[0], "o", none, gradient(branch1_, next_of_attention), !branch1_.has_after()},
-          {&mlp_->up().weights()[0], gated ? "gate_up" : "up", input(branch2_), gated ? swiglu_backward : gelu_backward},
-          {&mlp_->down().weights()[0], "down", gated ? swiglu : gelu, gradient(branch2_, branch1_.has_before()),
-           !branch2_.has_after()}};
+  std::vector<LinearUse> uses = {
+      {&attention_.qkv().weights()[0], "qkv", input(branch1_), attention_.rope_writes_gradient() ? rope_backward : none},
+      {&attention_.output().weights()[0], "o", none, gradient(branch1_, next_of_attention), !branch1_.has_after()}};
+  nn::LinearWeight* const up = &feed().up().weights()[0];
+  nn::LinearWeight* const down = &feed().down().weights()[0];
+  if (moe_) {
+    // Rows are copied to the experts and back as values, and the copy back adds the residual.
+    uses.push_back({up, "experts.gate_up", none, swiglu_backward});
+    uses.push_back({down, "experts.down", swiglu, none});
+  } else if (mlp_->is_gated()) {
+    uses.push_back({up, "gate_up", input(branch2_), swiglu_backward});
+    uses.push_back({down, "down", swiglu, gradient(branch2_, branch1_.has_before()), !branch2_.has_after()});
+  } else {
+    uses.push_back({up, "up", input(branch2_), gelu_backward});
+    uses.push_back({down, "down", gelu, gradient(branch2_, branch1_.has_before()), !branch2_.has_after()});
+  }
+  return uses;
 }
 
 void Block::serve_adapters() {

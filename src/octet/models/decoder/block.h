@@ -43,10 +43,10 @@ enum class Producer : std::uint8_t {
   gelu_backward,
 };
 
-// A linear, and what the block does around it.
+// A linear, and what the block does around it. The linear of all experts of a layer is one linear with a weight for each.
 struct LinearUse {
-  nn::LinearWeight* linear;
-  const char* kind;                                 // "qkv", "o", "gate_up", "up", "down", "head"
+  nn::LinearWeight* linear;                         // the first expert's
+  const char* kind;                                 // "qkv", "o", "gate_up", "up", "down", "experts.gate_up", "head"
   Producer x = Producer::none, g = Producer::none;  // producers of the input X and of the output gradient G
   bool residual = false;                            // the product adds to the residual stream
 };
@@ -106,7 +106,7 @@ class Block {
   const nn::Moe& mixture() const { return *moe_; }
   // Returns the linears in the order of the forward pass.
   std::vector<nn::LinearWeight*> linears();
-  // Returns the same linears of a block without a mixture, and what this block does around them.
+  // Returns the same linears, and what this block does around them.
   std::vector<LinearUse> uses();
   // Call it after linears have been given adapters.
   void serve_adapters();

@@ -99,7 +99,7 @@ class Decoder {
   const parallel::StepShape& shape() const { return shape_; }
   // Returns the weights of all linears in the order of the forward pass; the head's weight is the last.
   std::vector<nn::LinearWeight*> linears();
-  // Returns the same linears of a model without mixtures, and what the model does around them.
+  // Returns the same linears, and what the model does around them.
   std::vector<LinearUse> uses();
   // Changes the biases of the routers of this rank's blocks (nn::Moe::update_bias).
   void update_router_biases(Stream& stream, const double* router_total, const float* found_inf) const;
