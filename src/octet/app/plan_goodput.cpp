@@ -73,7 +73,7 @@ double update_seconds(const std::vector<parallel::TimedTask>& update) {
 // beside which a copy costs nothing.
 std::optional<Snapshots> snapshots_of(const PlannedRun& run, const train::Config& config, const GoodputPlan& plan,
                                       double hidden) {
-  train::SnapshotPace pace = *train::SnapshotPace::parse(config.checkpoint.memory_every);
+  const train::SnapshotPace pace = *train::SnapshotPace::parse(config.checkpoint.memory_every);
   if (pace.takes_none()) return std::nullopt;
   Snapshots result{.bytes = static_cast<double>(run.memory.held)};
   const bool replicated = run.layout.mesh.size(parallel::Axis::replicate) > 1;  // another host has the same state
@@ -84,10 +84,7 @@ std::optional<Snapshots> snapshots_of(const PlannedRun& run, const train::Config
   const double complete_s = result.bytes / kCount + (result.sent ? result.bytes / kReplica : 0);
   // The supervisors of other hosts send what a lost host's ranks need.
   result.read_s = result.bytes / kLoad + (result.sent || replicated ? result.bytes / kReplica : 0);
-  // A snapshot begins when the one before is complete everywhere.
-  pace.took(0, result.still_s, plan.step_s);
-  result.every = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(complete_s / plan.step_s)));
-  while (!pace.due(result.every)) ++result.every;
+  result.every = pace.between(result.still_s, plan.step_s, static_cast<std::int64_t>(std::ceil(complete_s / plan.step_s)));
   const double saves = static_cast<double>(result.every) / static_cast<double>(plan.interval);
   result.upkeep = {.mtbf_s = plan.upkeep.mtbf_s,
                    .save_s = result.still_s + saves * plan.upkeep.save_s,
