@@ -117,6 +117,23 @@ def stages():
     return table(head, rows) + "\n\n```\n" + "\n".join(commands) + "\n```"
 
 
+# The run of the rows about failures: storage takes 200 GB/s, whatever the number of nodes.
+FAILING = f"configs/llama3.1-405b.toml --gpus GPUSxH100 --mtbf HOURS --goodput --storage 200GB {LLAMA}"
+
+
+def goodput():
+    rows = []
+    for gpus, hours in ((1024, 8090), (1024, 50000), (4096, 8090), (4096, 50000), (16384, 8090), (16384, 29500), (16384, 50000)):
+        run = plan(FAILING.replace("GPUS", str(gpus)).replace("HOURS", str(hours)))
+        snapshots, best = run["snapshots"], run["best"]
+        rows.append([f"{gpus:,}", f"{hours:,}", f"{run['failure_every_s'] / 3600:.2f} h", f"{snapshots['interval'] * run['step_s']:.1f} s",
+                     f"{snapshots['recover_s']:.1f} s", f"{100 * snapshots['productive']:.2f}%", f"{best['interval'] * run['step_s']:.1f} s",
+                     f"{run['recover_s']:.1f} s", f"{100 * best['productive']:.2f}%", f"{100 * run['as_configured']['productive']:.1f}%"])
+    head = ["GPUs", "hours between two failures of a GPU", "a failure every", "a snapshot every", "recovery from it", "productive, snapshots",
+            "a checkpoint every, at best", "recovery from it", "productive, checkpoints alone", "the same, one every 500 steps"]
+    return table(head, rows) + f"\n\n```\noctet plan {FAILING}\n```"
+
+
 def nodes():
     rows = []
     for count in (1, 2, 4, 8, 16, 32):
@@ -144,7 +161,7 @@ def example():
 
 
 def main():
-    makers = (written, measured, published, stages, nodes, search, example)
+    makers = (written, measured, published, stages, goodput, nodes, search, example)
     found = set()
     for page in (ROOT / "docs/plan.md", ROOT / "docs/measurements/plan-accuracy.md"):
         if not page.exists():

@@ -175,7 +175,7 @@ TEST_F(Plan, GoodputIsWhatFailuresLeave) {
   EXPECT_DOUBLE_EQ(plan["failure_every_s"], 50'000 * 3600. / 16);
   EXPECT_EQ(plan["save_s"], 0.0) << "the copy hides behind the step";
   EXPECT_NEAR(plan["write_s"], bytes / 2e9 + bytes / 16 / 55e9, 1e-6);
-  EXPECT_NEAR(plan["recover_s"], 5 + 3 + 2.5 + 2 * bytes / 2e9, 1e-6) << "sums are checked before anything is loaded";
+  EXPECT_NEAR(plan["recover_s"], 5 + 3 + 2.9 + 5 + 2 * bytes / 2e9, 1e-6) << "sums are checked before anything is loaded";
   // On average a failure repeats half an interval, and the work that was done while the newest checkpoint was written. Failures are
   // so rare that their shares add up.
   const Json own = plan["as_configured"];

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+
 namespace octet::train {
 namespace {
 
@@ -34,6 +37,21 @@ TEST(SnapshotPace, AutoCostsOnePercent) {
   pace.took(70, 1e9, 1e-3);
   EXPECT_FALSE(pace.due(100'069));
   EXPECT_TRUE(pace.due(100'070));
+}
+
+// between() says what a run does that takes snapshots whenever one is due and the one before is complete.
+TEST(SnapshotPace, BetweenIsWhatARunDoes) {
+  for (const char* text : {"auto", "1", "4", "7"}) {
+    for (const std::int64_t least : {0, 1, 4, 9, 30}) {
+      SnapshotPace pace = *SnapshotPace::parse(text);
+      constexpr std::int64_t kBegin = 28;  // a multiple of all numbers
+      pace.took(kBegin, 0.25, 2);
+      std::int64_t next = kBegin + std::max<std::int64_t>(1, least);
+      while (!pace.due(next)) ++next;
+      EXPECT_EQ(pace.between(0.25, 2, least), next - kBegin) << text << " " << least;
+    }
+  }
+  EXPECT_EQ(SnapshotPace::parse("9000000000000000000")->between(1, 1, 5), 9'000'000'000'000'000'000);
 }
 
 }  // namespace

@@ -10,6 +10,12 @@ namespace {
 constexpr double kShare = 0.01;              // of the time, for snapshots
 constexpr std::int64_t kFarthest = 100'000;  // steps
 
+// The fewest steps among which a snapshot costs at most kShare of the time.
+std::int64_t affordable(double cost_s, double step_s) {
+  const double steps = step_s > 0 ? std::ceil(cost_s / (kShare * step_s)) : 1;
+  return std::clamp(static_cast<std::int64_t>(std::min(steps, 1e9)), std::int64_t{1}, kFarthest);
+}
+
 }  // namespace
 
 std::optional<SnapshotPace> SnapshotPace::parse(const std::string& text) {
@@ -27,9 +33,11 @@ bool SnapshotPace::due(std::int64_t step) {
   return step >= *next_;
 }
 
-void SnapshotPace::took(std::int64_t step, double cost_s, double step_s) {
-  const double steps = step_s > 0 ? std::ceil(cost_s / (kShare * step_s)) : 1;
-  next_ = step + std::clamp(static_cast<std::int64_t>(std::min(steps, 1e9)), std::int64_t{1}, kFarthest);
+void SnapshotPace::took(std::int64_t step, double cost_s, double step_s) { next_ = step + affordable(cost_s, step_s); }
+
+std::int64_t SnapshotPace::between(double cost_s, double step_s, std::int64_t least) const {
+  if (!every_) return std::max(least, affordable(cost_s, step_s));
+  return *every_ * std::max<std::int64_t>(1, least / *every_ + (least % *every_ > 0));
 }
 
 }  // namespace octet::train

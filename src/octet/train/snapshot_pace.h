@@ -19,6 +19,9 @@ class SnapshotPace {
   // Records that the snapshot after `step` cost training `cost_s` seconds, and that a step takes `step_s`. With "auto",
   // snapshots are then so far apart that they cost 1% of the time.
   void took(std::int64_t step, double cost_s, double step_s);
+  // Returns the steps between snapshots that cost `cost_s` seconds each, if a step takes `step_s` and a snapshot is complete
+  // `least` steps after it began; none begins before. The run takes snapshots.
+  std::int64_t between(double cost_s, double step_s, std::int64_t least) const;
 
  private:
   explicit SnapshotPace(std::optional<std::int64_t> every) : every_(every) {}

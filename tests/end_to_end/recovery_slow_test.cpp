@@ -1,0 +1,63 @@
+// What supervisors with default settings do when a host falls silent. docs/measurements/tests.md has the seconds, which depend on
+// the machine.
+#include <chrono>
+#include <csignal>
+#include <string>
+
+#include "support/supervised_hosts.h"
+
+namespace octet::testing {
+namespace {
+
+class SilentHost : public SupervisedHosts {
+ protected:
+  // Three hosts, one of them a spare, train until `lost` loses power. Returns the two attempts.
+  std::vector<Json> lose(const Hosts& hosts, int lost) {
+    start(
+        hosts, 1, "--spares 1",
+        "--checkpoint.interval=500 --training.steps=4000 --training.global_batch_size=12 --parallel.shard=2 --comm.silence_s=5 ");
+    EXPECT_TRUE(reaches(20));
+    const auto begin = std::chrono::steady_clock::now();
+    hosts.power_off(lost);
+    EXPECT_TRUE(comes_true(60, [&] { return attempts().back()["seconds"].contains("first_step") && attempts().size() == 2; }));
+    const std::chrono::duration<double> recovery = std::chrono::steady_clock::now() - begin;
+    RecordProperty("seconds_to_next_step", std::to_string(recovery.count()));
+    std::vector<Json> result = attempts();
+    for (int host = 0; host < hosts.count(); ++host) {
+      if (host != lost) signal_process(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()), SIGTERM);
+    }
+    for (int host = 0; host < hosts.count(); ++host) {
+      if (host == lost) continue;
+      const ProgramResult end = end_of(host);
+      EXPECT_EQ(end.code, 75) << end.err;
+      EXPECT_FALSE(says(node_log(host), "gate")) << "there is none on CPUs";
+    }
+    return result;
+  }
+};
+
+// One restart, on the spare, from the replica of the lost host's snapshot, without a back-off.
+TEST_F(SilentHost, CostsOneRestart) {
+  const Hosts hosts(3);
+  const std::vector<Json> all = lose(hosts, 1);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["code"], 78);
+  EXPECT_EQ(all[0]["what"], "node1 (host1) has been silent for 5 s");
+  EXPECT_TRUE(all[0]["next"].get<std::string>().starts_with("restarts")) << all[0]["next"];
+  EXPECT_FALSE(says(all[0]["next"], " in 5 s")) << all[0]["next"];
+  EXPECT_EQ(all[1]["nodes"], Json({"host0", "host2"}));
+  EXPECT_EQ(all[1]["from"], "memory");
+  EXPECT_GE(all[1]["from_step"], 2);
+  EXPECT_LT(all[1]["seconds"]["waited"], 5.0) << "the first back-off is 5 s: " << all[1];
+}
+
+TEST_F(SilentHost, CostsOneRestartIfItCoordinated) {
+  const Hosts hosts(3);
+  const std::vector<Json> all = lose(hosts, 0);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1]["nodes"], Json({"host2", "host1"}));
+  EXPECT_EQ(all[1]["from"], "memory");
+}
+
+}  // namespace
+}  // namespace octet::testing
