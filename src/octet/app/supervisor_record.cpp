@@ -110,9 +110,9 @@ void Supervisor::record_times(telemetry::Attempt& attempt, const telemetry::Rank
   record_start(attempt, page);
   if (fault_) attempt.seconds["stop"] = rounded(seconds_since(*fault_));
   if (page.last_step_ns > 0) last_step_ns_ = page.last_step_ns;
-  // Ranks that were asked to end save after their last step, which is no time in which a fault was not noticed.
-  const bool asked = regrouping_ || left_ || ranks_.asked();
-  if (fault_ && !asked && page.last_step_ns > 0) attempt.seconds["last_step"] = since_begin(page.last_step_ns);
+  // Ranks that were asked to end, evaluate or save after their last step lose no time in which a fault is not noticed.
+  const bool stepping = !regrouping_ && !left_ && !ranks_.asked() && page.phase == telemetry::Phase::training;
+  if (fault_ && stepping && page.last_step_ns > 0) attempt.seconds["last_step"] = since_begin(page.last_step_ns);
   attempt.seconds["total"] = since_begin(telemetry::monotonic_ns());
   attempt.last_step = std::max<std::int64_t>(attempt.from_step, page.step);
   attempt.steps = page.steps;

@@ -85,7 +85,7 @@ void print_snapshots(const train::Config& config, const train::MemoryPlan& plan,
   if (!pace || pace->takes_none()) return;
   fmt::print("under `octet launch --supervise` this host keeps {} snapshots of {} in memory{}\n",
              checkpoint::kSlotsPerRank * where.local_size, telemetry::format_bytes(plan.held),
-             config.checkpoint.replicas > 0 ? ", and on several hosts as many again for another host" : "");
+             config.checkpoint.replicas > 0 ? ", and on several hosts up to as many again for another host" : "");
 }
 
 }  // namespace

@@ -38,9 +38,9 @@ struct Attempt {
   std::int64_t checkpoint_step = 0;
   std::string next;  // "restarts in 5 s", "stops: ...", kAskedToEnd; "" after success
   // Times of rank 0, in seconds since the ranks were started: when it entered each phase, and when its first step ended.
-  // `last_step` is when its last step ended, if a fault ended the attempt. `stop` is the time from the moment at which the fault
-  // was noticed until all ranks had ended, and `total` the length of the attempt. `waited` is the time since the end of the
-  // attempt before, if the same supervisor ordered both.
+  // `last_step` is when its last step ended, if a fault ended the attempt between steps. `stop` is the time from the moment at
+  // which the fault was noticed until all ranks had ended, and `total` the length of the attempt. `waited` is the time since the
+  // end of the attempt before, if the same supervisor ordered both.
   std::map<std::string, double> seconds;
 };
 

@@ -56,7 +56,7 @@ struct TilePanel {
 };
 
 struct TileProduct {
-  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t m = 0, n = 0, k = 0;  // k is at least 1
   TilePanel a, b;           // [m, k] and [n, k]
   bool accumulate = false;  // adds to the sums, which otherwise are overwritten
   // sums[i * sums_stride + j] = sum over k of a[i, k] b[j, k]. There must be room for m and n rounded up to whole tiles; the
