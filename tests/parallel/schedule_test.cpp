@@ -1,4 +1,4 @@
-// The lists of tasks: what they look like, and that no task reads or overwrites what another stream may still be at.
+// The lists of tasks: their order, and what they look like. waits_test.cpp tests what the tasks wait for.
 #include "octet/parallel/schedule.h"
 
 #include <gtest/gtest.h>
@@ -10,22 +10,14 @@
 #include "octet/base/require.h"
 #include "octet/plan/schedule_gaps.h"
 #include "octet/plan/schedule_text.h"
+#include "support/step_shapes.h"
 
 namespace octet::parallel {
 namespace {
 
-// Units: the embedding (0), `blocks` blocks, the head.
-StepShape shape_of(int blocks, bool tied) {
-  StepShape s;
-  s.embedding = 0;
-  s.first_block = 1;
-  s.blocks = blocks;
-  s.head = tied ? 0 : blocks + 1;
-  s.block_parts.assign(static_cast<std::size_t>(blocks), {.forward = {{"qkv"}, {"attention"}, {"feed"}},
-                                                          .backward = {{"feed"}, {"attention", Beside::reduce}, {"qkv"}}});
-  s.two_copies.assign(static_cast<std::size_t>(tied ? blocks + 1 : blocks + 2), 0);
-  return s;
-}
+using testing::build_micro_batch;
+using testing::shape_of;
+using testing::shape_of_lanes;
 
 TEST(Schedule, NeighboursLieInDifferentSlots) {
   StepShape s = shape_of(4, false);
@@ -34,13 +26,6 @@ TEST(Schedule, NeighboursLieInDifferentSlots) {
   for (int unit = 0; unit < s.units(); ++unit) slots.push_back(s.weight_slot(unit));
   EXPECT_EQ(slots, (std::vector<int>{2, 0, 1, 0, 1, 2}));
   EXPECT_EQ(s.gradient_slot(4), 4) << "kept";
-}
-
-// Forward and backward of a micro-batch, the last one of its step or not.
-std::vector<Task> build_micro_batch(const StepShape& s, Slots& slots, bool last) {
-  const int count = last ? 1 : 2;
-  const std::vector<Visit> visits = visits_of(s.stages, s.stage, count);
-  return build_visits(s, slots, visits, 0, 2, count);
 }
 
 std::string text_of(const StepShape& shape, const std::vector<Task>& tasks) {
@@ -78,13 +63,13 @@ TEST(Schedule, ReadsFromTopToBottom) {
             "   18  compute       open head  waits for 13 gather head\n"
             "   19  compute       head: loss and its gradient\n"
             "   20  compute       close head\n"
-            "   21  compute       open block 1  waits for 7 gather block 1\n"
+            "   21  compute       open block 1\n"
             "   22  compute       block 1 backward: feed\n"
             "   23  communication reduce head  waits for all of compute above\n"
             "   24  compute       block 1 backward: attention\n"
             "   25  compute       block 1 backward: qkv\n"
             "   26  compute       close block 1\n"
-            "   27  compute       open block 0  waits for 3 gather block 0\n"
+            "   27  compute       open block 0\n"
             "   28  compute       block 0 backward: feed\n"
             "   29  communication reduce block 1  waits for all of compute above\n"
             "   30  compute       block 0 backward: attention\n"
@@ -95,129 +80,6 @@ TEST(Schedule, ReadsFromTopToBottom) {
             "   35  communication reduce block 0  waits for 32 close block 0\n"
             "   36  compute       close embedding\n"
             "   37  communication reduce embedding  waits for all of compute above\n");
-}
-
-// What must have ended before a task begins: the tasks before it on its stream, those that it waits for, and what these waited
-// for.
-std::vector<std::set<std::size_t>> ended_before(const std::vector<Task>& tasks) {
-  std::vector<std::set<std::size_t>> ended(tasks.size());
-  const auto add = [&](std::size_t i, std::size_t before) {
-    ended[i].insert(ended[before].begin(), ended[before].end());
-    ended[i].insert(before);
-  };
-  const auto latest = [&](std::size_t i, const auto& holds) {
-    for (std::size_t before = i; before-- > 0;) {
-      if (!holds(tasks[before])) continue;
-      add(i, before);
-      return;
-    }
-  };
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    latest(i, [&](const Task& t) { return t.stream == tasks[i].stream; });
-    if (tasks[i].after_compute) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
-    for (const Task::Wait& wait : tasks[i].waits) {
-      if (wait.number < 0) continue;
-      latest(i, [&](const Task& t) { return t.leaves_event && t.kind == wait.kind && t.event() == wait.number; });
-    }
-  }
-  return ended;
-}
-
-class Hazards {
- public:
-  Hazards(const StepShape& shape, const std::vector<Task>& tasks) : s_(shape), tasks_(tasks), ended_(ended_before(tasks)) {}
-
-  void expect_none() const {
-    for (std::size_t i = 0; i < tasks_.size(); ++i) {
-      const Task& task = tasks_[i];
-      if (task.kind == Kind::open && task.use != Use::gradients) {
-        if (reads_forward(task.use)) expect_gathered(i, &Task::rowwise);
-        if (reads_backward(task.use)) expect_gathered(i, &Task::columnwise);
-      }
-      if (task.kind == Kind::gather && s_.resharded) {
-        expect_after(i, [&](const Task& t) {
-          return t.kind == Kind::close && t.index != task.index && same_weights(t.index, task.index);
-        });
-      }
-      if (task.kind == Kind::open && writes_gradients(task.use) && s_.sharded_gradients) {
-        expect_after(i, [&](const Task& t) {
-          return t.kind == Kind::reduce && s_.gradient_slot(t.index) == s_.gradient_slot(task.index);
-        });
-      }
-      if (task.kind == Kind::reduce) {
-        expect_after(i, [&](const Task& t) { return t.kind == Kind::close && t.index == task.index; });
-      }
-    }
-  }
-
- private:
-  bool same_weights(int a, int b) const { return s_.weight_slot(a) == s_.weight_slot(b); }
-  // The last task before i of which this holds has ended when i begins.
-  template <class Holds>
-  void expect_after(std::size_t i, const Holds& holds) const {
-    for (std::size_t before = i; before-- > 0;) {
-      if (!holds(tasks_[before])) continue;
-      EXPECT_TRUE(ended_[i].contains(before)) << i << " need not wait for " << before;
-      return;
-    }
-  }
-  // The copy was gathered, and nothing else has come to its slot since.
-  void expect_gathered(std::size_t i, bool Task::*copy) const {
-    for (std::size_t before = i; before-- > 0;) {
-      const Task& task = tasks_[before];
-      if (task.kind != Kind::gather || !same_weights(task.index, tasks_[i].index)) continue;
-      ASSERT_EQ(task.index, tasks_[i].index) << i << " opens a unit whose slot holds another";
-      if (!(task.*copy)) continue;
-      EXPECT_TRUE(ended_[i].contains(before)) << i << " need not wait for " << before;
-      return;
-    }
-    FAIL() << i << " opens a unit that was not gathered";
-  }
-
-  const StepShape& s_;
-  const std::vector<Task>& tasks_;
-  std::vector<std::set<std::size_t>> ended_;
-};
-
-// Every shape, in steps of three micro-batches with an evaluation in between.
-TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
-  int shapes = 0;
-  for (int bits = 0; bits < 1 << 6; ++bits) {
-    const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
-    for (const int blocks : {1, 2, 3, 6}) {
-      StepShape s = shape_of(blocks, bit(0));
-      s.sharded = s.reduced = true;
-      s.resharded = bit(1);
-      s.sharded_gradients = bit(2);
-      s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = bit(4) ? Beside::gather : Beside::nothing;
-      if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
-      SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
-      Slots slots(s);
-      std::vector<Task> tasks;
-      const auto append = [&](const std::vector<Task>& more) { tasks.insert(tasks.end(), more.begin(), more.end()); };
-      std::vector<int> reduced(s.two_copies.size(), 0), first(reduced), last(reduced);
-      for (int micro = 0; micro < 3; ++micro) append(build_micro_batch(s, slots, micro == 2));
-      for (const Task& task : tasks) {
-        if (task.kind != Kind::reduce) continue;
-        const auto unit = static_cast<std::size_t>(task.index);
-        ++reduced[unit];
-        first[unit] += task.first;
-        last[unit] += task.last;
-      }
-      for (std::size_t unit = 0; unit < reduced.size(); ++unit) {
-        EXPECT_EQ(reduced[unit], s.sharded_gradients ? 3 : 1) << "unit " << unit;
-        EXPECT_EQ(first[unit], 1) << "unit " << unit;
-        EXPECT_EQ(last[unit], 1) << "unit " << unit;
-      }
-      append(build_evaluation(s, slots));
-      append(build_micro_batch(s, slots, true));
-      Hazards(s, tasks).expect_none();
-      EXPECT_EQ(slots.pending, -1);
-      ++shapes;
-    }
-  }
-  EXPECT_EQ(shapes, 256);
 }
 
 StepShape sharded_shape() {
@@ -232,17 +94,17 @@ TEST(Schedule, EndsAStepFromTopToBottom) {
   Slots slots(s);
   build_micro_batch(s, slots, true);
   EXPECT_EQ(text_of(s, build_update(s, slots)),
-            "    0  compute       squares of head  waits for head reduced before\n"
+            "    0  compute       squares of head\n"
             "    1  compute       squares of embedding to block 1  waits for embedding reduced before\n"
-            "    2  communication sums over ranks  waits for all of compute above\n"
+            "    2  communication sums over ranks  waits for 1 squares of embedding to block 1\n"
             "    3  compute       scales  waits for 2 sums over ranks\n"
             "    4  compute       update embedding to block 1\n"
-            "    5  communication cast embedding to block 1  waits for all of compute above\n"
-            "    6  communication gather embedding  waits for head closed before\n"
-            "    7  communication gather block 0  waits for block 0 closed before\n"
-            "    8  communication gather block 1  waits for block 1 closed before\n"
+            "    5  communication cast embedding to block 1  waits for 4 update embedding to block 1\n"
+            "    6  communication gather embedding\n"
+            "    7  communication gather block 0\n"
+            "    8  communication gather block 1\n"
             "    9  compute       update head\n"
-            "   10  communication cast head  waits for all of compute above\n");
+            "   10  communication cast head  waits for 9 update head\n");
 }
 
 // Three slots for four pieces: the first three are fetched beside the last backward passes.
@@ -269,70 +131,6 @@ TEST(Schedule, FetchesPiecesOfStatesAhead) {
             "   13  compute       update head states 0  waits for 8 fetch head states 0\n"
             "   14  offload       offload head states 0  waits for 13 update head states 0\n"
             "   15  compute       cast embedding to head\n");
-}
-
-// Over several steps, with every number of pieces: a piece is updated after it was fetched, fetched after the step before has copied it back
-// and after its slot is free, and copied back after its update.
-TEST(Schedule, PiecesOfStatesWaitForTheirSlots) {
-  for (int pieces = 1; pieces <= 9; ++pieces) {
-    SCOPED_TRACE(pieces);
-    StepShape s = shape_of(2, false);
-    s.updates = {{0, 2}, {2, s.units()}};
-    for (int piece = 0; piece < pieces; ++piece) s.pieces.push_back(piece * s.units() / pieces);
-    s.state_slots = std::min(pieces, 3);
-    Slots slots(s);
-    std::vector<Task> tasks;
-    std::vector<int> step_of;
-    for (int step = 0; step < 3; ++step) {
-      for (const Task& task : build_update(s, slots)) tasks.push_back(task);
-      step_of.resize(tasks.size(), step);
-    }
-    const std::vector<std::set<std::size_t>> ended = ended_before(tasks);
-    const auto expect_after = [&](std::size_t i, Kind kind, int Task::*same) {
-      for (std::size_t before = i; before-- > 0;) {
-        if (tasks[before].kind != kind || tasks[before].*same != tasks[i].*same) continue;
-        EXPECT_TRUE(ended[i].contains(before)) << i << " need not wait for " << before;
-        return true;
-      }
-      return false;
-    };
-    int updates = 0;
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
-      if (tasks[i].kind == Kind::update) {
-        ++updates;
-        EXPECT_TRUE(expect_after(i, Kind::fetch, &Task::part));
-      } else if (tasks[i].kind == Kind::offload) {
-        EXPECT_TRUE(expect_after(i, Kind::update, &Task::part));
-      } else if (tasks[i].kind == Kind::fetch) {
-        EXPECT_EQ(expect_after(i, Kind::offload, &Task::part), step_of[i] > 0);
-        EXPECT_EQ(expect_after(i, Kind::offload, &Task::index), step_of[i] > 0 || tasks[i].part >= s.state_slots);
-      }
-    }
-    EXPECT_EQ(updates, 3 * pieces);
-  }
-}
-
-// A mixture of experts whose rows are exchanged beside the computation.
-StepShape shape_of_lanes(int blocks, bool tied) {
-  StepShape s = shape_of(blocks, tied);
-  s.lanes = 2;
-  s.sharded = s.reduced = true;
-  constexpr Beside kNothing = Beside::nothing;
-  s.block_parts.assign(static_cast<std::size_t>(blocks), {.forward = {{"qkv"},
-                                                                      {"attention"},
-                                                                      {"route"},
-                                                                      {"dispatch", kNothing, StreamId::experts},
-                                                                      {"experts"},
-                                                                      {"collect", kNothing, StreamId::experts},
-                                                                      {"combine"}},
-                                                          .backward = {{"combine"},
-                                                                       {"dispatch", kNothing, StreamId::experts},
-                                                                       {"experts"},
-                                                                       {"collect", kNothing, StreamId::experts},
-                                                                       {"route"},
-                                                                       {"attention", Beside::reduce},
-                                                                       {"qkv"}}});
-  return s;
 }
 
 // The first pass of a step through a block or through the head begins all its gradients. In a later micro-batch, the first pass
@@ -413,63 +211,6 @@ TEST(Schedule, LanesTakeTurns) {
       "   33  experts       block 1 m0 forward: dispatch  waits for 25 block 1 m0 forward: route\n"
       "   34  compute       block 1 m0 forward: experts  waits for 33 block 1 m0 forward: dispatch\n";
   EXPECT_EQ(text_of(s, build_visits(s, slots, visits, 0, 2, 2)).substr(0, begin.size()), begin);
-}
-
-// Runs two pairs of micro-batches and one without a partner, in every shape. With bits 5 and 6 some blocks are dense.
-TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
-  int shapes = 0;
-  for (int bits = 0; bits < 1 << 7; ++bits) {
-    const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
-    for (const int blocks : {1, 2, 3, 6}) {
-      StepShape s = shape_of_lanes(blocks, bit(0));
-      s.resharded = bit(1);
-      s.sharded_gradients = bit(2);
-      s.recomputed_blocks = bit(3) ? (blocks + 1) / 2 : 0;
-      const StepShape::BlockParts mixture = s.block_parts.front(), dense = shape_of(blocks, bit(0)).block_parts.front();
-      s.block_parts.clear();
-      for (int block = 0; block < blocks; ++block) s.block_parts.push_back(bit(5 + block % 2) ? dense : mixture);
-      for (StepShape::BlockParts& parts : s.block_parts) parts.forward[1].beside = bit(4) ? Beside::gather : Beside::nothing;
-      SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
-      Slots slots(s);
-      const std::vector<Visit> visits = visits_of({}, 0, 5, 2);
-      const std::vector<Task> tasks = build_visits(s, slots, visits, 0, visits.size(), 5);
-      Hazards(s, tasks).expect_none();
-      const std::vector<std::set<std::size_t>> ended = ended_before(tasks);
-      std::array<int, 2> last = {-1, -1};  // of each lane
-      std::set<int> open;
-      std::vector<int> reduced(s.two_copies.size(), 0);
-      for (std::size_t i = 0; i < tasks.size(); ++i) {
-        const Task& task = tasks[i];
-        if (task.kind == Kind::reduce) ++reduced[static_cast<std::size_t>(task.index)];
-        if (task.kind == Kind::open && task.use != Use::gradients) {
-          for (const int other : open) {
-            if (other == task.index) continue;
-            const int a = other, b = task.index;
-            EXPECT_TRUE(!s.resharded || s.weight_slot(a) != s.weight_slot(b)) << "weights of " << a << " and " << b;
-            const bool writes = s.sharded_gradients && writes_gradients(task.use);
-            EXPECT_TRUE(!writes || s.gradient_slot(a) != s.gradient_slot(b)) << "gradients of " << a << " and " << b;
-          }
-        }
-        if (task.kind == Kind::open) open.insert(task.index);
-        if (task.kind == Kind::close) open.erase(task.index);
-        if (task.kind <= Kind::reduce) continue;
-        if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) {
-          EXPECT_TRUE(open.contains(s.first_block + task.index)) << i;
-        }
-        int& before = last[static_cast<std::size_t>(task.flight)];
-        if (before >= 0) {
-          EXPECT_TRUE(ended[i].contains(static_cast<std::size_t>(before))) << i << " is not behind " << before;
-        }
-        before = static_cast<int>(i);
-      }
-      for (std::size_t unit = 0; unit < reduced.size(); ++unit) {
-        EXPECT_EQ(reduced[unit], s.sharded_gradients ? 3 : 1) << "unit " << unit;
-      }
-      EXPECT_EQ(slots.pending, -1);
-      ++shapes;
-    }
-  }
-  EXPECT_EQ(shapes, 512);
 }
 
 // A list shows both ends of the blocks, and a stage's list both ends of each of its chunks.

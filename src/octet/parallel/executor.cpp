@@ -19,7 +19,6 @@ void Executor::wait_before(const Task& task) {
   Stream &stream = streams_[task.stream], &compute = streams_[StreamId::compute];
   if (task.after_compute && &stream != &compute) stream.wait(*compute.record());
   for (const Task::Wait& wait : task.waits) {
-    if (wait.number < 0) continue;
     const auto found = events_.find({wait.kind, wait.number});
     require(found != events_.end(), "a task waits for the event ", wait.number, " of kind ", static_cast<int>(wait.kind),
             ", which no task has left");

@@ -1,7 +1,7 @@
 #include "octet/parallel/schedule.h"
 
 #include <algorithm>
-#include <set>
+#include <functional>
 
 #include "octet/base/require.h"
 
@@ -9,9 +9,57 @@ namespace octet::parallel {
 namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(StreamId stream) { return static_cast<std::size_t>(stream); }
 
 // Marks a flight that is free.
 constexpr Visit kNoVisit{.backward = false, .micro_batch = -1, .chunk = -1};
+
+struct Access {
+  Memory memory;
+  IndexRange<int> of;
+  bool writes;
+};
+
+// Returns what a task reads and writes.
+std::vector<Access> uses(const StepShape& s, const Task& t) {
+  using enum Memory;
+  const int weights = s.weight_slot(t.index), gradients = s.gradient_slot(t.index);
+  const auto reads = [](Memory memory, int i, bool does = true) { return Access{memory, {i, i + does}, false}; };
+  const auto writes = [](Memory memory, int i, bool does = true) { return Access{memory, {i, i + does}, true}; };
+  switch (t.kind) {
+    case Kind::gather:
+      return {reads(shard, t.index), writes(rowwise, weights, t.values || t.rowwise),
+              writes(columnwise, weights, t.values || t.columnwise)};
+    case Kind::open:
+    case Kind::close:  // and the computation between them
+      return {reads(rowwise, weights, reads_forward(t.use)), reads(columnwise, weights, reads_backward(t.use)),
+              writes(gradient, gradients, writes_gradients(t.use))};
+    case Kind::reduce:
+      return {reads(gradient, gradients), writes(summed, t.index)};
+    case Kind::receive:
+      return {writes(received, t.index)};
+    case Kind::take:
+      return {reads(received, t.index), writes(flight, t.flight)};
+    case Kind::give:
+      return {reads(flight, t.flight), writes(sent, t.index)};
+    case Kind::send:
+      return {reads(sent, t.index)};
+    case Kind::squares:
+    case Kind::sums:
+    case Kind::scales:
+      return {{summed, t.units, false}, writes(counts, 0)};
+    case Kind::update:
+      return {reads(counts, 0), {summed, t.units, false}, {shard, t.units, true}, writes(states, t.index, t.part >= 0)};
+    case Kind::cast:
+      return {{shard, t.units, true}};
+    case Kind::fetch:
+      return {reads(offloaded, t.part), writes(states, t.index)};
+    case Kind::offload:
+      return {reads(states, t.index), writes(offloaded, t.part)};
+    default:  // the computation of a micro-batch
+      return {writes(flight, t.flight)};
+  }
+}
 
 }  // namespace
 
@@ -31,10 +79,7 @@ std::vector<UnitRange> update_ranges(const StepShape& s) {
   return ranges;
 }
 
-Slots::Slots(const StepShape& shape)
-    : weights(at(shape.resharded ? kUnitSlots : shape.units())),
-      gradient_user(at(shape.sharded_gradients ? kUnitSlots : shape.units()), -1),
-      offloaded(at(shape.state_slots), 0) {}
+Slots::Slots(const StepShape& shape) : weights(at(shape.resharded ? kUnitSlots : shape.units())) {}
 
 const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
   const BlockParts& parts = block_parts[at(block)];
@@ -48,15 +93,13 @@ void ScheduleBuilder::gather(Need need, bool after_compute) {
   const bool rowwise = (one_copy || reads_forward(need.use)) && !(there && slot.rowwise);
   const bool columnwise = (one_copy || reads_backward(need.use)) && !(there && slot.columnwise);
   if ((!rowwise && !columnwise) || (slot.open && !there)) return;
-  tasks_.push_back({.kind = Kind::gather,
-                    .stream = StreamId::params,
-                    .index = need.unit,
-                    .values = !there || !(slot.rowwise || slot.columnwise),
-                    .rowwise = rowwise,
-                    .columnwise = columnwise,
-                    .after_compute = after_compute,
-                    .waits = {{{Kind::close, slot.closed}}},
-                    .leaves_event = true});
+  add({.kind = Kind::gather,
+       .stream = StreamId::params,
+       .index = need.unit,
+       .values = !there || !(slot.rowwise || slot.columnwise),
+       .rowwise = rowwise,
+       .columnwise = columnwise,
+       .after_compute = after_compute});
   slot.rowwise = rowwise || (there && slot.rowwise);
   slot.columnwise = columnwise || (there && slot.columnwise);
   slot.unit = need.unit;
@@ -64,137 +107,100 @@ void ScheduleBuilder::gather(Need need, bool after_compute) {
 
 void ScheduleBuilder::open(Need need) {
   if (!s_.sharded) return;
-  Task task{.kind = Kind::open, .index = need.unit, .use = need.use};
   if (need.use != Use::gradients) {
     gather(need);
     Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
     require(slot.unit == need.unit, "unit ", need.unit, " cannot be used together with unit ", slot.unit);
     slot.open = true;
-    task.waits[0] = {Kind::gather, need.unit};
   }
-  if (writes_gradients(need.use) && s_.sharded_gradients) {
-    const int slot = s_.gradient_slot(need.unit);
-    if (slots_.pending >= 0 && s_.gradient_slot(slots_.pending) == slot) reduce_pending();
-    task.waits[1] = {Kind::reduce, slots_.gradient_user[at(slot)]};
-  }
-  tasks_.push_back(task);
+  if (writes_gradients(need.use) && s_.gradient_slot(slots_.pending) == s_.gradient_slot(need.unit)) reduce_pending();
+  add({.kind = Kind::open, .index = need.unit, .use = need.use});
 }
 
 void ScheduleBuilder::close(Need need) {
   const bool reduces = writes_gradients(need.use) && s_.reduced && (last_ || s_.sharded_gradients);
   if (writes_gradients(need.use)) reduce_pending();
-  tasks_.push_back({.kind = Kind::close, .index = need.unit, .use = need.use, .leaves_event = s_.reduced});
+  add({.kind = Kind::close, .index = need.unit, .use = need.use});
   if (reduces) slots_.pending = need.unit;
-  if (!s_.sharded || need.use == Use::gradients) return;
-  Slots::Weights& slot = slots_.weights[at(s_.weight_slot(need.unit))];
-  slot.open = false;
-  if (s_.resharded) slot.closed = need.unit;
+  if (need.use != Use::gradients) slots_.weights[at(s_.weight_slot(need.unit))].open = false;
 }
 
 void ScheduleBuilder::reduce_pending(bool after_compute) {
   const int unit = std::exchange(slots_.pending, -1);
   if (unit < 0) return;
-  const bool first = std::erase(slots_.reduced, unit) == 0;
-  slots_.reduced.push_back(unit);
-  tasks_.push_back({.kind = Kind::reduce,
-                    .stream = StreamId::params,
-                    .index = unit,
-                    .first = first,
-                    .last = last_,
-                    .after_compute = after_compute,
-                    .waits = {{{Kind::close, after_compute ? -1 : unit}}},
-                    .leaves_event = true});
-  if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot(unit))] = unit;
+  add({.kind = Kind::reduce,
+       .stream = StreamId::params,
+       .index = unit,
+       .first = slots_.reduced.insert(unit).second,
+       .last = last_,
+       .after_compute = after_compute});
 }
 
 void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
   const std::vector<Part>& parts = s_.parts_of(kind, block);
-  const int count = static_cast<int>(parts.size());
-  if (parts[at(part)].beside == Beside::gather) gather(next, true);
-  if (parts[at(part)].beside == Beside::reduce) reduce_pending(true);
+  const auto& [name, beside, stream] = parts[at(part)];
+  if (beside == Beside::gather) gather(next, true);
+  if (beside == Beside::reduce) reduce_pending(true);
   add(kind, block);
   Task& task = tasks_.back();
-  task.stream = parts[at(part)].stream;
+  task.stream = stream;
   task.part = part;
   task.first = part == 0;
-  task.last = part + 1 == count;
-  // The lane goes on to another stream and back.
-  const auto changes = [&](int other) { return other >= 0 && other < count && parts[at(other)].stream != task.stream; };
-  if (changes(part - 1)) task.waits[0] = {kind, lane_.flight};
-  task.leaves_event = changes(part + 1);
-}
-
-void ScheduleBuilder::take(Message message) {
-  const int m = static_cast<int>(message);
-  tasks_.push_back({.kind = Kind::receive, .stream = receive_stream(message), .index = m, .leaves_event = true});
-  if (std::exchange(slots_.taken[at(m)], true)) tasks_.back().waits[0] = {Kind::take, m};
-  add(Kind::take, m);
-  tasks_.back().waits[0] = {Kind::receive, m};
-  tasks_.back().leaves_event = true;
-}
-
-void ScheduleBuilder::send(Message message) {
-  const int m = static_cast<int>(message);
-  add(Kind::give, m);
-  if (std::exchange(slots_.sent[at(m)], true)) tasks_.back().waits[0] = {Kind::send, m};
-  tasks_.back().leaves_event = true;
-  tasks_.push_back(
-      {.kind = Kind::send, .stream = send_stream(message), .index = m, .waits = {{{Kind::give, m}}}, .leaves_event = true});
-}
-
-// Reductions follow each other on one stream, so the last one of these units ends after the others.
-void ScheduleBuilder::add_squares(UnitRange units) {
-  const auto last = std::find_if(slots_.reduced.rbegin(), slots_.reduced.rend(), [&](int unit) { return units.contains(unit); });
-  tasks_.push_back({.kind = Kind::squares, .units = units});
-  if (last != slots_.reduced.rend()) tasks_.back().waits[0] = {Kind::reduce, *last};
-}
-
-void ScheduleBuilder::add_sums() {
-  tasks_.push_back({.kind = Kind::sums,
-                    .stream = s_.reduced ? StreamId::params : StreamId::compute,
-                    .after_compute = s_.reduced,
-                    .leaves_event = s_.reduced});
-  tasks_.push_back({.kind = Kind::scales});
-  if (s_.reduced) tasks_.back().waits[0] = {Kind::sums, 0};
-}
-
-void ScheduleBuilder::fetch(int piece) {
-  const int slot = piece % s_.state_slots;
-  tasks_.push_back({.kind = Kind::fetch, .stream = StreamId::fetch, .index = slot, .part = piece, .leaves_event = true});
-  if (slots_.offloaded[at(slot)]) tasks_.back().waits[0] = {Kind::offload, slot};
-}
-
-void ScheduleBuilder::update(int number) {
-  const UnitRange units = s_.updates[at(number)];
-  if (s_.pieces.empty()) return tasks_.push_back({.kind = Kind::update, .index = number, .part = -1, .units = units});
-  const int count = static_cast<int>(s_.pieces.size());
-  for (int piece = 0; piece < count; ++piece) {
-    if (!units.contains(s_.pieces[at(piece)])) continue;
-    const int slot = piece % s_.state_slots;
-    const Task::Wait fetched{Kind::fetch, slot}, updated{Kind::update, slot};
-    tasks_.push_back({.kind = Kind::update, .index = slot, .part = piece, .waits = {{fetched}}, .leaves_event = true});
-    tasks_.push_back({.kind = Kind::offload,
-                      .stream = StreamId::offload,
-                      .index = slot,
-                      .part = piece,
-                      .waits = {{updated}},
-                      .leaves_event = true});
-    slots_.offloaded[at(slot)] = 1;
-    if (piece + s_.state_slots < count) fetch(piece + s_.state_slots);
-  }
+  task.last = at(part) + 1 == parts.size();
 }
 
 void ScheduleBuilder::cast(UnitRange units) {
-  tasks_.push_back({.kind = Kind::cast,
-                    .stream = s_.sharded ? StreamId::params : StreamId::compute,
-                    .units = units,
-                    .after_compute = s_.sharded});
+  add({.kind = Kind::cast, .stream = s_.sharded ? StreamId::params : StreamId::compute, .units = units});
   for (Slots::Weights& slot : slots_.weights) {
     if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
   }
   for (int unit = s_.updates.front().begin; unit < s_.updates.front().end; ++unit) {
     if (units.contains(unit)) gather({unit, Use::forward});
   }
+}
+
+// A task that reads memory waits for the task that wrote it last. A task that writes memory also waits for all that have read it
+// since. Tasks of one stream run one after another. A wait that others imply is left out.
+std::vector<Task> ScheduleBuilder::finish() {
+  std::vector<Task> tasks = std::exchange(tasks_, {});
+  if (!s_.reduced && s_.stages.count == 1 && s_.lanes == 1 && s_.pieces.empty()) return tasks;  // all on one stream
+  const std::int64_t first = slots_.tasks + 1;
+  const auto leave_event = [&](const Slots::User& user) {
+    const std::int64_t number = user.ended[at(user.stream)];
+    if (number >= first) tasks[static_cast<std::size_t>(number - first)].leaves_event = true;
+  };
+  for (Task& task : tasks) {
+    Slots::Ended& ended = slots_.ended[at(task.stream)];
+    const auto add = [&](const Slots::Ended& more) {
+      for (std::size_t i = 0; i < kStreams; ++i) ended[i] = std::max(ended[i], more[i]);
+    };
+    if (task.after_compute) add(slots_.ended[at(StreamId::compute)]);
+    const std::vector<Access> accesses = uses(s_, task);
+    std::map<std::int64_t, Slots::User, std::greater<>> needed;  // by number; a task can imply only smaller ones
+    for (const auto& [memory, of, writes] : accesses) {
+      for (int i = of.begin; i < of.end; ++i) {
+        for (const Slots::User& user : slots_.users[{memory, i}]) {
+          if (writes || user.writes) needed.emplace(user.ended[at(user.stream)], user);
+        }
+      }
+    }
+    for (const auto& [number, user] : needed) {
+      if (number <= ended[at(user.stream)]) continue;
+      task.waits.push_back(user.event);
+      leave_event(user);
+      add(user.ended);
+    }
+    ended[at(task.stream)] = ++slots_.tasks;
+    for (const auto& [memory, of, writes] : accesses) {
+      for (int i = of.begin; i < of.end; ++i) {
+        std::vector<Slots::User>& users = slots_.users[{memory, i}];
+        std::erase_if(users, [&](const Slots::User& user) { return writes || (!user.writes && user.stream == task.stream); });
+        users.push_back({{task.kind, task.event()}, task.stream, writes, ended});
+      }
+    }
+  }
+  for (const auto& [memory, users] : slots_.users) std::for_each(users.begin(), users.end(), leave_event);  // for later lists
+  return tasks;
 }
 
 namespace {
@@ -301,6 +307,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
   const bool beside =
       pass.forward && std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.beside == Beside::gather; });
   const Message message = pass.forward ? Message::activations : Message::gradients;
+  const int of_message = static_cast<int>(message);
   std::size_t newest = 0;  // of the units that are open
   const auto add = [&](const Step& step, bool first_lane, bool last_lane) {
     if (step.opens && first_lane) {
@@ -309,9 +316,11 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
       newest = step.unit;
     }
     if (step.kind == Kind::take) {
-      b.take(message);
+      b.add({.kind = Kind::receive, .stream = receive_stream(message), .index = of_message});
+      b.add(Kind::take, of_message);
     } else if (step.kind == Kind::give) {
-      b.send(message);
+      b.add(Kind::give, of_message);
+      b.add({.kind = Kind::send, .stream = send_stream(message), .index = of_message});
     } else if (step.block < 0) {
       b.add(step.kind, step.kind == Kind::load ? pass.visit.chunk : 0);
     } else {
@@ -377,16 +386,30 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   return b.finish();
 }
 
-// The gradients of the units that are updated first are complete last.
+// The gradients of the units that are updated first are complete last. Pieces of states are fetched as soon as there is a slot.
 std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, true);
+  const int pieces = static_cast<int>(s.pieces.size());
+  const auto fetch = [&](int piece) {
+    if (piece >= pieces) return;
+    b.add({.kind = Kind::fetch, .stream = StreamId::fetch, .index = piece % s.state_slots, .part = piece});
+  };
   b.reduce_pending();
-  for (int piece = 0; piece < std::min(s.state_slots, static_cast<int>(s.pieces.size())); ++piece) b.fetch(piece);
-  for (auto units = s.updates.rbegin(); units != s.updates.rend(); ++units) b.add_squares(*units);
-  b.add_sums();
-  for (std::size_t number = 0; number < s.updates.size(); ++number) {
-    b.update(static_cast<int>(number));
-    b.cast(s.updates[number]);
+  for (int piece = 0; piece < s.state_slots; ++piece) fetch(piece);
+  for (auto units = s.updates.rbegin(); units != s.updates.rend(); ++units) b.add({.kind = Kind::squares, .units = *units});
+  b.add({.kind = Kind::sums, .stream = s.reduced ? StreamId::params : StreamId::compute});
+  b.add({.kind = Kind::scales});
+  for (int number = 0; number < static_cast<int>(s.updates.size()); ++number) {
+    const UnitRange units = s.updates[at(number)];
+    if (pieces == 0) b.add({.kind = Kind::update, .index = number, .part = -1, .units = units});
+    for (int piece = 0; piece < pieces; ++piece) {
+      const int unit = s.pieces[at(piece)], slot = piece % s.state_slots;
+      if (!units.contains(unit)) continue;
+      b.add({.kind = Kind::update, .index = slot, .part = piece, .units = {unit, unit + 1}});
+      b.add({.kind = Kind::offload, .stream = StreamId::offload, .index = slot, .part = piece});
+      fetch(piece + s.state_slots);
+    }
+    b.cast(units);
   }
   return b.finish();
 }

@@ -8,18 +8,20 @@
 // Pipeline stages send each other activations and their gradients as messages, in parallel with the computation (boundary.h).
 //
 // Two micro-batches may pass together through a model with a mixture of experts, as two lanes that take turns: one computes
-// while the other's rows travel to the experts or back. A lane's tasks run one after another, even on different streams, so its
-// memory needs no further waits.
+// while the other's rows travel to the experts or back.
 //
 // The optimizer's step is also a list. With offload it fetches pieces of the states from host memory and copies them back
 // (offload.h).
 //
 // The build functions are pure functions of the shape of the model and of what the slots hold at the start. All ranks of a stage
-// build the same list, so all issue their exchanges in the same order. executor.h runs the list, task by task.
+// build the same list, so all issue their exchanges in the same order. Nobody writes the waits: they follow from what the tasks
+// read and write (ScheduleBuilder::finish). executor.h runs the list, task by task.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -100,22 +102,22 @@ constexpr bool is_part(Kind kind) { return kind == Kind::forward || kind == Kind
 struct Task {
   Kind kind = Kind::open;
   StreamId stream = StreamId::compute;
-  int index = 0;         // of a unit, a block, a Message, an update or a slot for states; load: of a chunk
-  int part = 0;          // of a block; fetch, offload, update: the number of the piece among all pieces, -1 without offload
-  UnitRange units = {};  // squares, cast, and update without offload
-  Use use = Use::forward;                                    // open, close
+  int index = 0;           // of a unit, a block, a Message, an update or a slot for states; load: of a chunk
+  int part = 0;            // of a block; fetch, offload, update: the number of the piece among all pieces, -1 without offload
+  UnitRange units = {};    // squares, update, cast
+  Use use = Use::forward;  // open, close
   bool values = false, rowwise = false, columnwise = false;  // gather: which copies
   bool first = false;                                        // reduce: of the step; forward, backward: of the block
-  bool last = false;  // reduce: the step's last micro-batch; forward, backward: of the block
-  bool after_compute = false;       // waits for all work that the computation has enqueued so far
+  bool last = false;                // reduce: the step's last micro-batch; forward, backward: of the block
+  bool after_compute = false;       // also waits for all work that the computation has enqueued so far
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   Begins begins = Begins::none;     // head, backward: which gradients their products begin
-  // Waits for the event of the latest task of this kind and number that left one. -1: does not wait.
+  // Waits for the event of the latest task of this kind and number that left one.
   struct Wait {
     Kind kind = Kind::open;
-    int number = -1;
+    int number = 0;
   };
-  std::array<Wait, 2> waits = {};
+  std::vector<Wait> waits = {};
   bool leaves_event = false;  // for tasks of other streams
   // The number of the event: the flight for a part of a block, otherwise the index.
   int event() const { return is_part(kind) ? flight : index; }
@@ -164,23 +166,45 @@ inline constexpr int kUnitSlots = 3;
 // With one rank there is nothing to hide, so it updates all units together.
 std::vector<UnitRange> update_ranges(const StepShape& shape);
 
+// Memory that tasks of several streams use.
+enum class Memory : std::uint8_t {
+  shard,  // of a unit: the rank's shards of weights, and their states
+  rowwise,
+  columnwise,  // of a slot for weights: the copies that forward reads, and those that backward reads
+  gradient,    // of a slot for gradients
+  summed,      // of a unit: its gradients, summed over the ranks
+  counts,      // of the step; the computation adds its own before the squares
+  flight,      // of a micro-batch between forward and backward
+  received,
+  sent,       // messages
+  states,     // of a slot for states
+  offloaded,  // of a piece of the states: its place in host memory
+};
+
 // The contents of the slots between two lists. Building a list updates them.
 struct Slots {
   struct Weights {
     int unit = -1;
     bool rowwise = false, columnwise = false;  // what of it is there or on its way
     bool open = false;
-    int closed = -1;  // the unit for whose close the next gather into this slot waits
   };
   std::vector<Weights> weights;
-  std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
-  std::vector<int> reduced;        // the units whose gradients this step has reduced, in their order
-  int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
-  std::vector<char> offloaded;     // for each slot for states: whether a piece was copied back from it before
-  std::array<bool, kMessages> taken = {}, sent = {};  // whether a message of this kind was ever taken or sent
+  std::set<int> reduced;  // the units whose gradients this step has reduced
+  int pending = -1;       // a unit whose gradient is complete and not yet reduced, or -1
   // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. For each flight, the
   // backward pass that will free it. A free flight has no micro-batch (-1).
   std::vector<Visit> flights;
+  // For each stream, the number of its last task that has ended. The tasks of all lists are numbered, from 1.
+  using Ended = std::array<std::int64_t, kStreams>;
+  struct User {
+    Task::Wait event;
+    StreamId stream;
+    bool writes;
+    Ended ended;  // after this task
+  };
+  std::map<std::pair<Memory, int>, std::vector<User>> users;  // the last writer, and the last reader of each stream since
+  std::array<Ended, kStreams> ended = {};                     // before the next task of each stream
+  std::int64_t tasks = 0;                                     // how many there were
 
   explicit Slots(const StepShape& shape = {});
 };
@@ -200,12 +224,10 @@ class ScheduleBuilder {
   void begin(bool last) { last_ = last; }
   // Sets the lane of the tasks that follow.
   void enter(Lane lane) { lane_ = lane; }
+  void add(const Task& task) { tasks_.push_back(task); }
   void add(Kind kind, int index = 0) {
-    tasks_.push_back(
-        {.kind = kind, .index = index, .micro_batch = lane_.micro_batch, .flight = lane_.flight, .begins = lane_.begins});
+    add({.kind = kind, .index = index, .micro_batch = lane_.micro_batch, .flight = lane_.flight, .begins = lane_.begins});
   }
-  void take(Message message);
-  void send(Message message);
   // Gathers the copies of a unit that are not there. Does nothing if another unit uses its slot; open() then gathers it.
   void gather(Need need, bool after_compute = false);
   void open(Need need);
@@ -214,18 +236,11 @@ class ScheduleBuilder {
   void reduce_pending(bool after_compute = false);
   // Adds a part of a block. Starts gathering `next` with it if the part says so.
   void add_part(Kind kind, int block, int part, Need next);
-  // Add the squares of units' gradients, the exchange of the step's counts, and the decisions that follow from them.
-  void add_squares(UnitRange units);
-  void add_sums();
-  // Fetches a piece of the states into its slot.
-  void fetch(int piece);
-  // Updates updates[number]. With offload, each piece is fetched some pieces in advance.
-  void update(int number);
   // Makes the codes of units, whose gathered copies are then stale, and gathers the units that forward uses first again.
   void cast(UnitRange units);
 
-  // Returns the list, and begins the next one.
-  std::vector<Task> finish() { return std::exchange(tasks_, {}); }
+  // Returns the list with its waits, and begins the next one.
+  std::vector<Task> finish();
 
  private:
   const StepShape& s_;

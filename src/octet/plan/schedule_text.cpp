@@ -83,7 +83,6 @@ std::string_view name_of(StreamId stream) {
 std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::size_t i) {
   std::vector<std::size_t> numbers;
   for (const Task::Wait& wait : tasks[i].task.waits) {
-    if (wait.number < 0) continue;
     if (const auto number = find_event(tasks, i, wait)) numbers.push_back(*number);
   }
   if (!tasks[i].task.after_compute) return numbers;
@@ -96,7 +95,6 @@ std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::siz
 std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
   std::string text = tasks[i].task.after_compute ? "all of compute above" : "";
   for (const Task::Wait& wait : tasks[i].task.waits) {
-    if (wait.number < 0) continue;
     const auto number = find_event(tasks, i, wait);
     if (!text.empty()) text += ", ";
     text += number ? concat(*number, " ", name_of(s, tasks[*number].task)) : earlier_name(s, wait);
