@@ -62,6 +62,25 @@ TEST_F(NodeRanksTest, ADamagedFileShowsThatTheRunHasTrainedHere) {
   EXPECT_TRUE(ranks_.running());
 }
 
+// The program of the ranks in the next test.
+TEST(DISABLED_RankThatEnds, SaysWhy) { std::fputs("octet: the end\n", stderr); }
+
+TEST(NodeRanks, PrintASentenceOnceInEachAttempt) {
+  const TemporaryFolder folder;
+  int printed = 0;
+  const auto output = [&](int, StandardStream, std::string_view line) { printed += line == "octet: the end\n"; };
+  NodeRanks ranks({.run_folder = folder.path(), .most_ranks = 2, .output = output, .note = [](auto) {}});
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    ranks.start({.attempt = attempt,
+                 .job = "job",
+                 .ranks = {.first = 0, .count = 2, .all = 2, .host = "127.0.0.1", .port = 1},
+                 .command = {"train", "--gtest_filter=DISABLED_RankThatEnds.*", "--gtest_also_run_disabled_tests"}});
+    while (ranks.running()) ranks.turn(-1, 1);
+    EXPECT_TRUE(ranks.news());
+    EXPECT_EQ(printed, attempt);
+  }
+}
+
 // How many descriptors this process may open is the limit that a test can set. Memory and processes may also run out.
 TEST_F(NodeRanksTest, RanksThatCannotBeStartedEndTheAttempt) {
 #ifdef OCTET_SANITIZES_UNDEFINED

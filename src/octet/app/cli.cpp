@@ -260,7 +260,8 @@ void Octet::add_training() {
                       "--run.output_dir=out/two-ranks",
            .notes = "The command comes after `--`. Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...), and "
                     "OCTET_TOKEN_FILE with the token of the job, which is a new one unless OCTET_TOKEN_FILE or OCTET_TOKEN gives "
-                    "one. The output of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. Signals go to "
+                    "one. The output of rank 0 appears as if it ran alone; lines of other ranks begin with [rank]. If several "
+                    "ranks end with the same sentence, only the first prints it. Signals go to "
                     "every rank. The exit code is that of the first rank to fail.\n\nUnder torchrun, srun or mpirun, call `octet "
                     "train` itself. It runs as a single rank in the shell of a Slurm allocation, which has SLURM_NTASKS without "
                     "SLURM_PROCID, and in a pod that has only JOB_COMPLETION_INDEX.",

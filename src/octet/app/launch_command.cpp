@@ -5,10 +5,10 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
-#include <set>
 #include <utility>
 
 #include "octet/app/commands.h"
+#include "octet/app/last_sentences.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/standard_streams.h"
 #include "octet/app/supervisor.h"
@@ -24,11 +24,10 @@ constexpr double kGraceS = 20;     // for a last checkpoint
 constexpr double kLastWordsS = 2;  // the supervisor starts the ranks again from the checkpoints that are there
 
 // Prints the output of the ranks on this process's stdout and stderr: rank 0's byte for byte, the others' in whole lines with
-// "[rank] ". If several ranks of an attempt end with the same sentence, the first one prints it.
+// "[rank] ".
 class Console {
  public:
   void line(int rank, StandardStream stream, std::string_view text) {
-    if (stream == StandardStream::err && text.starts_with("octet: ") && !said_.emplace(text).second) return;
     if (rank == 0) {
       write(stream, text);
       rank_0_is_within_a_line_[index(stream)] = text.back() != '\n';
@@ -37,10 +36,7 @@ class Console {
     write_line(stream, fmt::format("[{}] {}", rank, text));
   }
 
-  void note(std::string_view sentence) {
-    if (sentence.starts_with("attempt ")) said_.clear();
-    write_line(StandardStream::err, fmt::format("octet launch: {}", sentence));
-  }
+  void note(std::string_view sentence) { write_line(StandardStream::err, fmt::format("octet launch: {}", sentence)); }
 
   // If the disk under the log is full, the run continues, as it does without `launch`. The loss is reported at the end if the
   // disk is still full.
@@ -59,7 +55,6 @@ class Console {
 
   LastingOutput out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   std::array<bool, 2> rank_0_is_within_a_line_{};
-  std::set<std::string, std::less<>> said_;
 };
 
 // The mesh of all ranks, with the shards that remain if parallel.shard = -1. The configuration has been checked.
@@ -143,7 +138,9 @@ int run_launch(const LaunchArgs& args) {
     ProcessGroupOptions options =
         local_ranks({.count = args.ranks, .all = args.ranks, .port = free_port()}, args.command, token.variable());
     options.grace_s = args.grace_s.value_or(kGraceS);
-    options.output = output;
+    options.output = [&output, said = LastSentences()](int rank, StandardStream stream, std::string_view line) mutable {
+      if (!said.repeats(stream, line)) output(rank, stream, line);
+    };
     options.note = note;
     code = ProcessGroup(std::move(options)).run();
   }

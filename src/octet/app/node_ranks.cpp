@@ -7,6 +7,7 @@
 #include <csignal>
 #include <utility>
 
+#include "octet/app/last_sentences.h"
 #include "octet/app/thread_stacks.h"
 #include "octet/base/control_group.h"
 #include "octet/base/file.h"
@@ -158,14 +159,14 @@ void NodeRanks::start_ranks() {
     group.environment[i].push_back(copies_.variable());
   }
   group.grace_s = options_.grace_s;
-  group.output = [this](int rank, StandardStream stream, std::string_view whole) {
+  group.output = [this, said = LastSentences()](int rank, StandardStream stream, std::string_view whole) mutable {
     if (writes_stacks_ && is_stack_line(whole)) return logs_.line(rank, readable_stack_line(whole));
     std::string_view line = whole;
     if (stream == StandardStream::err && line.starts_with(kError)) {
       line.remove_suffix(line.back() == '\n' ? 1 : 0);
       errors_[rank] = line.substr(kError.size());
     }
-    options_.output(rank, stream, whole);
+    if (!said.repeats(stream, whole)) options_.output(rank, stream, whole);
     logs_.line(rank, whole);
   };
   group.note = [this](std::string_view sentence) {
