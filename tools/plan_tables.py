@@ -129,8 +129,8 @@ def goodput():
         rows.append([f"{gpus:,}", f"{hours:,}", f"{run['failure_every_s'] / 3600:.2f} h", f"{snapshots['interval'] * run['step_s']:.1f} s",
                      f"{snapshots['recover_s']:.1f} s", f"{100 * snapshots['productive']:.2f}%", f"{best['interval'] * run['step_s']:.1f} s",
                      f"{run['recover_s']:.1f} s", f"{100 * best['productive']:.2f}%", f"{100 * run['as_configured']['productive']:.1f}%"])
-    head = ["GPUs", "hours between two failures of a GPU", "a failure every", "a snapshot every", "recovery from it", "productive, snapshots",
-            "a checkpoint every, at best", "recovery from it", "productive, checkpoints alone", "the same, one every 500 steps"]
+    head = ["GPUs", "hours between two failures of a GPU", "a failure every", "a snapshot every", "recovery from a snapshot", "productive, snapshots",
+            "a checkpoint every, at best", "recovery from a checkpoint", "productive, checkpoints alone", "the same, one every 500 steps"]
     return table(head, rows) + f"\n\n```\noctet plan {FAILING}\n```"
 
 

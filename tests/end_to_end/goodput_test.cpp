@@ -114,17 +114,25 @@ TEST(PlanGoodput, SnapshotsFollowTheConfiguration) {
   EXPECT_NEAR(stays["recover_s"], 5 + 3 + 2.9 + 5 + bytes / 3.2e9, 1e-6);
 
   const Json replicated = goodput(std::string(kOnTwoHosts) + "--parallel.replicate=2")["snapshots"];
-  EXPECT_EQ(replicated["host_bytes"], 8 * 2 * replicated["bytes"].get<double>())
-      << "the other host has the state of its own ranks";
-  EXPECT_NEAR(replicated["complete_s"], replicated["bytes"].get<double>() / 5e9, 1e-6);
+  EXPECT_EQ(replicated["host_bytes"], (8 + 1) * 2 * replicated["bytes"].get<double>()) << "only rank 0 sends its snapshot";
+  EXPECT_NEAR(replicated["complete_s"], replicated["bytes"].get<double>() * (1 / 5e9 + 1 / 1e9), 1e-6);
   EXPECT_NEAR(replicated["recover_s"], 5 + 3 + 2.9 + 5 + replicated["bytes"].get<double>() * (1 / 3.2e9 + 1 / 1e9), 1e-6);
+
+  const Json one_host = goodput("configs/llama3.1-8b.toml --gpus 8xH200 --goodput --parallel.replicate=2")["snapshots"];
+  EXPECT_NEAR(one_host["recover_s"], 5 + 3 + 2.9 + 5 + one_host["bytes"].get<double>() / 3.2e9, 1e-6) << "there is no other host";
+  const Json lost = goodput(std::string(kOnTwoHosts) + "--parallel.replicate=2 --checkpoint.replicas=0")["snapshots"];
+  EXPECT_NEAR(lost["recover_s"], 5 + 3 + 2.9 + 5 + lost["bytes"].get<double>() / 3.2e9, 1e-6) << "nobody keeps its snapshots";
 
   EXPECT_EQ(goodput(std::string(kOnTwoHosts) + "--checkpoint.memory_every=70")["snapshots"]["interval"], 70);
   EXPECT_TRUE(goodput(std::string(kOnTwoHosts) + "--checkpoint.memory_every=0")["snapshots"].is_null());
 
-  const auto text = [](const std::string& options) { return run_program("plan " + (kOnTwoHosts + options), source_dir()).out; };
+  const auto text = [](const std::string& options) {
+    const ProgramResult result = run_program("plan " + (kOnTwoHosts + options), source_dir());
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
   for (const char* part :
-       {"a recovery from memory", "  from storage  ", "a host keeps ", "on another host, too", "no spare takes its place"}) {
+       {"a recovery from memory", "  from storage  ", "a host keeps ", "on another host, too", "Without a spare"}) {
     EXPECT_NE(text("").find(part), std::string::npos) << part << text("");
   }
   EXPECT_NE(text("--checkpoint.replicas=0").find("The loss of a host takes its snapshots with it"), std::string::npos);

@@ -36,7 +36,7 @@ constexpr double kPersonS = 1800;
 struct Snapshots {
   double bytes = 0;       // of a rank's snapshot
   double host_bytes = 0;  // of all snapshots in the memory of a host
-  bool sent = false;      // every rank sends its snapshot to another host
+  bool sent = false;      // to another host, by every rank or, if parallel.replicate > 1, by the first one
   plan::Upkeep upkeep;    // pauses for checkpoints are included
   double still_s = 0;     // training pauses for one snapshot
   double read_s = 0;
@@ -77,13 +77,14 @@ std::optional<Snapshots> snapshots_of(const PlannedRun& run, const train::Config
   if (pace.takes_none()) return std::nullopt;
   Snapshots result{.bytes = static_cast<double>(run.memory.held)};
   const bool replicated = run.layout.mesh.size(parallel::Axis::replicate) > 1;  // another host has the same state
-  result.sent = run.cluster.nodes > 1 && config.checkpoint.replicas > 0 && !replicated;
+  result.sent = run.cluster.nodes > 1 && config.checkpoint.replicas > 0;
   const double ranks_of_host = std::ceil(static_cast<double>(run.cluster.gpus) / run.cluster.nodes);
-  result.host_bytes = result.bytes * ranks_of_host * checkpoint::kSlotsPerRank * (result.sent ? 2 : 1);
+  const double kept_for_others = !result.sent ? 0 : replicated ? 1 : ranks_of_host;  // ranks
+  result.host_bytes = result.bytes * (ranks_of_host + kept_for_others) * checkpoint::kSlotsPerRank;
   result.still_s = std::max(kSnapshotS, result.bytes / kCopy - hidden);
   const double complete_s = result.bytes / kCount + (result.sent ? result.bytes / kReplica : 0);
   // The supervisors of other hosts send what a lost host's ranks need.
-  result.read_s = result.bytes / kLoad + (result.sent || replicated ? result.bytes / kReplica : 0);
+  result.read_s = result.bytes / kLoad + (result.sent ? result.bytes / kReplica : 0);
   result.every = pace.between(result.still_s, plan.step_s, static_cast<std::int64_t>(std::ceil(complete_s / plan.step_s)));
   const double saves = static_cast<double>(result.every) / static_cast<double>(plan.interval);
   result.upkeep = {.mtbf_s = plan.upkeep.mtbf_s,
@@ -176,17 +177,16 @@ std::string goodput_text(const PlannedRun& run, const train::Config& config, con
   text += "\n";
   if (snapshots) {
     text += "`octet launch --supervise` continues from snapshots. ";
-    text +=
-        run.cluster.nodes == 1 || config.checkpoint.replicas == 0
-            ? "The loss of a host takes its snapshots with it; the run then continues from the\nnewest checkpoint.\n"
-            : "If a host is lost and no spare takes its place, or if the host with its\nreplicas is lost, too, the run continues "
-              "from the newest checkpoint.\n";
+    text += !snapshots->sent ? "The loss of a host takes its snapshots with it; only checkpoints then remain.\n"
+                             : "If the host with its replicas is also lost, only checkpoints remain. Without a spare,\na run "
+                               "that has lost a host waits "
+                               "for it, or continues with fewer ranks if `--min-hosts` allows it.\n";
   }
   text += fmt::format(
-      "From checkpoints alone, saves every {} steps would leave the most time, {}. The advised interval is the longest that "
-      "costs at "
-      "most {} more.\n",
-      telemetry::format_count(plan.best), percent(plan.every(plan.best).productive), percent(kSlack));
+      "From checkpoints alone, saves every {} would leave the most time, {}. The advised interval is the longest that costs at "
+      "most "
+      "{} more.\n",
+      telemetry::format_count(plan.best, "step"), percent(plan.every(plan.best).productive), percent(kSlack));
   text += fmt::format("Without `octet launch --supervise`, if a person restarts the run after {}: {} productive.\n",
                       format_duration(kPersonS), percent(plan.by_hand().productive));
   return text;
