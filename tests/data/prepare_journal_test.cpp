@@ -150,7 +150,11 @@ TEST(PrepareJournal, AnotherEndOfDocumentIsAnotherJob) {
   std::atomic<bool> stop{false};
   job.options.stop = &stop;
   error_of(ExitCode::preempted, [&] { prepare(job.options, ActingTokenizer(*with, 9000, [&] { stop.store(true); })); });
-  EXPECT_TRUE(std::filesystem::exists(job.folder / "c.json.part"));
+  const auto file = job.folder / "c.json.part";
+  nlohmann::json journal = nlohmann::json::parse(read_file(file));
+  journal.erase("dropped_fields");
+  std::ofstream(file) << journal;
+  EXPECT_TRUE(read_journal(CorpusParts(job.options.output), journal["job"])) << "a journal of an older Octet goes on";
   job.options.stop = nullptr;
   prepare(job.options, *without);
   EXPECT_TRUE(job.corpus("c") == job.corpus("whole"));

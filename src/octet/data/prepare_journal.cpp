@@ -106,7 +106,8 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
   if (!path_exists(parts.journal())) return std::nullopt;
   PrepareJournal journal;
   try {
-    const nlohmann::json json = parse_json(read_file(parts.journal()), parts.journal().string());
+    nlohmann::json json = parse_json(read_file(parts.journal()), parts.journal().string());
+    json.emplace("dropped_fields", 0);  // older journals do not count them
     journal.job = json.at("job").get<std::string>();
     if (job.empty() || journal.job != job) {
       log_info(concat(parts.journal().string(), ": the interrupted run had other inputs or options; starting over"));

@@ -93,6 +93,9 @@ TEST(PrepareChat, CountsFieldsThatItDoesNotRead) {
   EXPECT_EQ(summary.corpus.chat->dropped_fields, 3) << "images of the conversation, a name and an audio";
   EXPECT_TRUE(contains(to_text(summary), "\n3 fields of messages are not read, such as a name or images; "));
   EXPECT_EQ(Corpus(folder / "c").info()->chat->dropped_fields, 3);
+  const std::string both =
+      R"({"conversations": [{"from": "human", "value": "a", "content": "lost"}, {"from": "gpt", "value": "b"}]})";
+  EXPECT_EQ(prepare(chat_options(folder, both), ByteTokenizer()).corpus.chat->dropped_fields, 1);
   const PrepareSummary none = prepare(chat_options(folder, talk("c", "d")), ByteTokenizer());
   EXPECT_EQ(none.corpus.chat->dropped_fields, 0);
   EXPECT_FALSE(contains(to_text(none), "not read"));

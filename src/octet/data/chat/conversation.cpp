@@ -127,20 +127,20 @@ class Reader {
       check(message.is_object(), "a message is ", shown(message), ", not an object");
       refuse(message, {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "thought"});
       const bool share_gpt = has(message, "from");
-      conversation.push_back({.role = role(text(message, share_gpt ? "from" : "role")),
-                              .content = text(message, share_gpt ? "value" : "content"),
+      const char *const of_role = share_gpt ? "from" : "role", *const of_content = share_gpt ? "value" : "content";
+      conversation.push_back({.role = role(text(message, of_role)),
+                              .content = text(message, of_content),
                               .trained = is_trained(message),
-                              .dropped = dropped_members(message)});
+                              .dropped = dropped_members(message, of_role, of_content)});
     }
     return conversation;
   }
 
-  static std::int64_t dropped_members(const Tree& message) {
-    constexpr std::array<std::string_view, 9> kRead = {"role",  "content", "from", "value", "weight",
-                                                       "train", "loss",    "mask", "masked"};
+  static std::int64_t dropped_members(const Tree& message, const char* role, const char* content) {
+    const std::array<std::string_view, 7> read = {role, content, "weight", "train", "loss", "mask", "masked"};
     std::int64_t count = 0;
     for (const auto& [name, value] : message.items())
-      count += !is_empty(value) && std::find(kRead.begin(), kRead.end(), name) == kRead.end();
+      count += !is_empty(value) && std::find(read.begin(), read.end(), name) == read.end();
     return count;
   }
 
