@@ -59,7 +59,8 @@ TEST(AdviseOn, MixturesHaveLinearsOfExperts) {
   EXPECT_GT(gain_of_delayed(mixtral["linears"][2]), gain_of_delayed(qwen["linears"][2]));
   const ProgramResult adapted = run_program("advise configs/mixtral-8x7b.toml --device cpu --lora.rank=16", source_dir());
   EXPECT_TRUE(says(adapted.out, "experts.gate_up  8 x [28672, 4096]")) << adapted.out << adapted.err;
-  EXPECT_TRUE(says(adapted.out, "A linear of experts is that of all 8 experts of a layer, if all are chosen equally often."));
+  EXPECT_TRUE(
+      says(adapted.out, "A row of experts has the times of all 8 experts of a layer, if each gets the same number of rows."));
 }
 
 TEST_F(Advise, ALargeModelIsFasterInFp8) {

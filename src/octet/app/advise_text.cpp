@@ -48,7 +48,8 @@ std::size_t name_width(const Advice& advice) {
 std::string experts_text(const Advice& advice) {
   for (const plan::LinearKind& kind : advice.kinds) {
     if (kind.experts == 0) continue;
-    return concat("A linear of experts is that of all ", kind.experts, " experts of a layer, if all are chosen equally often.\n");
+    return concat("A row of experts has the times of all ", kind.experts,
+                  " experts of a layer, if each gets the same number of rows.\n");
   }
   return "";
 }
@@ -119,10 +120,29 @@ std::string slower_text(const Advice& advice) {
 std::string health_text(const Advice& advice) {
   if (!advice.health) return "";
   std::string text = fmt::format("\nhealth, medians of {}\n", *advice.health);
+  // The experts of a layer share a pattern. For each figure, the worst of them speaks.
+  struct Line {
+    std::string advised;
+    telemetry::HealthFinding worst;
+    int experts = 1;
+  };
+  std::vector<Line> lines;
   for (const telemetry::HealthFinding& f : advice.findings) {
     const bool watched = f.concern == telemetry::Concern::watch;
     const std::string advised = watched ? "watch " + f.layer : "keep " + recipes::skip_pattern(f.layer) + " in BF16";
-    text += fmt::format("  {}: {}\n", advised, telemetry::sentence_of(f));
+    const auto same = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {
+      return line.advised == advised && line.worst.operand == f.operand && line.worst.figure == f.figure;
+    });
+    if (same == lines.end()) {
+      lines.push_back({advised, f});
+      continue;
+    }
+    ++same->experts;
+    if (std::abs(f.value - f.limit) > std::abs(same->worst.value - same->worst.limit)) same->worst = f;
+  }
+  for (const Line& line : lines) {
+    text += fmt::format("  {}: {}{}\n", line.advised, telemetry::sentence_of(line.worst),
+                        line.experts > 1 ? fmt::format(", in the worst of {} experts", line.experts) : "");
   }
   return advice.findings.empty() ? text + "  every layer is well represented\n" : text;
 }
