@@ -31,5 +31,11 @@ TEST(InterfaceForNccl, IsTheNameAloneUnlessTheUserHasChosen) {
   EXPECT_EQ(interface_of_nccl("10.0.0.0/8", nullptr), "not set");
 }
 
+TEST(VariablesOfNccl, AreSortedAndComplete) {
+  const char* const some[] = {"PATH=/bin", "NCCL_IB_DISABLE=1", "XNCCL_A=1", "NCCL_DEBUG=INFO", "NCCL=2", nullptr};
+  EXPECT_EQ(variables_of_nccl(some), "NCCL_DEBUG=INFO, NCCL_IB_DISABLE=1");
+  EXPECT_EQ(variables_of_nccl(some + 4), "");
+}
+
 }  // namespace
 }  // namespace octet::train

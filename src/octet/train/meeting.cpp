@@ -1,6 +1,9 @@
 #include "octet/train/meeting.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
+#include <vector>
 
 #include "octet/base/log.h"
 #include "octet/base/require.h"
@@ -55,6 +58,15 @@ void use_interface_for_nccl(const CommConfig& config) {
   if (config.interface == "auto" || config.interface.find('/') != std::string::npos) return;
   // NCCL takes a bare name as a prefix; "=" asks for this name alone.
   ::setenv("NCCL_SOCKET_IFNAME", ("=" + config.interface).c_str(), 0);
+}
+
+std::string variables_of_nccl(const char* const* environment) {
+  std::vector<std::string> found;
+  for (; *environment; ++environment) {
+    if (std::string_view(*environment).starts_with("NCCL_")) found.emplace_back(*environment);
+  }
+  std::sort(found.begin(), found.end());
+  return joined(found);
 }
 
 }  // namespace octet::train

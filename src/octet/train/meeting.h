@@ -20,5 +20,7 @@ std::string address_for_groups(const comm::Rendezvous& rendezvous, const CommCon
 // Sets NCCL_SOCKET_IFNAME to comm.interface for the communicators that this process makes later. Does nothing if the variable
 // is set already, or if comm.interface is "auto" or a range of addresses.
 void use_interface_for_nccl(const CommConfig& config);
+// Returns the variables of an environment that NCCL reads, such as "NCCL_DEBUG=INFO, NCCL_IB_DISABLE=1". "" if there are none.
+std::string variables_of_nccl(const char* const* environment);
 
 }  // namespace octet::train
