@@ -177,7 +177,7 @@ std::string ranges_text(const PlannedRun& run) {
   for (const train::StepRange& range : run.ranges) {
     while (gap != gaps.end() && plan::end_of(run.tasks, *gap) <= range.begin) ++gap;
     // A gap of blocks hides their computation. Transfers that run meanwhile belong to other blocks.
-    const bool may_hide = gap != gaps.end() && (range.stream == "compute" || !gap->of.starts_with("block"));
+    const bool may_hide = gap != gaps.end() && (std::string_view(range.stream) == "compute" || !gap->of.starts_with("block"));
     if (may_hide && plan::begin_of(run.tasks, *gap) <= range.begin) {
       if (left_out != &*gap) text += fmt::format("{:<14} ... {} alike\n", "", gap->of);
       left_out = &*gap;
