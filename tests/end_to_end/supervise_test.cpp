@@ -52,8 +52,10 @@ TEST_F(Supervise, KillsChangeNothing) {
     const Json& seconds = attempt["seconds"];
     EXPECT_LE(seconds["joining"], seconds["loading"]);
     EXPECT_LE(seconds["loading"], seconds["first_step"]);
-    EXPECT_LE(seconds["first_step"], seconds["last_step"]);
-    EXPECT_LE(seconds["last_step"].get<double>() + seconds["stop"].get<double>(), seconds["total"].get<double>() + 0.01);
+    if (seconds.contains("last_step")) {  // a kill during a save leaves it out
+      EXPECT_LE(seconds["first_step"], seconds["last_step"]);
+      EXPECT_LE(seconds["last_step"].get<double>() + seconds["stop"].get<double>(), seconds["total"].get<double>() + 0.01);
+    }
     EXPECT_TRUE(says(result.err, concat("attempt ", i + 2, " trains from step "))) << result.err;
   }
   const std::string log = read_file(run_ / "out/logs/rank-00000.log");
