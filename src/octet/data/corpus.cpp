@@ -9,6 +9,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/data/corpus_json.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/rank_page.h"
 
@@ -80,6 +81,16 @@ std::string to_text(const ChatInfo& chat) {
   return text;
 }
 
+Json to_json(const ChatInfo& chat) {
+  return {{"template", chat.form},
+          {"train_on", chat.train_on},
+          {"cut_tokens", chat.cut_tokens},
+          {"no_answer", chat.no_answer},
+          {"answer_cut", chat.answer_cut},
+          {"duplicates", chat.duplicates},
+          {"dropped_fields", chat.dropped_fields}};
+}
+
 std::string to_json(const CorpusInfo& info) {
   nlohmann::ordered_json json;
   json["format"] = kFormat;
@@ -102,16 +113,7 @@ std::string to_json(const CorpusInfo& info) {
     json["loss_bin_xxh3"] = info.loss->bin_xxh3;
     json["loss_idx_xxh3"] = info.loss->idx_xxh3;
   }
-  if (info.chat) {
-    const ChatInfo& chat = *info.chat;
-    json["chat"] = {{"template", chat.form},
-                    {"train_on", chat.train_on},
-                    {"cut_tokens", chat.cut_tokens},
-                    {"no_answer", chat.no_answer},
-                    {"answer_cut", chat.answer_cut},
-                    {"duplicates", chat.duplicates},
-                    {"dropped_fields", chat.dropped_fields}};
-  }
+  if (info.chat) json["chat"] = to_json(*info.chat);
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -9,6 +9,7 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/visible.h"
+#include "octet/data/corpus_json.h"
 #include "octet/data/packs.h"
 #include "octet/data/tokenizer/tokenizer.h"
 #include "octet/telemetry/format.h"
@@ -246,16 +247,7 @@ std::string to_json(const CorpusReport& report) {
         {{"from", bucket.from}, {"to", bucket.to}, {"documents", bucket.documents}, {"tokens", bucket.tokens}});
   }
   if (report.trained_tokens) json["trained_tokens"] = *report.trained_tokens;
-  if (report.info && report.info->chat) {
-    const ChatInfo& chat = *report.info->chat;
-    json["chat"] = {{"template", chat.form},
-                    {"train_on", chat.train_on},
-                    {"cut_tokens", chat.cut_tokens},
-                    {"no_answer", chat.no_answer},
-                    {"answer_cut", chat.answer_cut},
-                    {"duplicates", chat.duplicates},
-                    {"dropped_fields", chat.dropped_fields}};
-  }
+  if (report.info && report.info->chat) json["chat"] = to_json(*report.info->chat);
   if (report.packing) {
     const PackingReport& packing = *report.packing;
     json["packing"] = {{"seq_len", packing.seq_len},
