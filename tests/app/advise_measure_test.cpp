@@ -32,14 +32,7 @@ void times_every_kind(const models::DecoderConfig& config) {
 
 TEST(AdviseMeasure, TimesEveryKindInEveryRecipe) { times_every_kind(tiny_config()); }
 
-TEST(AdviseMeasure, TimesExperts) {
-  models::DecoderConfig config = octet::testing::tiny_qwen3_config();
-  config.family = "qwen3_moe";
-  config.experts = 4;
-  config.experts_per_token = 2;
-  config.expert_ffn = 16;
-  times_every_kind(config);
-}
+TEST(AdviseMeasure, TimesExperts) { times_every_kind(octet::testing::tiny_qwen3_moe_config()); }
 
 }  // namespace
 }  // namespace octet::app

@@ -1,4 +1,5 @@
 // `octet advise` gives costs, names layers and makes one recommendation, as text and as JSON.
+#include "support/folder.h"
 #include "support/paths.h"
 #include "support/tiny_run.h"
 
@@ -63,6 +64,29 @@ TEST(AdviseOn, MixturesHaveLinearsOfExperts) {
       says(adapted.out, "A row of experts has the times of all 8 experts of a layer, if each gets the same number of rows."));
 }
 
+std::string health_line(int step, const std::string& tensor, double saturated, double flushed, double sqnr) {
+  std::ostringstream line;
+  line << R"({"step":)" << step << R"(,"tensor":")" << tensor << R"(","amax":1,"scale":1,"saturated_pct":)" << saturated
+       << R"(,"flushed_pct":)" << flushed << R"(,"sqnr_db":)" << sqnr << "}\n";
+  return line.str();
+}
+
+// The experts of a layer are kept in BF16 together.
+TEST(AdviseOn, TheWorstExpertSpeaksForItsLayer) {
+  const TemporaryFolder folder;
+  const std::string experts = "model.layers.1.mlp.experts.";
+  folder.write("fp8_health.jsonl", health_line(7, experts + "3.down_proj.x", 10, 0, 31) +
+                                       health_line(7, experts + "5.down_proj.x", 30, 0, 31) +
+                                       health_line(7, experts + "6.down_proj.x", 20, 0, 31));
+  const std::string out =
+      run_program("advise configs/qwen3-30b-a3b.toml --device cpu --health " + folder.path().string(), source_dir()).out;
+  const std::string said = "keep " + experts + "*.down_proj in BF16: ";
+  const std::size_t first = out.find(said + "input, saturated: 30.0%, the limit is 0.1%, in the worst of 3 experts\n");
+  EXPECT_NE(first, std::string::npos) << out;
+  EXPECT_EQ(out.find(said), first) << out;
+  EXPECT_EQ(out.rfind(said), first) << out;
+}
+
 TEST_F(Advise, ALargeModelIsFasterInFp8) {
   const Json advice = advise_json(kLarge);
   EXPECT_EQ(advice["gpu"], "");
@@ -103,13 +127,6 @@ TEST_F(Advise, MemoryIsThatOfThePlan) {
   bytes = bytes.substr(0, bytes.find(" bytes"));
   std::erase_if(bytes, [](char c) { return c < '0' || c > '9'; });
   EXPECT_EQ(std::to_string(advise_json()["recipes"][1]["memory_bytes"].get<std::int64_t>()), bytes);
-}
-
-std::string health_line(int step, const std::string& tensor, double saturated, double flushed, double sqnr) {
-  std::ostringstream line;
-  line << R"({"step":)" << step << R"(,"tensor":")" << tensor << R"(","amax":1,"scale":1,"saturated_pct":)" << saturated
-       << R"(,"flushed_pct":)" << flushed << R"(,"sqnr_db":)" << sqnr << "}\n";
-  return line.str();
 }
 
 TEST_F(Advise, HealthNamesLayersToKeepInBf16) {

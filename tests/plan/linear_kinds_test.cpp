@@ -78,12 +78,8 @@ TEST(LinearKinds, SayWhichOperandsAStepCasts) {
 
 // The first layer is dense.
 TEST(LinearKinds, TheExpertsOfALayerAreOneLinear) {
-  models::DecoderConfig config = octet::testing::tiny_qwen3_config();
-  config.family = "qwen3_moe";
+  models::DecoderConfig config = octet::testing::tiny_qwen3_moe_config();
   config.layers = 3;
-  config.experts = 4;
-  config.experts_per_token = 2;
-  config.expert_ffn = 16;
   config.dense_layers = {true, false, false};
   models::Decoder model(config, recipe_named("fp8_delayed", {.skip = {"model.layers.1.mlp.experts.*.down_proj"}}));
   const std::vector<LinearKind> kinds = linear_kinds(model);

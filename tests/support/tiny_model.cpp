@@ -39,6 +39,15 @@ models::DecoderConfig tiny_qwen3_config() {
   return config;
 }
 
+models::DecoderConfig tiny_qwen3_moe_config() {
+  models::DecoderConfig config = tiny_qwen3_config();
+  config.family = "qwen3_moe";
+  config.experts = 4;
+  config.experts_per_token = 2;
+  config.expert_ffn = 16;
+  return config;
+}
+
 models::DecoderConfig tiny_olmo2_config() {
   models::DecoderConfig config = tiny_config();
   config.family = "olmo2";
@@ -76,19 +85,16 @@ std::vector<NamedModel> tiny_models() {
                                     {"GptNeoxTied", tiny_gpt_neox_config(true)},
                                     {"Qwen3", tiny_qwen3_config()},
                                     {"LlamaWithBiases", tiny_config()},
-                                    {"Qwen3Moe", tiny_qwen3_config()},
+                                    {"Qwen3Moe", tiny_qwen3_moe_config()},
                                     {"GptNeo", tiny_gpt_neo_config()},
                                     {"Olmo2", tiny_olmo2_config()},
                                     {"Phi3", tiny_phi3_config()}};
   result[1].config.tied_head = result[4].config.tied_head = true;
   result[4].config.qkv_bias = result[4].config.output_bias = false;
   models::DecoderConfig& moe = result[7].config;
-  moe.family = "qwen3_moe";
-  moe.experts = 4;
   // All experts are chosen, because a choice that changes has no derivative. The weights then add up to one in any case: those
   // that do not are in tests/kernels/router_test.cpp and in the goldens.
   moe.experts_per_token = 4;
-  moe.expert_ffn = 16;
   moe.router_normalise = false;
   moe.dense_layers = {true, false};
   result[6].config.qkv_bias = result[6].config.output_bias = result[6].config.mlp_bias = true;

@@ -19,6 +19,8 @@ models::DecoderConfig tiny_gpt_neox_config(bool parallel_residual);
 models::DecoderConfig tiny_gpt_neo_config();
 // One with a norm of heads, biases of attention, heads wider than dim / heads, and a window in its first layer.
 models::DecoderConfig tiny_qwen3_config();
+// The same with four experts in each layer, of which a token takes two.
+models::DecoderConfig tiny_qwen3_moe_config();
 
 // One whose norms come after attention and the feed-forward layer, with norms over all of Q and all of K.
 models::DecoderConfig tiny_olmo2_config();
