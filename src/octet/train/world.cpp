@@ -117,8 +117,9 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
   }
   const DeviceKind kind = device_of(config);
   if (kind == DeviceKind::cuda) gpu_ = gpu_of(where);
-  const std::string of_nccl = variables_of_nccl(::environ);
-  if (kind == DeviceKind::cuda && where.size > 1 && is_first() && !of_nccl.empty()) log_info("NCCL reads " + of_nccl);
+  if (kind == DeviceKind::cuda && where.size > 1 && is_first()) {
+    if (const std::string found = variables_of_nccl(::environ); !found.empty()) log_info("NCCL reads " + found);
+  }
   device_ = make_device(kind, std::max(gpu_, 0));
   name_ = concat("rank ", rank_, " (", ProcessIdentity::mine().host, gpu_ >= 0 ? concat(" GPU ", gpu_) : "", ")");
   const auto set = [this](const std::string& key, std::string_view value, int reads) { rendezvous_->set(key, value, reads); };
