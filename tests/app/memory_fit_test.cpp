@@ -1,4 +1,4 @@
-// What a run on GPUs is told if its machine has too little memory beside them.
+// Tests the refusal of a run on GPUs whose host has too little memory.
 #include "octet/app/memory_fit.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@ Json goodput(const std::string& arguments) {
   return json_of(result.out);
 }
 
-// What a run does, step by step, and what it may lose.
+// The times and intervals of a run that is played step by step.
 struct Played {
   double mtbf_s = 0, step_s = 0, recover_s = 0;
   double still_s = 0;        // a pause for a copy of the state

@@ -259,7 +259,7 @@ TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
   }
 }
 
-// Of a long step, the picture and the text show only the first and the last micro-batches.
+// The picture and the text of a long step show only its first and last micro-batches.
 TEST_F(PlanPicture, LeavesOutTheSteadyPartOfALongStep) {
   const ProgramResult result = run_.run(
       "plan run.toml --gpus 2xH100 --training.micro_batch_size=1 --training.global_batch_size=40 "

@@ -1,5 +1,5 @@
-// What supervisors with default settings do when a host falls silent. docs/measurements/tests.md has the seconds, which depend on
-// the machine.
+// Tests what supervisors with default settings do when a host falls silent. docs/measurements/tests.md has the seconds, which
+// depend on the machine.
 #include <chrono>
 #include <csignal>
 #include <string>

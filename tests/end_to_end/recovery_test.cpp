@@ -1,4 +1,4 @@
-// What a restart with default settings does after a rank is killed, and what it leaves out. docs/measurements/tests.md has the
+// Tests which parts a restart with default settings has after a rank is killed. docs/measurements/tests.md has the
 // seconds, which depend on the machine.
 #include <csignal>
 #include <string>

@@ -15,7 +15,7 @@ using testing::Log;
 using testing::LoggingDevice;
 using testing::Trace;
 
-// Of the units, by number.
+// The names of the units, by number.
 constexpr const char* kNames[] = {"embedding", "block 0", "block 1", "block 2", "head"};
 
 DecoderConfig config_of(bool tied) {

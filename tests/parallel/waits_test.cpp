@@ -1,5 +1,5 @@
-// What tasks wait for: no task reads or overwrites what another stream may still use, and each wait is needed. The rules here do
-// not come from uses() in schedule.cpp: each names two kinds of tasks that may not change their order.
+// Tests that no task reads or overwrites what another stream may still use, and that each wait is needed. The rules here do not
+// come from uses() in schedule.cpp: each names two kinds of tasks that may not change their order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class Ended {
       if (task.leaves_event) events[{task.kind, task.event()}] = last;
     }
   }
-  // Whether task `before` has ended when task i begins.
+  // Returns whether task `before` has ended when task i begins.
   bool operator()(std::size_t i, std::size_t before) const {
     return last_[i][at(tasks_[before].stream)] >= static_cast<long>(before);
   }
@@ -62,7 +62,8 @@ class Ended {
   std::vector<Last> last_;
 };
 
-// Of the tasks of kind `before` above a task of kind `task`, the last one for which `holds` must have ended.
+// When a task of kind `task` begins, an earlier task of kind `before` must have ended: the last one in the list for which `holds`
+// is true.
 struct Rule {
   Kind task, before;
   bool (*holds)(const StepShape&, const Task& task, const Task& before);
@@ -79,7 +80,7 @@ bool share_units(const StepShape&, const Task& a, const Task& b) {
 bool writes_same_gradients(const StepShape& s, const Task& a, const Task& b) {
   return writes_gradients(a.use) && s.gradient_slot(a.index) == s.gradient_slot(b.index);
 }
-// Whether a gather overwrites what the task that closes a unit has read.
+// Returns whether a gather overwrites weights that the unit of a close has read.
 bool overwrites_weights(const StepShape& s, const Task& gather, const Task& close) {
   if (close.use == Use::gradients || s.weight_slot(gather.index) != s.weight_slot(close.index)) return false;
   return gather.index != close.index || gather.values || (gather.rowwise && reads_forward(close.use)) ||
@@ -250,7 +251,7 @@ TEST(Waits, StreamsWaitForWhatTheyReadAndOverwrite) {
   EXPECT_EQ(shapes, 512);
 }
 
-// Of each stage, with 1F1B and with the interleaved schedule, on one rank and on several.
+// Tests each stage with 1F1B and with the interleaved schedule, on one rank and on several.
 TEST(Waits, StagesWaitForMessagesAndForTheirMemory) {
   for (const Stages stages : {Stages{2, 1}, Stages{4, 1}, Stages{2, 2}}) {
     for (int stage = 0; stage < stages.count; ++stage) {

@@ -14,7 +14,7 @@ using parallel::Layout;
 using parallel::Mesh;
 using parallel::Weights;
 
-// Of the units, by number.
+// The names of the units, by number.
 constexpr const char* kNames[] = {"embedding", "block 0", "block 1", "block 2", "block 3", "head"};
 constexpr int kUnits = 6, kFirst = 3;
 

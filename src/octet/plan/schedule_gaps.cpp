@@ -53,7 +53,7 @@ std::vector<Pass> passes_of(const StepShape& s, const std::vector<TimedTask>& ta
   return passes;
 }
 
-// What of a task decides whether it can be left out.
+// The place of a task among the tasks of its pass. Only tasks in the middle are left out.
 enum class InList : std::uint8_t { middle, edge, beside };  // beside: it goes with the tasks around it
 
 InList in_list_of(const StepShape& s, const Task& task) {

@@ -1,4 +1,4 @@
-// Which stretches of a long list are left out when a person reads it, because their neighbours are like them.
+// Finds the stretches of a long list that are left out when a person reads it, because their neighbours are like them.
 #pragma once
 
 #include <cstddef>
