@@ -60,23 +60,17 @@ Adapter::Adapter(const Options& o, parallel::ParameterStore& store)
     if (o.part_count > 1) cut.part_rows.clear();
     if (cut.along == Cut::columns) cut = {};
     next.count = parallel::TensorCut({all[i], o.rank}, cut, store.place()).local()[0];
+    next.end = next.begin + all[i];
     if (adapted < o.parts.size() && o.parts[adapted] == i) {
       ++adapted;
       parts_.push_back(next);
+      next.begin_of_b += all[i];
       next.columns += o.rank;
       next.rows_of_b += next.count;
     }
+    next.begin = next.end;
     next.rows += next.count;
   }
-}
-
-Adapter::Rows Adapter::rows(std::size_t adapted) const {
-  const std::vector<std::int64_t> all = rows_of_parts(options_);
-  Rows result;
-  for (std::size_t i = 0; i < options_.parts[adapted]; ++i) result.begin += all[i];
-  result.end = result.begin + all[options_.parts[adapted]];
-  for (std::size_t i = 0; i < adapted; ++i) result.of_b += all[options_.parts[i]];
-  return result;
 }
 
 namespace {

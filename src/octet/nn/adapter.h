@@ -51,15 +51,11 @@ class Adapter {
   const Options& options() const { return options_; }
   parallel::Parameter& a() const { return *a_; }
   parallel::Parameter& b() const { return *b_; }
-  // The rows [begin, end) of the whole weight that belong to an adapted module, and the first row of the whole B for them.
-  struct Rows {
-    std::int64_t begin = 0, end = 0, of_b = 0;
-  };
-  Rows rows(std::size_t adapted) const;
-
-  // Where an adapted module lies: its first column in the reduced input [T, n r], and its `count` rows, which begin at row
-  // `rows` of this rank's W and at row `rows_of_b` of this rank's B.
+  // Where an adapted module lies: its rows [begin, end) of the whole weight, and the first row of the whole B for them; its first
+  // column in the reduced input [T, n r], and its `count` rows, which begin at row `rows` of this rank's W and at row
+  // `rows_of_b` of this rank's B.
   struct Part {
+    std::int64_t begin = 0, end = 0, begin_of_b = 0;
     std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
   };
   const std::vector<Part>& parts() const { return parts_; }

@@ -111,11 +111,11 @@ Tensor MergedModel::whole(DescribedModel& described, const Parameter& p) {
     const HostTensor a = adapter_values(described, adapter->a()), b = adapter_values(described, adapter->b());
     const std::int64_t rank = adapters_.rank;
     for (std::size_t i = 0; i < adapter->options().parts.size(); ++i) {
-      const nn::Adapter::Rows rows = adapter->rows(i);
+      const nn::Adapter::Part& part = adapter->parts()[i];
       const auto first = static_cast<std::int64_t>(i) * rank;
-      const Tensor sum = held_.view().slice_rows(rows.begin, rows.end);
+      const Tensor sum = held_.view().slice_rows(part.begin, part.end);
       kernels::gemm(*stream_, scratch,
-                    {.a = {.values = b.view().slice_rows(rows.of_b, rows.of_b + rows.end - rows.begin)},
+                    {.a = {.values = b.view().slice_rows(part.begin_of_b, part.begin_of_b + part.end - part.begin)},
                      .b = kernels::transposed_values(a.view().slice_rows(first, first + rank)),
                      .c = sum,
                      .d = sum,

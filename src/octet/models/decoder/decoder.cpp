@@ -107,8 +107,8 @@ void Decoder::add_adapters(const Adapters& adapters) {
       parameters_.resume_unit(linear->weight().unit);
       linear->adapt(parts, adapters.rank, adapters.scale, adapters.dropout, parameters_);
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        const nn::Adapter::Rows rows = linear->adapter()->rows(i);
-        const std::int64_t out = rows.end - rows.begin, in = linear->weight().cut.global()[1];
+        const nn::Adapter::Part& part = linear->adapter()->parts()[i];
+        const std::int64_t out = part.end - part.begin, in = linear->weight().cut.global()[1];
         demand(adapters.rank <= std::min(out, in), wrong, from_file ? adapters.file + ": rank " : "lora.rank = ", adapters.rank,
                ": ", linear->parts()[parts[i]], " is [", out, ", ", in, "], and a rank is at most the smaller dim");
       }

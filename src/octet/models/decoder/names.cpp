@@ -60,11 +60,11 @@ parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& nam
           {.external = name(i, "lora_A"), .parameter = &adapter->a(), .rows = {{begin, begin + rank}}, .shape = {rank, in}});
     }
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const nn::Adapter::Rows rows = adapter->rows(i);
+      const nn::Adapter::Part& part = adapter->parts()[i];
       parallel::NameEntry entry{
-          .external = name(i, "lora_B"), .parameter = &adapter->b(), .shape = {rows.end - rows.begin, rank}};
+          .external = name(i, "lora_B"), .parameter = &adapter->b(), .shape = {part.end - part.begin, rank}};
       for (const parallel::RowRun& run : weights.at(linear->parts()[parts[i]] + ".weight")->rows)
-        entry.rows.push_back({run.begin - rows.begin + rows.of_b, run.end - rows.begin + rows.of_b});
+        entry.rows.push_back({run.begin - part.begin + part.begin_of_b, run.end - part.begin + part.begin_of_b});
       table.push_back(std::move(entry));
     }
   }
