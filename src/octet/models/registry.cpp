@@ -119,8 +119,6 @@ std::vector<std::string> ignorable_names(const DecoderConfig& config) {
   return names;
 }
 
-parallel::NameTable adapter_names_of(Decoder& model) { return adapter_names(model, names_of(model)); }
-
 parallel::NameTable names_of(Decoder& model) { return family_of(model.config().family, "model").names(model); }
 
 }  // namespace octet::models

@@ -71,7 +71,7 @@ void MergedModel::check(DescribedModel& described) const {
   if (base_weights_) {
     check_model(*base_weights_, checkpoint::entries_in(*base_weights_, described.names), config_);
   }
-  const parallel::NameTable names = models::adapter_names_of(*described.model);
+  const parallel::NameTable names = models::adapter_names(*described.model);
   if (adapter_weights_) checkpoint::check_weights(*adapter_weights_, names);
 }
 
@@ -90,7 +90,7 @@ HostTensor MergedModel::base_values(DescribedModel& described, const Parameter& 
 }
 
 HostTensor MergedModel::adapter_values(DescribedModel& described, const Parameter& p) const {
-  if (adapter_weights_) return read_parameter(*adapter_weights_, models::adapter_names_of(*described.model), p, DType::f32);
+  if (adapter_weights_) return read_parameter(*adapter_weights_, models::adapter_names(*described.model), p, DType::f32);
   HostTensor result(DType::f32, p.cut.global());
   const checkpoint::Entry entry = checkpoint::Entry::whole(p.spec.name, result.view());
   reader_->load(*stream_, std::span(&entry, 1), {"*"}, checkpoint::OtherDtype::convert);

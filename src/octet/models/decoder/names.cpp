@@ -42,7 +42,8 @@ parallel::NameTable parameter_names(Decoder& model) {
   return table;
 }
 
-parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& names) {
+parallel::NameTable adapter_names(Decoder& model) {
+  const parallel::NameTable names = names_of(model);
   std::map<std::string, const parallel::NameEntry*> weights;
   for (const parallel::NameEntry& entry : names) weights[entry.external] = &entry;
   parallel::NameTable table;
