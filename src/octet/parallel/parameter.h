@@ -192,9 +192,7 @@ class ParameterStore {
   // comm::Group::share; empty otherwise.
   const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].shards; }
 
-  // Calls write(), which overwrites the primary of p, and makes the codes of a frozen weight. If only the weight's codes are
-  // kept, its values lie in `scratch` until this returns. All ranks call it together, for the same parameters in the same
-  // order.
+  // Overwrite the primaries with random values, or ones, which depend only on the seed, the name and the element.
   void initialise(Stream& stream, std::uint64_t seed);
   void initialise(Stream& stream, const Parameter& p, std::uint64_t seed);
 
