@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/nn/linear.h"
 
 namespace octet::nn {
@@ -36,10 +35,6 @@ class HeadLoss {
   Linear& head() { return head_; }
 
  private:
-  // Overwrites loss [T] and, if `gradient` says so, `logits` with the gradient.
-  void cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
-                     kernels::CrossEntropy::Gradient gradient) const;
-
   Linear head_;
 };
 
