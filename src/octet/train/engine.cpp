@@ -375,7 +375,7 @@ Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   std::vector<std::int32_t> all(tokens.begin(), tokens.end());
   all.resize(whole, tokens.back());
   const Tensor result(logits_.data(), compute_dtype(options_.recipe), {static_cast<std::int64_t>(whole), options_.model.vocab});
-  model_->logits(scope(nullptr), upload(all, all), result);
+  model_->evaluate(scope(nullptr), upload(all, all), nullptr, result);
   return result.slice_rows(0, static_cast<std::int64_t>(tokens.size()));
 }
 

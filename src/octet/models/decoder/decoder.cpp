@@ -15,7 +15,7 @@ namespace octet::models {
 using parallel::Kind;
 using parallel::Task;
 
-// The arguments of forward_backward, evaluate or logits.
+// The arguments of forward_backward or evaluate.
 struct Decoder::MicroBatch {
   nn::Scope scope;
   Batch batch;
@@ -241,7 +241,7 @@ void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, doubl
   run(parallel::build_visits(shape_, units_->slots(), visits_, visits_until(number), visits_until(number + 1), last));
 }
 
-void Decoder::run_evaluation(const nn::Scope& outer, const Batch& batch, double* total, const Tensor& logits) {
+void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total, const Tensor& logits) {
   nn::Scope scope = outer;
   scope.checkpointing = nn::Checkpointing::selective;  // keeps the least
   if (scope.pass != nn::Pass::calibration) {
@@ -251,12 +251,6 @@ void Decoder::run_evaluation(const nn::Scope& outer, const Batch& batch, double*
   micro_batches_.clear();
   micro_batches_.push_back(std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, logits, false}));
   run(parallel::build_evaluation(shape_, units_->slots()));
-}
-
-void Decoder::evaluate(const nn::Scope& scope, const Batch& batch, double* total) { run_evaluation(scope, batch, total, {}); }
-
-void Decoder::logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits) {
-  run_evaluation(scope, batch, nullptr, logits);
 }
 
 void Decoder::run(const std::vector<Task>& tasks) {
