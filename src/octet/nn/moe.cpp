@@ -222,8 +222,9 @@ void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSave
   send_to_experts(scope, round.plan, to_rows.y, scatter.y);
 }
 
-void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
+void Moe::receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const Quantizer& x = experts_.up().x();
+  Arena& arena = scope.checkpointing != Checkpointing::selective && x.keeps_values() ? scope.stash.get() : scope.scratch;
   round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, round, x)));
 }
 
@@ -242,7 +243,7 @@ void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved&
   const ArenaScope temporaries(scope.scratch);
   announce(scope, round.plan);
   round.out = {};
-  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
+  receive(scope, saved, round);
   number_rows(scope, saved, round);
   run_experts(scope, round);
   send_back(scope, round.plan, round.out, saved.returned);
@@ -264,7 +265,7 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   ExpertRoundSaved& round = saved.rounds.front();
   saved.stash = &scope.stash.get();
   saved.kept = saved.stash->used();
-  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
+  receive(scope, saved, round);
   number_rows(scope, saved, round);
   if (scope.expert.size() == 1) round.out = saved.returned;
 }
@@ -357,7 +358,7 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
   }
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();
-  if (scope.checkpointing == Checkpointing::selective) receive(without_record(scope), scope.scratch, saved, round);
+  if (scope.checkpointing == Checkpointing::selective) receive(without_record(scope), saved, round);
   receive_gradients(scope, saved, work, round);
 }
 

@@ -124,7 +124,7 @@ class Moe {
     return allocate(arena, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   }
   // The steps of a round; the last function runs all of them.
-  void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const;
   // Sends the tokens' numbers along with their rows, for experts whose adapters drop inputs.
   void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
@@ -140,9 +140,6 @@ class Moe {
                              const std::function<void(const Scope&, Rounds&)>& run) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
 
-  bool keeps_rows(const Scope& scope) const {
-    return scope.checkpointing != Checkpointing::selective && experts_.up().x().keeps_values();
-  }
   std::int64_t own_count() const { return options_.mlp.experts / place_.size; }
 
   Options options_;
