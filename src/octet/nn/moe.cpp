@@ -311,10 +311,6 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
   kernels::expert_dot(scope.stream, {.gy = work.gy, .x = saved.returned, .rows = saved.rows, .gweights = work.gweights});
 }
 
-void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_.backward(in_groups(scope, round), round.gradient, round.experts, round.out);
-}
-
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
   Scope recompute = without_record(scope);
   recompute.checkpointing = Checkpointing::none;
@@ -322,7 +318,8 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
     const ArenaScope temporaries(scope.scratch), remade(scope.stash);
     run_round(recompute, saved, round);
     receive_gradients(scope, saved, work, round);
-    run_experts_backward(&round == &rounds.front() ? scope : adding(scope), round);
+    const Scope products = in_groups(&round == &rounds.front() ? scope : adding(scope), round);
+    experts_.backward(products, round.gradient, round.experts, round.out);
     send_back(scope, round.plan, round.out, work.rows);
   }
 }
@@ -368,7 +365,7 @@ void Moe::experts_backward(const Scope& scope, MoeSaved& saved, const MoeWork& w
   if (scope.checkpointing == Checkpointing::selective) {
     experts_.rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
   }
-  run_experts_backward(scope, round);
+  experts_.backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
 
 void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {

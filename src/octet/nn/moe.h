@@ -123,14 +123,13 @@ class Moe {
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
     return allocate(arena, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   }
-  // The steps of a round; the last function runs all of them.
+  // The steps of a round forward; run_round() runs all of them.
   void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const;
   // Sends the tokens' numbers along with their rows, for experts whose adapters drop inputs.
   void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
-  void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
   // Run several rounds without keeping anything, forward or, after recomputing each round, backward.
   void run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const;
   void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
