@@ -211,9 +211,9 @@ Operand Linear::start_gradient(const Scope& scope, const Operand& operand) const
   return g;
 }
 
-void Linear::watch(const Scope& scope, const char* which, const std::function<Gemm(const GroupPart&)>& product) const {
+void Linear::watch(const Scope& scope, const char* which, const std::function<Gemm(const GroupExtent&)>& product) const {
   if (!is_fp8() || !scope.watch) return;
-  for (const GroupPart& part : watched_groups(scope)) {
+  for (const GroupExtent& part : watched_groups(scope)) {
     const ArenaScope temporaries(scope.scratch);
     Gemm alone = product(part);
     alone.d = {nullptr, DType::f32, {alone.a.rows(), alone.b.rows()}};
@@ -233,7 +233,7 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
     op.accumulation = recipe_.fprop;
   }
   multiply(scope, op);
-  watch(scope, "y", [&](const GroupPart& part) {
+  watch(scope, "y", [&](const GroupExtent& part) {
     Gemm alone{
         .a = kernels::row_operand(watched_codes(scope, x.codes, part)), .b = op.b[part.group], .accumulation = op.accumulation};
     if (alone.b.tile != alone.a.tile) alone.b = own()[part.group].fprop_operand(scope, alone.a.tile);
@@ -257,7 +257,7 @@ void Linear::dgrad(const Scope& scope, const Operand& g, const Weights& w, const
   AlongRows op{.a = {.values = g.values}, .b = w, .d = gx, .accumulation = recipe_.dgrad};
   if (is_fp8()) op.a = kernels::row_operand(g.codes);
   multiply(scope, op);
-  watch(scope, "gx", [&](const GroupPart& part) -> Gemm {
+  watch(scope, "gx", [&](const GroupExtent& part) -> Gemm {
     return {.a = kernels::row_operand(watched_codes(scope, g.codes, part)), .b = w[part.group], .accumulation = op.accumulation};
   });
   if (adapters_) adapters_->dgrad(scope, g.low_rank, gx);
@@ -279,7 +279,7 @@ void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const
   for (const LinearWeight& weight : own()) op.d.push_back(weight.weight().grad);
   multiply(scope, op);
   if (!reads_codes && scope.groups) return;  // a watch sees no values of groups
-  watch(scope, "gw", [&](const GroupPart& part) -> Gemm {
+  watch(scope, "gw", [&](const GroupExtent& part) -> Gemm {
     if (!reads_codes) return {.a = op.a, .b = op.b, .accumulation = op.accumulation};
     return {.a = kernels::transposed_operand(watched_codes(scope, g.codes, part)),
             .b = kernels::transposed_operand(watched_codes(scope, x.codes, part)),

@@ -143,7 +143,7 @@ class Linear {
   std::span<const LinearWeight> own() const { return {weights_.data() + first_, count_}; }
   Quantizer::Options operand(Role role) const;
   // Shows the product of each weight in FP8 to scope.watch, if there is one.
-  void watch(const Scope& scope, const char* which, const std::function<kernels::Gemm(const GroupPart&)>& product) const;
+  void watch(const Scope& scope, const char* which, const std::function<kernels::Gemm(const GroupExtent&)>& product) const;
 
   Recipe recipe_;
   std::vector<LinearWeight> weights_;

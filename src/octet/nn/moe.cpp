@@ -126,7 +126,7 @@ RowGroups Moe::make_groups(const Scope& scope, std::int64_t rows, std::int64_t e
   return {.counts = numbers(own),
           .first = numbers(own + 1),
           .tiles = numbers(grouped_rows(rows, own) / kGroupRows),
-          .expected = own * round_up(ceil_div(expected, own), kGroupRows)};
+          .planned = own * round_up(ceil_div(expected, own), kGroupRows)};
 }
 
 // On one rank, rows are in the order in which its experts multiply them, and the host does not wait.

@@ -208,7 +208,7 @@ void Quantizer::release(const Scope& scope, Operand& x) {
 
 void Quantizer::watch(const Scope& scope, const Operand& x) const {
   if (!grouped()) return scope.watch->operand(scope, options_.linears.front(), options_.role, x.values, x.codes);
-  for (const GroupPart& part : watched_groups(scope)) {
+  for (const GroupExtent& part : watched_groups(scope)) {
     const ArenaScope temporaries(scope.scratch);
     scope.watch->operand(scope, options_.linears[part.group], options_.role,
                          x.values.slice_rows(part.first, part.first + part.padded()), watched_codes(scope, x.codes, part));

@@ -113,7 +113,7 @@ void LinearRun::share_rows() {
   groups_ = {.counts = numbers(experts),
              .first = numbers(experts + 1),
              .tiles = numbers(tokens_ / kGroupRows),
-             .expected = experts * round_up(ceil_div(rows, experts), kGroupRows)};
+             .planned = experts * round_up(ceil_div(rows, experts), kGroupRows)};
   std::vector<std::int32_t> counts(static_cast<std::size_t>(experts), static_cast<std::int32_t>(rows / experts));
   for (std::int64_t e = 0; e < rows % experts; ++e) ++counts[static_cast<std::size_t>(e)];
   stream_.copy_to_device(groups_.counts.data, counts.data(), groups_.counts.bytes());
