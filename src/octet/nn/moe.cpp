@@ -119,16 +119,6 @@ void Moe::update_bias(Stream& stream, const double* router_total, const float* f
                                        .found_inf = found_inf});
 }
 
-RowGroups Moe::make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const {
-  const std::int64_t own = own_count();
-  const auto numbers = [&](std::int64_t n) { return allocate(scope.stash, DType::i32, {n}); };
-  // A plan takes all experts to be chosen equally often, which fills whole tiles.
-  return {.counts = numbers(own),
-          .first = numbers(own + 1),
-          .tiles = numbers(grouped_rows(rows, own) / kGroupRows),
-          .planned = own * round_up(ceil_div(expected, own), kGroupRows)};
-}
-
 // On one rank, rows are in the order in which its experts multiply them, and the host does not wait.
 void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
   const bool alone = scope.expert.size() == 1;

@@ -106,8 +106,11 @@ class Moe {
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
-  // Allocates the groups of R rows, whose counts the caller fills in before group_rows().
-  RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const;
+  // Allocates the groups of this rank's experts, whose counts the caller fills in before group_rows(). Up to `rows` rows arrive;
+  // a plan assumes `used`.
+  RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t used) const {
+    return allocate_groups(scope.stash, own_count(), grouped_rows(rows, own_count()), used);
+  }
   void count_rows(const Scope& scope, MoeSaved& saved) const;
   void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.

@@ -109,11 +109,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
 
 void LinearRun::share_rows() {
   const std::int64_t experts = kind_.experts, rows = expert_rows(setting_);
-  const auto numbers = [&](std::int64_t n) { return allocate(stash_, DType::i32, {n}); };
-  groups_ = {.counts = numbers(experts),
-             .first = numbers(experts + 1),
-             .tiles = numbers(tokens_ / kGroupRows),
-             .planned = experts * round_up(ceil_div(rows, experts), kGroupRows)};
+  groups_ = allocate_groups(stash_, experts, tokens_, rows);
   std::vector<std::int32_t> counts(static_cast<std::size_t>(experts), static_cast<std::int32_t>(rows / experts));
   for (std::int64_t e = 0; e < rows % experts; ++e) ++counts[static_cast<std::size_t>(e)];
   stream_.copy_to_device(groups_.counts.data, counts.data(), groups_.counts.bytes());

@@ -2,6 +2,14 @@
 
 namespace octet {
 
+RowGroups allocate_groups(Arena& arena, std::int64_t count, std::int64_t rows, std::int64_t used) {
+  const auto numbers = [&](std::int64_t n) { return allocate(arena, DType::i32, {n}); };
+  return {.counts = numbers(count),
+          .first = numbers(count + 1),
+          .tiles = numbers(rows / kGroupRows),
+          .planned = count * round_up(ceil_div(used, count), kGroupRows)};
+}
+
 std::vector<GroupExtent> extents_of(std::span<const std::int32_t> counts) {
   std::vector<GroupExtent> parts(counts.size());
   std::int64_t first = 0;

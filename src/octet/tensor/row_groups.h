@@ -34,6 +34,10 @@ constexpr std::int64_t grouped_rows(std::int64_t rows, std::int64_t groups) {
   return (rows + groups * (kGroupRows - 1)) / kGroupRows * kGroupRows;
 }
 
+// Allocates the numbers of `count` groups in a matrix of `rows` rows. A plan assumes that `used` rows are spread evenly over the
+// groups, and that they fill whole tiles.
+RowGroups allocate_groups(Arena& arena, std::int64_t count, std::int64_t rows, std::int64_t used);
+
 // A group whose number of rows is known on the host.
 struct GroupExtent {
   std::size_t group = 0;
