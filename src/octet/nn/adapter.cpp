@@ -167,13 +167,13 @@ void AdapterProducts::wgrad(const Scope& scope, const Operand& g, const Operand&
     multiply(scope, AlongTokens{.a = transposed_values(g.low_rank),
                                 .b = transposed_values(masked(scope, x.values)),
                                 .d = each([](const Adapter& adapter) { return adapter.a().grad; }),
-                                .accumulate = !first().a().grad_begins(scope.begins)});
+                                .accumulate = !first().a().overwrites_grad(scope.overwrites)});
   }
   for (const Adapter::Part& part : first().parts()) {
     multiply(scope, AlongTokens{.a = transposed_values(columns_of_module(part, g.values)),
                                 .b = transposed_values(columns_of(part, x.low_rank)),
                                 .d = each([&](const Adapter& adapter) { return rows_of(part, adapter.b().grad); }),
-                                .accumulate = !first().b().grad_begins(scope.begins)});
+                                .accumulate = !first().b().overwrites_grad(scope.overwrites)});
   }
 }
 

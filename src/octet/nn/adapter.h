@@ -89,8 +89,8 @@ class AdapterProducts {
   Tensor reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const;
   // gx += reduced A, times the mask of x.
   void dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const;
-  // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them. `low_rank` of G and X are the results
-  // of reduce_gradient() and reduce() on their values.
+  // Overwrites the gradients of A and B if scope.overwrites says so, otherwise adds to them. `low_rank` of G and X are the
+  // results of reduce_gradient() and reduce() on their values.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
  private:

@@ -269,7 +269,7 @@ void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const
   const ArenaScope temporaries(scope.scratch);
   AlongTokens op{.a = kernels::transposed_values(g.values),
                  .b = kernels::transposed_values(x.values),
-                 .accumulate = !weight().grad_begins(scope.begins),
+                 .accumulate = !weight().overwrites_grad(scope.overwrites),
                  .accumulation = recipe_.wgrad};
   const bool reads_codes = !x_.keeps_values();
   if (reads_codes) {

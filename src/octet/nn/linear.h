@@ -126,7 +126,7 @@ class Linear {
   void dgrad(const Scope& scope, const Operand& g, const Weights& w, const Tensor& gx) const;
   // Returns the weights as operands of dgrad. Codes that are made at use lie in the scratch.
   Weights dgrad_weights(const Scope& scope) const;
-  // Overwrites the gradients of each weight, gᵀ x, and of its adapter if scope.begins says so, otherwise adds to them.
+  // Overwrites the gradients of each weight, gᵀ x, and of its adapter if scope.overwrites says so, otherwise adds to them.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
   // y += b. Does nothing without a bias. If the weight is cut by rows, so is the bias. If it is cut by columns, each rank adds

@@ -25,7 +25,7 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& ex
           .record = scope.record,
           .pass = scope.pass,
           .checkpointing = scope.checkpointing,
-          .begins = scope.begins,
+          .overwrites = scope.overwrites,
           .watch = scope.watch,
           .deterministic = scope.deterministic,
           .context = scope.context,

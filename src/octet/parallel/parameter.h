@@ -47,7 +47,7 @@ struct ParameterSpec {
   double init_std = 0.02;
   bool decay = true;               // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // how it is quantized as operand W of an FP8 linear
-  bool grad_from_product = false;  // a product begins the gradient (Begins), so it need not be zeroed
+  bool grad_from_product = false;  // a product overwrites the gradient first (Overwrites), so it need not be zeroed
   // False: columnwise codes are not stored; a reader makes them with kernels::transpose_codes. materialise() sets it to false
   // where rowwise codes serve both directions (tensor/quantized.h).
   bool keeps_transpose = true;
@@ -129,9 +129,9 @@ struct Parameter {
     return shard.flat().slice_rows(begin, begin + piece.elements());
   }
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
-  // Whether a pass with this `begins` begins the gradient.
-  bool grad_begins(Begins begins) const {
-    return begins == Begins::all || (begins == Begins::slots && copy(Copy::gradient).place == Place::slot);
+  // Whether a pass overwrites the gradient of this parameter.
+  bool overwrites_grad(Overwrites overwrites) const {
+    return overwrites == Overwrites::all || (overwrites == Overwrites::slots && copy(Copy::gradient).place == Place::slot);
   }
 };
 inline constexpr std::int64_t kShardMultiple = 128;

@@ -161,7 +161,7 @@ void LinearRun::micro_batch() {
   nn::Scope scope = scope_of_run();
   // The first micro-batch of a step overwrites the weight's gradient and the others add to it. With several micro-batches, this
   // one represents the others.
-  if (setting_.micro_batches > 1) scope.begins = parallel::Begins::none;
+  if (setting_.micro_batches > 1) scope.overwrites = parallel::Overwrites::none;
   backward(scope, forward(scope));
 }
 

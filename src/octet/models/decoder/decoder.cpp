@@ -276,7 +276,7 @@ void Decoder::run(const Task& task) {
       return load(task);
     default:
       Flight& flight = *flights_[static_cast<std::size_t>(task.flight)];
-      flight.scope.begins = task.begins;
+      flight.scope.overwrites = task.overwrites;
       return run(flight, task);
   }
 }
