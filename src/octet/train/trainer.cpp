@@ -238,8 +238,8 @@ bool Trainer::resume() {
   if (reader) load(*reader);
   set_old_history_aside();
   // What came after the chosen checkpoint is not lost: its metrics and its model are set aside as after a rollback.
-  if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
-    set_abandoned_steps_aside(lost_step_);
+  if (world_.first_says("whether later steps are given up", missing_step_ > 0 && !old_history_))
+    set_abandoned_steps_aside(missing_step_);
   set_local_copies_aside();
   if (world_.is_first()) keep_tokenizer(config_, engine_options_.model, *dataset_);
   if (!reader) return false;

@@ -78,7 +78,7 @@ fs::path Trainer::exported_folder() const { return fs::path(config_.run.output_d
 
 bool Trainer::is_exported() {
   const auto is_there = [&] {
-    if (!before_ || kept_step_ != step_ || before_->exported_step != step_) return false;
+    if (!before_ || continued_from_ != step_ || before_->exported_step != step_) return false;
     const Json before = json_of(before_->config.text);
     if (!before.is_object()) return false;
     for (const Difference& d : differences(before, config_)) {
