@@ -278,7 +278,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   page_.enter(Phase::loading);
   const std::int64_t failed = step_;
   const std::string reason = anomaly_.reason();
-  survive([&] { wait_for_writer(); });
+  tolerate_failed_save([&] { wait_for_writer(); });
   world_.barrier("written");
   const auto open_before = [&](std::int64_t step) {
     return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(),

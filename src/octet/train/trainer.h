@@ -190,7 +190,7 @@ class Trainer {
   void tell_stragglers(const std::vector<int>& changed);
   // Calls a function that saves. If a checkpoint cannot be written, training continues, until checkpoint.max_failed_saves saves
   // fail in a row.
-  void survive(const std::function<void()>& save);
+  void tolerate_failed_save(const std::function<void()>& save);
   // Moves checkpoints and copies metrics of the steps after step_, up to last_step, to history/, on the first rank.
   void set_abandoned_steps_aside(std::int64_t last_step);
   void roll_back(Anomaly::Verdict verdict);
