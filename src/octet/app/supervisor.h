@@ -216,8 +216,9 @@ class Supervisor {
   bool ask_a_missing_node();
   void hold(const NodeEvent& event);
   std::optional<int> follow();
-  std::optional<int> obey(const NodeEvent& event);
-  void hear(const Order& news);
+  std::optional<int> handle_as_member(const NodeEvent& event);
+  // Takes over what an order says of the job. Throws Error{peer} if this node took part in another one.
+  void update_job(const Order& news);
   void send_pages();
 
   SupervisorOptions options_;

@@ -144,7 +144,7 @@ Supervisor::Answer Supervisor::ask(const NodeAddress& address, std::optional<Nod
     // Events that come with the answer are kept: nobody sends them again.
     for (const NodeEvent& event : turn(kRetryS)) {
       if (answer == Answer::welcome) {
-        early_.push_back(event);  // for obey(), which may find an order among them
+        early_.push_back(event);  // for handle_as_member(), which may find an order among them
       } else if (event.node != kUplink) {
         hold(event);
       } else if (answer) {
@@ -153,17 +153,17 @@ Supervisor::Answer Supervisor::ask(const NodeAddress& address, std::optional<Nod
         trouble = concat("node", address.node, " (", address.host, ") ", event.text);
         answer = Answer::none;
       } else if (event.what == topic::kWelcome) {
-        hear(order_of(event.text));
+        update_job(order_of(event.text));
         coordinator_ = address;
         answer = Answer::welcome;
       } else if (event.what == topic::kSearching) {
         const Order news = order_of(event.text);
         if (fresh_ && news.attempt > 0) {  // the run goes on, so it must not begin anew
-          hear(news);
+          update_job(news);
           fresh_ = false;
         }
         answer = Answer::searching;
-      } else if (event.what == topic::kSee) {
+      } else if (event.what == topic::kRedirect) {
         other = address_of(event.text);
         answer = Answer::another;
       }
@@ -204,11 +204,11 @@ std::optional<int> Supervisor::follow() {
   NodeJoin join = own_join();
   network_->send(kUplink, topic::kJoin, text_of(join));
   for (const NodeEvent& event : std::exchange(early_, {})) {
-    if (const std::optional<int> code = obey(event)) return code;
+    if (const std::optional<int> code = handle_as_member(event)) return code;
   }
   while (coordinator_) {
     for (const NodeEvent& event : turn(kPagesS / 2)) {
-      if (const std::optional<int> code = obey(event)) return code;
+      if (const std::optional<int> code = handle_as_member(event)) return code;
     }
     std::optional<NodeEnd> end = ranks_.news();
     if (end || seconds_since(pages_sent_) >= kPagesS) send_pages();
@@ -240,13 +240,13 @@ std::optional<int> Supervisor::follow() {
   return ranks_.asked() ? std::optional(kLeft) : std::nullopt;
 }
 
-std::optional<int> Supervisor::obey(const NodeEvent& event) {
+std::optional<int> Supervisor::handle_as_member(const NodeEvent& event) {
   if (!coordinator_) {  // an event before this one told that it is lost
     hold(event);
     return std::nullopt;
   }
   if (event.node != kUplink) {
-    if (event.kind == NodeEvent::Kind::joined) network_->send(event.node, topic::kSee, text_of(*coordinator_));
+    if (event.kind == NodeEvent::Kind::joined) network_->send(event.node, topic::kRedirect, text_of(*coordinator_));
     return std::nullopt;
   }
   if (event.kind == NodeEvent::Kind::gone) {
@@ -258,13 +258,13 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     ranks_.end(options_.grace_s);
   } else if (event.what == topic::kOrder) {
     const Order order = order_of(event.text);
-    hear(order);
+    update_job(order);
     ranks_.kill();
     begin_ns_ = telemetry::monotonic_ns();
     if (metrics_) metrics_->begin(ranks_.pages().range(order.ranks.first, order.ranks.count));
     ranks_.start(order);
   } else if (event.what == topic::kWelcome) {
-    hear(order_of(event.text));
+    update_job(order_of(event.text));
   } else if (event.what == topic::kStacks) {
     ranks_.write_stacks();
   } else if (event.what == topic::kStop) {
@@ -278,7 +278,7 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
   return std::nullopt;
 }
 
-void Supervisor::hear(const Order& news) {
+void Supervisor::update_job(const Order& news) {
   // As on a host that froze or was cut off, and comes back when its old job runs no more.
   demand(!took_part_ || news.job == job_, ExitCode::peer, name_of(me()), kOfAnOldJob, "the other hosts run job ", news.job,
          ", and not ", job_, ". Start its command again on this host to join them");
