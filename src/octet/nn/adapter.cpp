@@ -11,15 +11,17 @@ using kernels::transposed_values;
 using parallel::Cut;
 using parallel::CutRule;
 
-Adapter::Adapter(const Options& o, parallel::ParameterStore& store) : options_(o) {
-  const CutRule& of_weight = o.weight->spec.cut;
-  const Shape& whole = o.weight->cut.global();
-  const bool is_fused = o.part_count > 1;
+Adapter::Adapter(const std::string& linear, const parallel::Parameter& weight, std::size_t part_count, const Options& o,
+                 parallel::ParameterStore& store)
+    : options_(o) {
+  const CutRule& of_weight = weight.spec.cut;
+  const Shape& whole = weight.cut.global();
+  const bool is_fused = part_count > 1;
   CutRule cut_of_part = of_weight.along == Cut::rows ? of_weight : CutRule{};
   if (is_fused) cut_of_part.part_rows.clear();
   CutRule cut_of_b = cut_of_part;
   Part next;
-  for (std::size_t i = 0; i < o.part_count; ++i) {
+  for (std::size_t i = 0; i < part_count; ++i) {
     const std::int64_t rows = is_fused ? of_weight.part_rows[i] : whole[0];
     next.count = parallel::TensorCut({rows, o.rank}, cut_of_part, store.place()).local()[0];
     next.end = next.begin + rows;
@@ -33,16 +35,16 @@ Adapter::Adapter(const Options& o, parallel::ParameterStore& store) : options_(o
     next.begin = next.end;
     next.rows += next.count;
   }
-  a_ = &store.add({.name = o.linear + ".lora_A.weight",
+  a_ = &store.add({.name = linear + ".lora_A.weight",
                    .shape = {static_cast<std::int64_t>(o.parts.size()) * o.rank, whole[1]},
                    .cut = {.along = of_weight.along == Cut::columns ? Cut::columns : Cut::none},
-                   .expert = o.weight->spec.expert,
+                   .expert = weight.spec.expert,
                    .init_std = 1.0 / std::sqrt(3.0 * static_cast<double>(whole[1])),
                    .grad_from_product = true});
-  b_ = &store.add({.name = o.linear + ".lora_B.weight",
+  b_ = &store.add({.name = linear + ".lora_B.weight",
                    .shape = {next.begin_of_b, o.rank},
                    .cut = cut_of_b,
-                   .expert = o.weight->spec.expert,
+                   .expert = weight.spec.expert,
                    .init_std = 0.0,
                    .grad_from_product = true});
   if (of_weight.along == Cut::columns) first_feature_ = store.place().rank * a_->cut.local()[1];

@@ -38,15 +38,14 @@ struct InputDropout {
 class Adapter {
  public:
   struct Options {
-    std::string linear;                           // its name
-    const parallel::Parameter* weight = nullptr;  // [out, in]
-    std::size_t part_count = 1;                   // modules that are fused in the linear
-    std::vector<std::size_t> parts;               // the numbers of the adapted ones, ascending
+    std::vector<std::size_t> parts;  // the numbers of the adapted modules, ascending
     std::int64_t rank = 0;
     double scale = 1.0;  // s
     InputDropout dropout = {};
   };
-  Adapter(const Options& options, parallel::ParameterStore& store);
+  // `linear` is the name of the linear with this weight [out, in], in which `part_count` modules are fused.
+  Adapter(const std::string& linear, const parallel::Parameter& weight, std::size_t part_count, const Options& options,
+          parallel::ParameterStore& store);
 
   const Options& options() const { return options_; }
   parallel::Parameter& a() const { return *a_; }

@@ -67,16 +67,8 @@ void LinearWeight::add_slot(Role role, bool sent) {
                                                                                       : recipes::HeldBy::elsewhere);
 }
 
-void LinearWeight::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
-                         parallel::ParameterStore& store) {
-  adapter_ = std::make_unique<Adapter>(Adapter::Options{.linear = name_,
-                                                        .weight = weight_,
-                                                        .part_count = parts_.size(),
-                                                        .parts = parts,
-                                                        .rank = rank,
-                                                        .scale = scale,
-                                                        .dropout = dropout},
-                                       store);
+void LinearWeight::adapt(const Adapter::Options& options, parallel::ParameterStore& store) {
+  adapter_ = std::make_unique<Adapter>(name_, *weight_, parts_.size(), options, store);
 }
 
 void LinearWeight::bind() {

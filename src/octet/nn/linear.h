@@ -62,8 +62,7 @@ class LinearWeight {
 
   // Gives some of the parts, by their numbers, an adapter. The weight must be frozen. Call it before anything is materialised,
   // and then call Linear::serve_adapters().
-  void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
-             parallel::ParameterStore& store);
+  void adapt(const Adapter::Options& options, parallel::ParameterStore& store);
   // Gives the weight its scale. Call it when scales and parameters are materialised.
   void bind();
 

@@ -71,7 +71,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
       scratch_(stream.device(), MemoryCategory::workspace, capacity.scratch) {
   parameters_.set_frozen(false);
   if (kind.adapter_rank > 0) {
-    for (nn::LinearWeight& weight : linear_.weights()) weight.adapt({0}, kind.adapter_rank, 1.0, {}, parameters_);
+    for (nn::LinearWeight& weight : linear_.weights()) weight.adapt({.parts = {0}, .rank = kind.adapter_rank}, parameters_);
     linear_.serve_adapters();
   }
   parameters_.materialise(stream.device(), setting.storage);
