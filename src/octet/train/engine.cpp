@@ -158,8 +158,13 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
         units.sum_over_holders(scratch(), task.units);
         return optimizer_->add_squares(*stream_, scratch(), task.units);
       }
-      case parallel::Kind::sums:
-        return add_up_ranks(units.streams()[task.stream]);
+      case parallel::Kind::sums: {  // adds up the step's counts, and takes the largest of the ranks' amaxes
+        Stream& params = units.streams()[task.stream];
+        optimizer_->add_up_ranks(scratch(), groups_, units);
+        double* const total = router_total(Routed::step);
+        if (total) all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
+        return model_->scales().reduce(params, scratch(), groups_.all_and_of_experts());
+      }
       case parallel::Kind::scales:
         optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
         return model_->scales().update(*stream_, optimizer_->found_inf());
@@ -177,15 +182,6 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
         return units.run(scratch(), task);
     }
   });
-}
-
-// Sums the step's counts, and takes the largest of the ranks' amaxes.
-void Engine::add_up_ranks(Stream& params) {
-  optimizer_->add_up_ranks(scratch(), groups_, model_->units());
-  if (double* const total = router_total(Routed::step)) {
-    all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
-  }
-  model_->scales().reduce(params, scratch(), groups_.all_and_of_experts());
 }
 
 void Engine::all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count) {
@@ -358,10 +354,8 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   model_->evaluate(evaluation, upload(all_tokens, all_targets, starts), total);
   model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all_of_tokens(), total, 2); });
   std::array<double, 2> result{};
-  stream_->copy_to_host(result.data(), total, sizeof result);
-  stream_->synchronize();
+  read(total, result);
   telemetry::own_page().mark();
-  check_ranks();
   return result;
 }
 

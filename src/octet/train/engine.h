@@ -211,7 +211,6 @@ class Engine {
   }
   double* zeroed_router_total(Routed what);
   void read(const double* from, std::span<double> numbers);
-  void add_up_ranks(Stream& params);
   // Adds up the numbers of all ranks in place. Waits.
   void add_over_ranks(std::span<double> numbers);
   void all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count);
