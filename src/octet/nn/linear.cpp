@@ -240,11 +240,6 @@ Linear::Weights Linear::dgrad_weights(const Scope& scope) const {
   return result;
 }
 
-void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
-  const ArenaScope temporaries(scope.scratch);
-  dgrad(scope, g, dgrad_weights(scope), gx);
-}
-
 void Linear::dgrad(const Scope& scope, const Operand& g, const Weights& w, const Tensor& gx) const {
   AlongRows op{.a = {.values = g.values}, .b = w, .d = gx, .accumulation = recipe_.dgrad};
   if (is_fp8()) op.a = kernels::row_operand(g.codes);

@@ -121,7 +121,6 @@ class Linear {
   void fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const;
   // gx = g W; overwrites gx. `w` is dgrad_weights().
   using Weights = std::vector<kernels::GemmOperand>;
-  void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
   void dgrad(const Scope& scope, const Operand& g, const Weights& w, const Tensor& gx) const;
   // Returns the weights as operands of dgrad. Codes that are made at use lie in the scratch.
   Weights dgrad_weights(const Scope& scope) const;

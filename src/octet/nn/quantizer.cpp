@@ -235,8 +235,10 @@ void Quantizer::quantize_share(const Scope& scope, const kernels::QuantizeEpilog
 void Quantizer::gather_codes(const Scope& scope, Operand& x) const {
   const kernels::QuantizeEpilogue own = cast_to(scope, own_rows(scope, x.codes));
   if (!x.epilogue) quantize_share(scope, own, x.values);
-  x.arrival = fetch_other_tokens(scope, x.codes.rowwise);
-  if (x.arrival) return;  // finish() does the rest
+  if (scope.tensor.reaches(x.codes.rowwise)) {
+    x.arrival = fetch_shares(scope, x.codes.rowwise);
+    return;  // finish() does the rest
+  }
   scope.tensor.all_gather(scope.stream, scope.scratch, {.x = own.out.rowwise, .y = x.codes.rowwise});
   if (x.codes.columnwise) kernels::transpose_codes(scope.stream, x.codes);
 }
