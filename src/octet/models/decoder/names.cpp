@@ -8,11 +8,7 @@
 namespace octet::models {
 
 parallel::NameTable parameter_names(Decoder& model) {
-  struct Fused {
-    const nn::LinearWeight* linear;
-    const char* what;
-  };
-  std::map<const parallel::Parameter*, Fused> fused;
+  std::map<const parallel::Parameter*, std::pair<const nn::LinearWeight*, const char*>> fused;  // and the ends of their names
   std::set<const parallel::Parameter*> of_adapters;
   for (const nn::LinearWeight* linear : model.linears()) {
     if (linear->adapter()) of_adapters.insert({&linear->adapter()->a(), &linear->adapter()->b()});
@@ -29,13 +25,12 @@ parallel::NameTable parameter_names(Decoder& model) {
       table.push_back({.external = p.spec.name, .parameter = &p, .rows = {{0, shape[0]}}, .shape = shape});
       continue;
     }
-    const auto& [linear, what] = found->second;
+    const auto& [linear, end] = found->second;
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < linear->parts().size(); ++i) {
       Shape part = shape;
       part[0] = p.spec.cut.part_rows[i];
-      table.push_back(
-          {.external = linear->parts()[i] + what, .parameter = &p, .rows = {{begin, begin + part[0]}}, .shape = part});
+      table.push_back({.external = linear->parts()[i] + end, .parameter = &p, .rows = {{begin, begin + part[0]}}, .shape = part});
       begin += part[0];
     }
   }
