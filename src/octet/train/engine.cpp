@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "octet/checkpoint/model_weights.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
@@ -249,32 +248,6 @@ void Engine::observe_weights(nn::Watch& watch) {
 Tensor Engine::whole(const parallel::Parameter& p) {
   model_->units().wait_for_states(*stream_);
   return assembler_->whole(p, scratch());
-}
-
-std::string Engine::not_finite_weight() {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements on the host at a time
-  model_->units().wait_for_states(*stream_);
-  const DType exported = options_.adapters ? DType::f32 : compute_dtype(options_.recipe);
-  std::vector<std::byte> piece, rounded;
-  const auto is_finite = [&](const parallel::Parameter& p) {
-    if (!p.held || !p.spec.saved) return true;
-    const Tensor shard = p.primary().flat();
-    for (std::int64_t begin = 0; begin < shard.elements(); begin += kPiece) {
-      const Tensor part = shard.slice_rows(begin, std::min(begin + kPiece, shard.elements()));
-      piece.resize(part.bytes());
-      stream_->copy_to_host(piece.data(), part.data, part.bytes());
-      stream_->synchronize();
-      rounded.resize(bytes_of(exported, part.shape));
-      checkpoint::convert(part.dtype, piece.data(), exported, rounded.data(), part.elements());
-      if (!checkpoint::all_finite(exported, rounded.data(), part.elements())) return false;
-    }
-    return true;
-  };
-  const auto& all = model_->parameters().parameters();
-  const auto own = std::find_if_not(all.begin(), all.end(), is_finite) - all.begin();
-  const std::vector<double> firsts = of_all_ranks(static_cast<double>(own));
-  const auto first = static_cast<std::size_t>(*std::min_element(firsts.begin(), firsts.end()));
-  return first < all.size() ? all[first].spec.name : "";
 }
 
 std::optional<Disagreement> Engine::compare_replicas() {

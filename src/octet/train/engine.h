@@ -99,9 +99,6 @@ class Engine {
   // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
   // the first. All ranks call it together.
   Tensor whole(const parallel::Parameter& p);
-  // Returns the name of the first trained weight with elements that would be NaN or infinite in the model or the adapter that the
-  // run exports, or "". All ranks call it together and get the same answer. Waits.
-  std::string not_finite_weight();
 
   // Compares this rank's state with ranks that must hold the same state (replica_check.h). All ranks call it together, between
   // steps. Waits.

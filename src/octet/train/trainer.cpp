@@ -19,6 +19,7 @@
 #include "octet/train/disk_space.h"
 #include "octet/train/entries.h"
 #include "octet/train/initial_loss.h"
+#include "octet/train/model_files.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
@@ -569,7 +570,7 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  const std::string not_finite = engine_->not_finite_weight();
+  const std::string not_finite = not_finite_weight(*engine_);
   if (exported && step_ == page_.start_step) {  // somebody may have changed the files since
     log_info(concat(exported_folder().string(), ": is of step ", telemetry::format_count(step_),
                     " already and stays as it is; to export it again, remove it"));

@@ -213,7 +213,7 @@ class Trainer {
   void export_model();
   std::filesystem::path exported_folder() const;
   // At the end of a run: throws Error{data} if no step had a token to train on, and Error{not_finite} if no model is exported
-  // for another reason. If only some steps were skipped, warns. `not_finite` is Engine::not_finite_weight().
+  // for another reason. If only some steps were skipped, warns. `not_finite` is not_finite_weight().
   void judge_end(const std::string& not_finite) const;
   void log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled);
   nlohmann::json meta() const;
