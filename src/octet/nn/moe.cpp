@@ -121,6 +121,7 @@ void Moe::update_bias(Stream& stream, const double* router_total, const float* f
 
 // On one rank, rows are in the order in which its experts multiply them, and the host does not wait.
 void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
+  const ArenaScope temporaries(scope.scratch);
   const bool alone = scope.expert.size() == 1;
   const std::int64_t rows = saved.rows.elements();
   if (alone) saved.rounds.push_back({.plan = {.groups = make_groups(scope, rows, rows)}});
@@ -128,16 +129,11 @@ void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
       alone ? saved.rounds.front().plan.groups.counts : allocate(scope.scratch, DType::i32, {options_.mlp.experts});
   kernels::expert_order(scope.stream,
                         {.experts = saved.experts, .multiple = alone ? kGroupRows : 1, .counts = counts, .rows = saved.rows});
-  if (!alone) return count_rounds(scope, counts, saved);
-  kernels::group_rows(scope.stream, {saved.rounds.front().plan.groups});
-}
-
-void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const {
-  const ArenaScope temporaries(scope.scratch);
+  if (alone) return kernels::group_rows(scope.stream, {saved.rounds.front().plan.groups});
   const int ranks = scope.expert.size();
   const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.mlp.experts});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
-  const std::int64_t rows = saved.rows.elements(), most = std::min(rows, ceil_div(2 * rows, std::int64_t{ranks}));
+  const std::int64_t most = std::min(rows, ceil_div(2 * rows, std::int64_t{ranks}));
   std::vector<ExpertRound> rounds;
   if (scope.stream.kind() == DeviceKind::meta) {
     rounds.push_back(even_round(rows, ranks, own_count()));
@@ -241,10 +237,7 @@ void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved&
 
 void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
-  {
-    const ArenaScope temporaries(scope.scratch);
-    count_rows(scope, saved);
-  }
+  count_rows(scope, saved);
   work.mark = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().plan.groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.mlp.dim});

@@ -112,7 +112,6 @@ class Moe {
     return allocate_groups(scope.stash, own_count(), grouped_rows(rows, own_count()), used);
   }
   void count_rows(const Scope& scope, MoeSaved& saved) const;
-  void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
   void announce(const Scope& scope, const ExpertRound& plan) const;
   // Returns the rows of x, from the tokens of all ranks, that the experts of this rank receive in a round, multiplied by the
