@@ -95,15 +95,12 @@ kernels::GemmOperand LinearWeight::fprop_operand(const Scope& scope, ScaleTile t
   return kernels::row_operand(w);
 }
 
-kernels::GemmOperand LinearWeight::dgrad_operand(const Scope& scope) const {
-  return is_fp8() ? kernels::transposed_operand(columnwise(scope)) : kernels::transposed_values(weight_->value);
-}
-
 // Makes columnwise codes in the scratch if the parameter has none and the rowwise ones cannot replace them.
-Quantized LinearWeight::columnwise(const Scope& scope) const {
+kernels::GemmOperand LinearWeight::dgrad_operand(const Scope& scope) const {
+  if (!is_fp8()) return kernels::transposed_values(weight_->value);
   const std::int64_t out = weight_->spec.shape[0], in = weight_->spec.shape[1];
   Quantized q = weight_->codes;
-  if (q.columnwise || q.rowwise_serves_both()) return q;
+  if (q.columnwise || q.rowwise_serves_both()) return kernels::transposed_operand(q);
   q.columnwise = allocate(scope.scratch, q.rowwise.dtype, {in, out});
   if (weight_->column_codes) {  // codes scaled along columns, in the order of rows; their scales are there
     q.rowwise = weight_->column_codes;
@@ -113,7 +110,7 @@ Quantized LinearWeight::columnwise(const Scope& scope) const {
                                  : allocate(scope.scratch, q.rowwise_scale_inv.dtype, scale_shape(q.tile, in, out));
   }
   kernels::transpose_codes(scope.stream, q);
-  return q;
+  return kernels::transposed_operand(q);
 }
 
 Linear::Linear(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)

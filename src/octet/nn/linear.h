@@ -76,7 +76,6 @@ class LinearWeight {
  private:
   // Registers a delayed scale. If `sent`, ranks that send rows of the operand also know its scale.
   void add_slot(Role role, bool sent = false);
-  Quantized columnwise(const Scope& scope) const;
 
   std::string name_;
   std::vector<std::string> parts_;
