@@ -290,7 +290,8 @@ void Units::run(Arena& scratch, const Task& task) {
     case Kind::gather:
       return gather(scratch, task);
     case Kind::open:
-      return open(task);
+      if (shape_.sharded_gradients && writes_gradients(task.use)) kernels::zero(compute_, {.x = unit(task.index).zeroed});
+      return;
     case Kind::close:
       return;  // others only wait for the end of its use
     case Kind::reduce:
@@ -336,11 +337,6 @@ void Units::gather(Arena& scratch, const Task& task) {
     if (p->column_codes) q.rowwise = p->column_codes;
     kernels::transpose_codes(params_stream(), q);
   }
-}
-
-void Units::open(const Task& task) {
-  if (!shape_.sharded_gradients || !writes_gradients(task.use)) return;
-  kernels::zero(compute_, {.x = unit(task.index).zeroed});
 }
 
 void Units::reduce(Arena& scratch, const Task& task) {
