@@ -90,13 +90,11 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   const std::vector<std::int32_t> first_keys = first_keys_of(document_starts, tokens.size());
   result.first_keys = place(first_keys);
   std::vector<std::int32_t> positions(first_keys.size());
-  for (std::size_t i = 0; i < positions.size(); ++i)
+  for (std::size_t i = 0; i < positions.size(); ++i) {
     positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(options_.seq_len)) - first_keys[i];
-  result.positions = place(positions);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    result.documents += i % options_.seq_len == 0 || first_keys[at] != first_keys[at - 1];
+    result.documents += positions[i] == 0;
   }
+  result.positions = place(positions);
   return result;
 }
 
