@@ -122,14 +122,6 @@ void Engine::initialise(std::uint64_t seed) {
   refresh();
 }
 
-void Engine::initialise_adapters(std::uint64_t seed) {
-  parallel::ParameterStore& store = model_->parameters();
-  for (const parallel::Parameter& p : store.parameters()) {
-    if (!p.spec.frozen) store.initialise(*stream_, p, seed);
-  }
-  refresh();
-}
-
 double* Engine::zeroed_router_total(Routed what) {
   double* const total = router_total(what);
   if (total) stream_->zero(total, static_cast<std::size_t>(router_numbers()) * sizeof(double));

@@ -158,9 +158,8 @@ class Engine {
   // may find different algorithms fastest.
   void tune(const kernels::GemmTuning& tuning);
 
-  // Overwrites all parameters, or only those of adapters, with random values, and refreshes.
+  // Overwrites all parameters with random values, and refreshes.
   void initialise(std::uint64_t seed);
-  void initialise_adapters(std::uint64_t seed);
   // Calls write(), which must overwrite the primary of a parameter (ParameterStore::fill).
   void fill(parallel::Parameter& p, const std::function<void()>& write) {
     model_->parameters().fill(*stream_, scratch(), p, write);
