@@ -18,11 +18,11 @@ using parallel::Parameter;
 struct SmallModel {
   explicit SmallModel(DType dtype, std::int64_t first = 0, std::int64_t last = 40) {
     fused.spec = {.name = "q", .shape = {10, 4}};
-    fused.cut = parallel::TensorCut({10, 4});
+    fused.cut = parallel::TensorCut({10, 4}, {}, {});
     fused.first_element = first;
     fused.value_shard = memory.tensor(dtype, first == 0 && last == 40 ? Shape{10, 4} : Shape{last - first});
     norm.spec = {.name = "norm", .shape = {4}};
-    norm.cut = parallel::TensorCut({4});
+    norm.cut = parallel::TensorCut({4}, {}, {});
     norm.value_shard = memory.tensor(dtype, {4});
     table = {
         {"q.weight", &fused, {{0, 6}}, {6, 4}}, {"k.weight", &fused, {{6, 10}}, {4, 4}}, {"norm.weight", &norm, {{0, 4}}, {4}}};
@@ -95,7 +95,7 @@ TEST(ModelDir, RoundsToNearestEven) {
   Memory memory;
   Parameter parameter;
   parameter.spec = {.name = "w", .shape = {4}};
-  parameter.cut = parallel::TensorCut({4});
+  parameter.cut = parallel::TensorCut({4}, {}, {});
   parameter.value_shard = memory.tensor(DType::bf16, {4});
   const Tensor source = memory.tensor(DType::f32, {4});
   const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow and a signed zero
@@ -182,11 +182,11 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
   for (const auto& [first, last] : std::vector<std::pair<int, int>>{{0, 24}, {0, 7}, {7, 20}, {20, 24}}) {
     Parameter w, b;
     w.spec = {.name = "w", .shape = {8, 3}};
-    w.cut = parallel::TensorCut({8, 3});
+    w.cut = parallel::TensorCut({8, 3}, {}, {});
     w.first_element = first;
     w.value_shard = memory.tensor(DType::f32, last - first == 24 ? Shape{8, 3} : Shape{last - first});
     b.spec = {.name = "b", .shape = {8}};
-    b.cut = parallel::TensorCut({8});
+    b.cut = parallel::TensorCut({8}, {}, {});
     b.value_shard = memory.tensor(DType::f32, {8});
     const NameTable table = {{"b", &b, rows, {8}}, {"w", &w, rows, {8, 3}}};
     load_weights(memory.stream(), weights, table);
@@ -203,7 +203,7 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
   }
   Parameter w;
   w.spec = {.name = "w", .shape = {8, 3}};
-  w.cut = parallel::TensorCut({8, 3});
+  w.cut = parallel::TensorCut({8, 3}, {}, {});
   w.value_shard = memory.tensor(DType::f32, {8, 3});
   const auto refusal = [&](std::vector<parallel::RowRun> runs) {
     return error_of(ExitCode::internal, [&] {
@@ -221,11 +221,11 @@ TEST(ModelDir, AsksForAParameterOnceHoweverManyPiecesItIsWrittenIn) {
   Memory memory;
   Parameter large, small;
   large.spec = {.name = "large", .shape = {kElements}};
-  large.cut = parallel::TensorCut({kElements});
+  large.cut = parallel::TensorCut({kElements}, {}, {});
   large.value_shard = memory.tensor(DType::f32, {kElements});
   for (std::int64_t i = 0; i < kElements; ++i) large.value_shard.as<float>()[i] = static_cast<float>(i);
   small.spec = {.name = "small", .shape = {2}};
-  small.cut = parallel::TensorCut({2});
+  small.cut = parallel::TensorCut({2}, {}, {});
   small.value_shard = memory.tensor(DType::f32, {2});
   const NameTable table = {{"large", &large, {{0, kElements}}, {kElements}}, {"small", &small, {{0, 2}}, {2}}};
   std::vector<std::string> asked;

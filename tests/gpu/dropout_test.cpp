@@ -41,7 +41,7 @@ TEST_F(DropoutOnGpu, HasTheBitsOfTheCpu) {
                              .tokens = tokens.*on,
                              .first_feature = first_feature};
               if (grouped) {
-                result.groups = {.counts = counts.*on, .first = first.*on, .tiles = tiles.*on, .expected = kRows};
+                result.groups = {.counts = counts.*on, .first = first.*on, .tiles = tiles.*on, .planned = kRows};
                 result.first_expert = 2;
               }
               return result;

@@ -124,7 +124,7 @@ TEST_F(DropoutTest, OfPartsIsThatOfTheWhole) {
 TEST_F(DropoutTest, KnowsTheExpertsOfGroups) {
   const std::int64_t rows = 4 * kGroupRows;
   const RowGroups groups{
-      .counts = integers({200, 100}), .first = integers({0, 256, 384}), .tiles = integers({0, 0, 1, -1}), .expected = rows};
+      .counts = integers({200, 100}), .first = integers({0, 256, 384}), .tiles = integers({0, 0, 1, -1}), .planned = rows};
   const Tensor x = random(DType::f32, {rows, 16}), y = filled(DType::f32, {rows, 16}, [](std::int64_t) { return 5.0; });
   Dropout op = key(x, y, 0.5);
   op.groups = groups;

@@ -82,7 +82,7 @@ class GroupedGemm : public ::testing::TestWithParam<const kernels::cpu::TileKern
   void check_along_m(const kernels::GroupedGemmM& op, A a, B b, const std::string& what) {
     const std::vector<double> before = op.accumulate ? values_of(op.d) : std::vector<double>();
     kernels::grouped_gemm(*stream_, scratch_, op);
-    for (const GroupPart& part : parts_of(groups_)) {
+    for (const GroupExtent& part : extents_of(groups_)) {
       for (std::int64_t row = part.first; row < part.first + part.padded(); ++row) {
         for (std::int64_t n = 0; n < op.d.cols(); ++n) {
           double sum = op.accumulate ? before[static_cast<std::size_t>(row * op.d.cols() + n)] : 0, size = std::abs(sum);
@@ -106,7 +106,7 @@ class GroupedGemm : public ::testing::TestWithParam<const kernels::cpu::TileKern
       std::vector<std::vector<double>> before;
       for (const Tensor& d : op.d) before.push_back(values_of(d));
       kernels::grouped_gemm(*stream_, scratch_, op);
-      for (const GroupPart& part : parts_of(groups_)) {
+      for (const GroupExtent& part : extents_of(groups_)) {
         for (std::int64_t m = 0; m < m_rows; ++m) {
           for (std::int64_t n = 0; n < n_rows; ++n) {
             double sum = accumulate ? before[part.group][static_cast<std::size_t>(m * n_rows + n)] : 0, size = std::abs(sum);
@@ -215,7 +215,7 @@ TEST_P(GroupedGemm, MultipliesCodes) {
     const Tensor x = rows_of_groups(DType::bf16, kIn), g = rows_of_groups(DType::bf16, kOut);
     const Quantized qx = quantized(x), qg = quantized(g);
     // The codes stand for the values: E4M3 has a relative error of 2^-4, or a sixteenth of the smallest step near zero.
-    for (const GroupPart& part : parts_of(groups_)) {
+    for (const GroupExtent& part : extents_of(groups_)) {
       for (std::int64_t row = part.first; row < part.first + part.count; ++row) {
         for (std::int64_t col = 0; col < kIn; ++col) {
           EXPECT_NEAR(rowwise(qx, row, col), at(x, row, col), 0x1p-4 * std::abs(at(x, row, col)) + 1e-4);
@@ -273,7 +273,7 @@ TEST_P(GroupedGemm, EachGroupHasItsScale) {
                                .scale_stride = 2,
                                .amax_stride = 3};
   kernels::swiglu_forward(*stream_, scratch_, {.gate_up = gate_up, .y = y, .codes = to});
-  for (const GroupPart& part : parts_of(groups_)) {
+  for (const GroupExtent& part : extents_of(groups_)) {
     float largest = 0;
     const float factor = static_cast<float>(2 * part.group + 1);
     for (std::int64_t row = part.first; row < part.first + part.count; ++row) {

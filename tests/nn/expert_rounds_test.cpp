@@ -48,7 +48,7 @@ void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64
           arriving.push_back(rows[from].at(static_cast<std::size_t>(there.first[to] + i)));
       }
       ASSERT_EQ(here.places.size(), arriving.size());
-      const std::vector<GroupPart> groups = parts_of(here.counts);
+      const std::vector<GroupExtent> groups = extents_of(here.counts);
       ASSERT_EQ(groups.size(), own);
       EXPECT_LE(groups.back().first + groups.back().padded(), grouped_rows(ranks * capacity, static_cast<std::int64_t>(own)));
       std::map<std::int64_t, Row> placed;
@@ -56,7 +56,7 @@ void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64
         EXPECT_TRUE(placed.emplace(here.places[i], arriving[i]).second) << "two rows at " << here.places[i];
         EXPECT_EQ(left.erase(arriving[i]), 1u);
       }
-      for (const GroupPart& group : groups) {
+      for (const GroupExtent& group : groups) {
         Row before{-1, 0, 0};
         for (std::int64_t row = group.first; row < group.first + group.count; ++row) {
           ASSERT_EQ(placed.count(row), 1u) << "nothing at " << row;

@@ -151,11 +151,11 @@ struct Fp8Linear : testing::LayerTest, ::testing::WithParamInterface<Setting> {
     y = zeros(DType::bf16, {kRows, kOut});
     gx = zeros(DType::bf16, {kRows, kIn});
   }
-  void run(Watch* watch, const Tensor& residual = {}, parallel::Begins begins = parallel::Begins::all) {
+  void run(Watch* watch, const Tensor& residual = {}, parallel::Overwrites overwrites = parallel::Overwrites::all) {
     stash.release_to(0);
     Scope s = scope();
     s.watch = watch;
-    s.begins = begins;
+    s.overwrites = overwrites;
     const Operand saved = linear_forward(*linear, s, {.values = x}, residual, y);
     linear_backward(*linear, s, {.values = gy}, saved, gx);
     EXPECT_EQ(scratch.used(), 0u);
@@ -262,7 +262,7 @@ TEST_P(Fp8Linear, AddsTheResidualAndAccumulatesTheGradient) {
   const Tensor residual = random(DType::bf16, {kRows, kOut});
   const Tensor before = random(DType::f32, {kOut, kIn});
   stream->copy(linear->weight().grad.data, before.data, before.bytes());
-  run(&watcher, residual, parallel::Begins::none);
+  run(&watcher, residual, parallel::Overwrites::none);
   const std::vector<double> r = values_of(residual), b = values_of(before);
   std::vector<double> sum = watcher.products["y"].values, gradient = watcher.products["gw"].values;
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += r[i];

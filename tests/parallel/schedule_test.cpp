@@ -133,8 +133,8 @@ TEST(Schedule, FetchesPiecesOfStatesAhead) {
             "   15  compute       cast embedding to head\n");
 }
 
-// The first pass of a step through a block or through the head begins all its gradients. In a later micro-batch, the first pass
-// since the unit was opened begins those in slots. All other passes add.
+// The first pass of a step through a block or through the head overwrites all its gradients. In a later micro-batch, the first
+// pass since the unit was opened overwrites those in slots. All other passes add.
 void expect_gradients_begin_once(const StepShape& s, const std::vector<Task>& tasks) {
   std::map<int, int> owner;  // of each unit that is open: the micro-batch that was first
   for (const Task& task : tasks) {
@@ -142,8 +142,8 @@ void expect_gradients_begin_once(const StepShape& s, const std::vector<Task>& ta
     if (task.kind != Kind::head && task.kind != Kind::backward) continue;
     const int unit = task.kind == Kind::head ? s.head : s.first_block + task.index;
     const bool first = owner.emplace(unit, task.micro_batch).first->second == task.micro_batch;
-    const Begins expected = !first ? Begins::none : task.micro_batch == 0 ? Begins::all : Begins::slots;
-    EXPECT_EQ(task.begins, expected) << "unit " << unit << ", micro-batch " << task.micro_batch;
+    const Overwrites expected = !first ? Overwrites::none : task.micro_batch == 0 ? Overwrites::all : Overwrites::slots;
+    EXPECT_EQ(task.overwrites, expected) << "unit " << unit << ", micro-batch " << task.micro_batch;
   }
 }
 

@@ -198,8 +198,8 @@ class ExpertParts {
       use(list, {unit, parallel::Use::backward}, {unit - 1, parallel::Use::backward}, [&] {
         see(unit, &ExpertParts::add_backward);
         for (parallel::Parameter& p : store_.parameters()) {
-          const parallel::Begins begins = first == 0 ? parallel::Begins::all : parallel::Begins::slots;
-          if (p.unit == unit && p.held) add_gradient(p, step, sources_of(p, first), p.grad_begins(begins));
+          const parallel::Overwrites overwrites = first == 0 ? parallel::Overwrites::all : parallel::Overwrites::slots;
+          if (p.unit == unit && p.held) add_gradient(p, step, sources_of(p, first), p.overwrites_grad(overwrites));
         }
       });
     }

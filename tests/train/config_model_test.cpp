@@ -57,7 +57,7 @@ Config config_of(const testing::TemporaryFolder& folder, const std::string& memb
   return c;
 }
 
-TEST(ModelConfig, KeysOfRopeScalingReplaceThoseOfTheSameLaw) {
+TEST(ModelConfig, KeysOfRopeScalingReplaceThoseOfTheSameType) {
   const testing::TemporaryFolder folder;
   Config c = config_of(folder, R"("model_type":"llama","rope_scaling":{"type":"yarn","factor":4.0,"beta_fast":16.0,
     "original_max_position_embeddings":1024,"rope_theta":500.0})");
@@ -71,7 +71,7 @@ TEST(ModelConfig, KeysOfRopeScalingReplaceThoseOfTheSameLaw) {
   EXPECT_EQ(std::get<kernels::RopeScalingYarn>(decoder_config(c).rope_scaling.value()).beta_fast, 16.0);
   c.model.rope_scaling->rope_type = "llama3";
   const auto llama3 = std::get<kernels::RopeScalingLlama3>(decoder_config(c).rope_scaling.value());
-  EXPECT_EQ(llama3.original_max_position, 8192) << "nothing of another law";
+  EXPECT_EQ(llama3.original_max_position, 8192) << "nothing of another scaling";
   EXPECT_EQ(decoder_config(c).rope_theta, 500.0);
   c.model.rope_theta = 700.0;
   EXPECT_EQ(decoder_config(c).rope_theta, 700.0);
@@ -84,7 +84,7 @@ TEST(ModelConfig, KeysOfRopeScalingReplaceThoseOfTheSameLaw) {
 
   c = config_of(folder, R"("model_type":"llama","rope_parameters":{"rope_type":"default","rope_theta":500.0})");
   c.model.rope_scaling = RopeScalingConfig{.factor = 4.0};
-  EXPECT_EQ(std::get<kernels::RopeScalingLlama3>(decoder_config(c).rope_scaling.value()).factor, 4.0) << "there is no law";
+  EXPECT_EQ(std::get<kernels::RopeScalingLlama3>(decoder_config(c).rope_scaling.value()).factor, 4.0) << "there is no scaling";
   c = {};
   c.model.config = "llama3.2-1b";
   c.model.rope_scaling = RopeScalingConfig{.low_freq_factor = 2.0};

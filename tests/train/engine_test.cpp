@@ -8,6 +8,7 @@
 #include <map>
 
 #include "octet/base/threads.h"
+#include "octet/train/model_files.h"
 #include "support/tiny_model.h"
 
 namespace octet::testing {
@@ -152,10 +153,10 @@ TEST(NotFiniteWeight, IsOneWithoutAFiniteNumberInTheExportedType) {
   for (const auto& [recipe, largest] :
        {std::pair("fp32", ""), std::pair("bf16", "model.norm.weight"), {"fp8_delayed", "model.norm.weight"}}) {
     const auto engine = make_engine(tiny_options(recipe));
-    EXPECT_EQ(engine->not_finite_weight(), "") << recipe;
+    EXPECT_EQ(not_finite_weight(*engine), "") << recipe;
     for (const parallel::Parameter& p : engine->model().parameters().parameters())
       if (p.spec.name == "model.norm.weight") p.primary().as<float>()[5] = std::numeric_limits<float>::max();
-    EXPECT_EQ(engine->not_finite_weight(), largest) << recipe;
+    EXPECT_EQ(not_finite_weight(*engine), largest) << recipe;
   }
 }
 

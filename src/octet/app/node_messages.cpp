@@ -57,11 +57,11 @@ NodeJoin join_of(const std::string& text) {
   });
 }
 
-std::string text_of(const NodePlace& place) { return dump({{"node", place.node}, {"host", place.host}}); }
+std::string text_of(const NodeAddress& address) { return dump({{"node", address.node}, {"host", address.host}}); }
 
-NodePlace place_of(const std::string& text) {
-  return read_message(topic::kSee, text, [](const Value& json) {
-    return NodePlace{.node = json.at("node").get<int>(), .host = json.at("host").get<std::string>()};
+NodeAddress address_of(const std::string& text) {
+  return read_message(topic::kRedirect, text, [](const Value& json) {
+    return NodeAddress{.node = json.at("node").get<int>(), .host = json.at("host").get<std::string>()};
   });
 }
 

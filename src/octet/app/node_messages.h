@@ -20,7 +20,7 @@ inline constexpr const char* kJoin = "join";            // NodeJoin
 inline constexpr const char* kPages = "pages";          // pages_text()
 inline constexpr const char* kEnded = "ended";          // NodeEnd, when the first rank fails and when all have ended
 inline constexpr const char* kWelcome = "welcome";      // Order without ranks: this node coordinates
-inline constexpr const char* kSee = "see";              // NodePlace: that node coordinates
+inline constexpr const char* kRedirect = "redirect";    // NodeAddress: that node coordinates
 inline constexpr const char* kSearching = "searching";  // Order without ranks: this node does not, as long as lower ones live
 inline constexpr const char* kOrder = "order";          // Order
 inline constexpr const char* kStacks = "stacks";        // {}: asks the ranks to write the stacks of their threads
@@ -39,7 +39,7 @@ struct NodeJoin {
   std::int64_t utc_s = 0;  // what the host's clock shows, in seconds since 1970
 };
 
-struct NodePlace {
+struct NodeAddress {
   int node = 0;
   std::string host;
 };
@@ -77,13 +77,13 @@ struct RunOver {
 };
 
 std::string text_of(const NodeJoin& join);
-std::string text_of(const NodePlace& place);
+std::string text_of(const NodeAddress& address);
 std::string text_of(const Order& order);
 std::string text_of(const NodeEnd& end);
 std::string text_of(const RunOver& over);
 // These throw Error{peer} if the text is not such a message.
 NodeJoin join_of(const std::string& text);
-NodePlace place_of(const std::string& text);
+NodeAddress address_of(const std::string& text);
 Order order_of(const std::string& text);
 NodeEnd end_of(const std::string& text);
 RunOver over_of(const std::string& text);

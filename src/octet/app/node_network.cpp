@@ -61,10 +61,10 @@ std::string NodeNetwork::refusal(const comm::Claim& claim) const {
 void NodeNetwork::enter(comm::Guest&& guest) {
   const int node = static_cast<int>(guest.claim.rank);
   links_.emplace(node, Link{.connection = std::move(guest.connection), .heard = Clock::now()});
-  tell({.kind = NodeEvent::Kind::joined, .node = node});
+  push({.kind = NodeEvent::Kind::joined, .node = node});
 }
 
-void NodeNetwork::tell(NodeEvent event) {
+void NodeNetwork::push(NodeEvent event) {
   events_.push_back(std::move(event));
   news_.poke();
 }
@@ -132,7 +132,7 @@ bool NodeNetwork::serve(int node, Link& link, bool readable, Clock::time_point n
         if (frame->key == kUnheard)
           why = concat("has heard nothing from ", name_of(options_.node, options_.host), " for ", options_.silence_s, " s");
         else
-          tell({.kind = NodeEvent::Kind::message, .node = node, .what = frame->key, .text = frame->value});
+          push({.kind = NodeEvent::Kind::message, .node = node, .what = frame->key, .text = frame->value});
       }
       if (!alive && why.empty()) why = "closed its connection";
     }
@@ -188,7 +188,7 @@ void NodeNetwork::run() {
       if (slept) found->second.heard = now;
       std::string why;
       if (serve(found->first, found->second, (polled[first + i].revents & ~POLLOUT) != 0, now, why)) continue;
-      tell({.kind = NodeEvent::Kind::gone, .node = found->first, .text = why});
+      push({.kind = NodeEvent::Kind::gone, .node = found->first, .text = why});
       links_.erase(found);
     }
     door_.handle(std::span(polled).subspan(1, first - 1), now);

@@ -78,7 +78,7 @@ class NodeNetwork {
   void enter(comm::Guest&& guest);
   // Whether the connection still exists.
   bool serve(int node, Link& link, bool readable, Clock::time_point now, std::string& why);
-  void tell(NodeEvent event);
+  void push(NodeEvent event);
 
   const Options options_;
   comm::Wakeup wake_, news_;

@@ -211,13 +211,14 @@ class Supervisor {
   enum class Role : std::uint8_t { coordinator, member, asked, over };
   Role search();
   enum class Answer : std::uint8_t { none, welcome, searching, another, taken };  // taken: another supervisor is this node there
-  Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble, double answer_s);
+  Answer ask(const NodeAddress& address, std::optional<NodeAddress>& other, std::string& trouble, double answer_s);
   // Asks one of the missing nodes, another one each time. Returns whether this node has found a coordinator to follow.
   bool ask_a_missing_node();
   void hold(const NodeEvent& event);
   std::optional<int> follow();
-  std::optional<int> obey(const NodeEvent& event);
-  void hear(const Order& news);
+  std::optional<int> handle_as_member(const NodeEvent& event);
+  // Takes over what an order says of the job. Throws Error{peer} if this node took part in another one.
+  void update_job(const Order& news);
   void send_pages();
 
   SupervisorOptions options_;
@@ -276,8 +277,8 @@ class Supervisor {
   int asked_node_ = 0;                 // by ask_a_missing_node(), the last time
   std::int64_t newest_attempt_ = 0;    // the highest number that this node has heard of
   std::int64_t recorded_attempt_ = 0;  // the highest of those with a file in attempts/, which only one node can create
-  std::optional<NodePlace> coordinator_;  // if it is lost, it stays here until this node begins an attempt of its own
-  std::optional<NodePlace> lost_;
+  std::optional<NodeAddress> coordinator_;  // if it is lost, it stays here until this node begins an attempt of its own
+  std::optional<NodeAddress> lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
   std::vector<NodeEvent> early_;  // messages that arrived before this node knew its role

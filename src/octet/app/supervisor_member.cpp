@@ -27,7 +27,7 @@ void Supervisor::watch_lock(bool late) {
 }
 
 Supervisor::Role Supervisor::search() {
-  std::optional<NodePlace> lost = std::exchange(coordinator_, std::nullopt);
+  std::optional<NodeAddress> lost = std::exchange(coordinator_, std::nullopt);
   const Clock::time_point start = Clock::now();
   std::string trouble;
   lock_watch_.restart();
@@ -55,26 +55,27 @@ Supervisor::Role Supervisor::search() {
       return Role::over;
     }
     // The coordinator of the newest attempt first, then the lower nodes, and the higher ones if one of them may coordinate.
-    std::vector<NodePlace> places;
+    std::vector<NodeAddress> addresses;
     const bool had_one = !fresh_ || (newest && telemetry::goes_on(*newest));
     if (newest && telemetry::goes_on(*newest) && newest->coordinator != me() && newest->coordinator < nodes())
-      places.push_back({newest->coordinator, newest->coordinator_host});
+      addresses.push_back({newest->coordinator, newest->coordinator_host});
     for (int node = 0; node < (had_one ? nodes() : me()); ++node) {
       const std::string& host = options_.hosts.hosts[static_cast<std::size_t>(node)];
-      const bool again = std::any_of(places.begin(), places.end(), [&](const NodePlace& place) { return place.node == node; });
-      if (node != me() && !again && !host.empty()) places.push_back({node, host});
+      const bool again =
+          std::any_of(addresses.begin(), addresses.end(), [&](const NodeAddress& address) { return address.node == node; });
+      if (node != me() && !again && !host.empty()) addresses.push_back({node, host});
     }
     bool lower_lives = false, elsewhere = false;
     if (!readable) {
       demand(seconds_since(start) < options_.join_timeout_s, ExitCode::data, read_trouble_.text);
-      places.clear();
+      addresses.clear();
       elsewhere = true;
     }
-    for (const NodePlace& place : places) {
+    for (const NodeAddress& address : addresses) {
       if (ranks_.asked()) return Role::asked;
-      if (place.node > me() && lower_lives) break;
-      std::optional<NodePlace> other;
-      Answer answer = ask(place, other, trouble, kAnswerS);
+      if (address.node > me() && lower_lives) break;
+      std::optional<NodeAddress> other;
+      Answer answer = ask(address, other, trouble, kAnswerS);
       if (answer == Answer::another && other->node != me()) {
         answer = ask(*std::exchange(other, std::nullopt), other, trouble, kAnswerS);
         elsewhere = elsewhere || answer != Answer::welcome;
@@ -83,7 +84,7 @@ Supervisor::Role Supervisor::search() {
       }
       elsewhere = elsewhere || answer == Answer::taken;
       if (answer == Answer::welcome) return Role::member;
-      lower_lives = lower_lives || (place.node < me() && answer == Answer::searching);
+      lower_lives = lower_lives || (address.node < me() && answer == Answer::searching);
     }
     // This node has been started again, and heard of the job from others.
     if (!lost && !fresh_ && !took_part_ && newest && newest->job == job_) {
@@ -125,10 +126,10 @@ void Supervisor::hold(const NodeEvent& event) {
   if (event.node != kUplink) early_.push_back(event);
 }
 
-Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble,
+Supervisor::Answer Supervisor::ask(const NodeAddress& address, std::optional<NodeAddress>& other, std::string& trouble,
                                    double answer_s) {
   try {
-    network_->connect(place.node, place.host, kConnectS);
+    network_->connect(address.node, address.host, kConnectS);
   } catch (const comm::Refused& error) {
     trouble = error.what();
     if (refusals_.insert(trouble).second) ranks_.say(trouble);
@@ -143,27 +144,27 @@ Supervisor::Answer Supervisor::ask(const NodePlace& place, std::optional<NodePla
     // Events that come with the answer are kept: nobody sends them again.
     for (const NodeEvent& event : turn(kRetryS)) {
       if (answer == Answer::welcome) {
-        early_.push_back(event);  // for obey(), which may find an order among them
+        early_.push_back(event);  // for handle_as_member(), which may find an order among them
       } else if (event.node != kUplink) {
         hold(event);
       } else if (answer) {
         continue;
       } else if (event.kind == NodeEvent::Kind::gone) {
-        trouble = concat("node", place.node, " (", place.host, ") ", event.text);
+        trouble = concat("node", address.node, " (", address.host, ") ", event.text);
         answer = Answer::none;
       } else if (event.what == topic::kWelcome) {
-        hear(order_of(event.text));
-        coordinator_ = place;
+        update_job(order_of(event.text));
+        coordinator_ = address;
         answer = Answer::welcome;
       } else if (event.what == topic::kSearching) {
         const Order news = order_of(event.text);
         if (fresh_ && news.attempt > 0) {  // the run goes on, so it must not begin anew
-          hear(news);
+          update_job(news);
           fresh_ = false;
         }
         answer = Answer::searching;
-      } else if (event.what == topic::kSee) {
-        other = place_of(event.text);
+      } else if (event.what == topic::kRedirect) {
+        other = address_of(event.text);
         answer = Answer::another;
       }
     }
@@ -180,7 +181,7 @@ bool Supervisor::ask_a_missing_node() {
     const bool is_lost = coordinator_ && coordinator_->node == node;
     const std::string& host = is_lost ? coordinator_->host : options_.hosts.hosts[static_cast<std::size_t>(node)];
     if (node == me() || member(node).here || host.empty()) continue;
-    std::optional<NodePlace> other;
+    std::optional<NodeAddress> other;
     std::string trouble;
     Answer answer = ask({node, host}, other, trouble, kShortAnswerS);
     if (answer == Answer::another && other->node != me())
@@ -203,11 +204,11 @@ std::optional<int> Supervisor::follow() {
   NodeJoin join = own_join();
   network_->send(kUplink, topic::kJoin, text_of(join));
   for (const NodeEvent& event : std::exchange(early_, {})) {
-    if (const std::optional<int> code = obey(event)) return code;
+    if (const std::optional<int> code = handle_as_member(event)) return code;
   }
   while (coordinator_) {
     for (const NodeEvent& event : turn(kPagesS / 2)) {
-      if (const std::optional<int> code = obey(event)) return code;
+      if (const std::optional<int> code = handle_as_member(event)) return code;
     }
     std::optional<NodeEnd> end = ranks_.news();
     if (end || seconds_since(pages_sent_) >= kPagesS) send_pages();
@@ -239,13 +240,13 @@ std::optional<int> Supervisor::follow() {
   return ranks_.asked() ? std::optional(kLeft) : std::nullopt;
 }
 
-std::optional<int> Supervisor::obey(const NodeEvent& event) {
+std::optional<int> Supervisor::handle_as_member(const NodeEvent& event) {
   if (!coordinator_) {  // an event before this one told that it is lost
     hold(event);
     return std::nullopt;
   }
   if (event.node != kUplink) {
-    if (event.kind == NodeEvent::Kind::joined) network_->send(event.node, topic::kSee, text_of(*coordinator_));
+    if (event.kind == NodeEvent::Kind::joined) network_->send(event.node, topic::kRedirect, text_of(*coordinator_));
     return std::nullopt;
   }
   if (event.kind == NodeEvent::Kind::gone) {
@@ -257,13 +258,13 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
     ranks_.end(options_.grace_s);
   } else if (event.what == topic::kOrder) {
     const Order order = order_of(event.text);
-    hear(order);
+    update_job(order);
     ranks_.kill();
     begin_ns_ = telemetry::monotonic_ns();
     if (metrics_) metrics_->begin(ranks_.pages().range(order.ranks.first, order.ranks.count));
     ranks_.start(order);
   } else if (event.what == topic::kWelcome) {
-    hear(order_of(event.text));
+    update_job(order_of(event.text));
   } else if (event.what == topic::kStacks) {
     ranks_.write_stacks();
   } else if (event.what == topic::kStop) {
@@ -277,7 +278,7 @@ std::optional<int> Supervisor::obey(const NodeEvent& event) {
   return std::nullopt;
 }
 
-void Supervisor::hear(const Order& news) {
+void Supervisor::update_job(const Order& news) {
   // As on a host that froze or was cut off, and comes back when its old job runs no more.
   demand(!took_part_ || news.job == job_, ExitCode::peer, name_of(me()), kOfAnOldJob, "the other hosts run job ", news.job,
          ", and not ", job_, ". Start its command again on this host to join them");

@@ -54,15 +54,15 @@ std::vector<SnapshotId> ids_in(const std::string& line) {
 }  // namespace
 
 Snapshots::Snapshots(SnapshotsOptions options) : options_(std::move(options)) {
-  for (const SnapshotSlot& slot : options_.slots.own) rooms_.push_back({.slot = SlotWriter(slot)});
+  for (const SnapshotSlot& slot : options_.slots.own) slots_.push_back({.writer = SlotWriter(slot)});
 }
 
 Snapshots::~Snapshots() { wait(); }
 
-Snapshots::Room& Snapshots::room_to_fill() {
+Snapshots::Slot& Snapshots::next_slot() {
   std::vector<std::int64_t> steps;
-  for (const Room& room : rooms_) steps.push_back(room.step);
-  return rooms_[slot_to_fill(steps, common_)];
+  for (const Slot& slot : slots_) steps.push_back(slot.step);
+  return slots_[slot_to_fill(steps, common_)];
 }
 
 std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& timeline,
@@ -113,9 +113,9 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
   }
   if (ranks.rank == 0)
     std::erase_if(ids, [&](const SnapshotId& id) { return !usable(id.step, manifest_of(id).meta.at("run")); });
-  for (Room& room : rooms_) {
-    const std::optional<Manifest> found = manifest_in(room.slot.slot());
-    room.step = found && is_of(*found, timeline, options_.rank, options_.size) ? found->step : -1;
+  for (Slot& slot : slots_) {
+    const std::optional<Manifest> found = manifest_in(slot.writer.slot());
+    slot.step = found && is_of(*found, timeline, options_.rank, options_.size) ? found->step : -1;
   }
   for (const SnapshotId& id : ids_in(broadcast(ranks, "common", line_of(ids)))) {
     demand(all_ids.contains(id), ExitCode::peer, "rank 0 goes on from step ", id.step, " of attempt ", id.attempt,
@@ -155,14 +155,14 @@ std::optional<Reader> Snapshots::newest(const Ranks& ranks, const std::string& t
 // Also replaces a damaged snapshot of the same step.
 Manifest Snapshots::fetch(const Replica& replica) {
   const std::int64_t step = replica.manifest.step;
-  for (Room& room : rooms_) {
-    if (room.step == step) room.step = -1;
+  for (Slot& slot : slots_) {
+    if (slot.step == step) slot.step = -1;
   }
-  Room& room = room_to_fill();
-  room.step = -1;
-  options_.replicas->fetch(replica, room.slot);
-  room.step = step;
-  return manifest_in(room.slot.slot()).value();
+  Slot& slot = next_slot();
+  slot.step = -1;
+  options_.replicas->fetch(replica, slot.writer);
+  slot.step = step;
+  return manifest_in(slot.writer.slot()).value();
 }
 
 void Snapshots::go_on(const std::string& timeline, std::int64_t step) {
@@ -170,12 +170,12 @@ void Snapshots::go_on(const std::string& timeline, std::int64_t step) {
   timeline_ = timeline;
   last_ = common_ = -1;
   common_stays_ = failed_ = false;
-  for (Room& room : rooms_) {
-    const std::optional<Manifest> found = manifest_in(room.slot.slot());
+  for (Slot& slot : slots_) {
+    const std::optional<Manifest> found = manifest_in(slot.writer.slot());
     const bool stays = found && is_of(*found, timeline, options_.rank, options_.size) && found->step <= step;
-    room.step = stays ? found->step : -1;
-    if (!stays) room.slot.empty();
-    last_ = std::max(last_, room.step);
+    slot.step = stays ? found->step : -1;
+    if (!stays) slot.writer.empty();
+    last_ = std::max(last_, slot.step);
   }
   if (options_.local) {
     try {
@@ -199,9 +199,9 @@ void Snapshots::prepare(Device& device, std::span<const Entry> entries) {
   const std::size_t bytes = safetensors_header(part.declarations).size() + part.bytes();
   pending_ = start_or_run("the maker of room for snapshots", [this, &device, bytes]() -> Failure {
     try {
-      for (Room& room : rooms_) {
-        room.slot.make_room(bytes);
-        room.slot.lock(device);
+      for (Slot& slot : slots_) {
+        slot.writer.make_room(bytes);
+        slot.writer.lock(device);
       }
     } catch (const std::exception& error) {
       return {"memory for snapshots is not reserved", error.what()};
@@ -215,10 +215,10 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
   if (!std::exchange(common_stays_, false)) common_ = last_;
   last_ = step;
   failed_ = true;  // until it is complete
-  Room& room = room_to_fill();
-  room.step = -1;
-  room.slot.empty();
-  Part part = describe_part(room.slot.data_file(), step, entries);
+  Slot& slot = next_slot();
+  slot.step = -1;
+  slot.writer.empty();
+  Part part = describe_part(slot.writer.data_file(), step, entries);
   part.manifest.meta = snapshot_meta(timeline_, options_.attempt, options_.rank, options_.size, meta);
 
   std::vector<Piece> early;
@@ -235,15 +235,15 @@ void Snapshots::save(std::int64_t step, Stream& stream, std::span<const Entry> e
 
   std::promise<void> copied;
   copied_ = copied.get_future();
-  auto copy = [this, step, &room, part = std::move(part), early = std::move(early), copied = std::move(copied),
+  auto copy = [this, step, &slot, part = std::move(part), early = std::move(early), copied = std::move(copied),
                start = Clock::now()]() mutable -> Failure {
     std::span<const std::byte> data;
     try {
-      data = fill(room, part, early, copied);
+      data = fill(slot, part, early, copied);
     } catch (const std::exception& error) {
       return {concat("the snapshot of step ", step, " was not taken"), error.what()};
     }
-    room.step = step;
+    slot.step = step;
     show(step);
     return copy_elsewhere(data, part.manifest, start);
   };
@@ -274,12 +274,12 @@ Snapshots::Failure Snapshots::copy_elsewhere(std::span<const std::byte> data, co
   return failure;
 }
 
-std::span<const std::byte> Snapshots::fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied) {
+std::span<const std::byte> Snapshots::fill(Slot& slot, Part& part, const std::vector<Piece>& early, std::promise<void>& copied) {
   const std::string header = safetensors_header(part.declarations);
   const std::size_t bytes = header.size() + part.bytes();
   std::byte *memory = nullptr, *data = nullptr;
   try {
-    memory = room.slot.make_room(bytes);
+    memory = slot.writer.make_room(bytes);
     std::memcpy(memory, header.data(), header.size());
     data = memory + header.size();
     copy_pieces(*copies_, cut_into_stretches(part.pieces, header.size()), true, data);
@@ -297,7 +297,7 @@ std::span<const std::byte> Snapshots::fill(Room& room, Part& part, const std::ve
     part.stored(piece).sum = sum.value();
   }
   if (options_.may_publish) options_.may_publish();
-  room.slot.publish(part.manifest);
+  slot.writer.publish(part.manifest);
   return {memory, bytes};
 }
 

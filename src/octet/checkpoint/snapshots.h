@@ -80,8 +80,8 @@ class Snapshots {
   double took_s() const { return took_s_; }
 
  private:
-  struct Room {
-    SlotWriter slot;
+  struct Slot {
+    SlotWriter writer;
     std::int64_t step = -1;  // -1: there is no snapshot
   };
   struct Failure {
@@ -89,14 +89,14 @@ class Snapshots {
     std::string reason;  // "": nothing failed
   };
   void wait();
-  Room& room_to_fill();
+  Slot& next_slot();
   Manifest fetch(const Replica& replica);
   // Copies a snapshot, begun at `start`, to places that outlive the memory of this host.
   Failure copy_elsewhere(std::span<const std::byte> data, const Manifest& manifest, Clock::time_point start);
-  std::span<const std::byte> fill(Room& room, Part& part, const std::vector<Piece>& early, std::promise<void>& copied);
+  std::span<const std::byte> fill(Slot& slot, Part& part, const std::vector<Piece>& early, std::promise<void>& copied);
 
   SnapshotsOptions options_;
-  std::vector<Room> rooms_;  // of this rank
+  std::vector<Slot> slots_;  // of this rank
   std::string timeline_;
   std::int64_t last_ = -1;     // the step of the last snapshot that was begun, or from which the run went on; -1: none
   std::int64_t common_ = -1;   // the newest step before it of which all ranks have a snapshot

@@ -19,24 +19,6 @@ const std::vector<Family>& families() {
   return all;
 }
 
-}  // namespace
-
-std::vector<std::string> model_types() {
-  std::vector<std::string> result;
-  for (const Family& family : families()) result.push_back(family.model_type);
-  return result;
-}
-
-const Family& family_of(const std::string& model_type, const std::string& source) {
-  for (const Family& family : families()) {
-    if (family.model_type == model_type) return family;
-  }
-  fail(ExitCode::data, source, ": model_type = ", in_quotes(model_type), ": not a family that octet knows (",
-       joined(model_types()), ")", did_you_mean(model_type, model_types()));
-}
-
-namespace {
-
 // An id, several, or none.
 std::vector<std::int64_t> token_ids(const nlohmann::json& config, const char* key, const std::string& source) {
   const nlohmann::json value = config.value(key, nlohmann::json());
@@ -60,6 +42,20 @@ std::optional<std::int64_t> token_id(const nlohmann::json& config, const char* k
 }
 
 }  // namespace
+
+std::vector<std::string> model_types() {
+  std::vector<std::string> result;
+  for (const Family& family : families()) result.push_back(family.model_type);
+  return result;
+}
+
+const Family& family_of(const std::string& model_type, const std::string& source) {
+  for (const Family& family : families()) {
+    if (family.model_type == model_type) return family;
+  }
+  fail(ExitCode::data, source, ": model_type = ", in_quotes(model_type), ": not a family that octet knows (",
+       joined(model_types()), ")", did_you_mean(model_type, model_types()));
+}
 
 DecoderConfig parse_config(const nlohmann::json& config, const std::string& source) {
   demand(config.is_object(), ExitCode::data, source, ": not a JSON object");
@@ -118,8 +114,6 @@ std::vector<std::string> ignorable_names(const DecoderConfig& config) {
   if (config.tied_head) names.push_back(family.modules.head + ".weight");
   return names;
 }
-
-parallel::NameTable adapter_names_of(Decoder& model) { return adapter_names(model, names_of(model)); }
 
 parallel::NameTable names_of(Decoder& model) { return family_of(model.config().family, "model").names(model); }
 

@@ -48,7 +48,5 @@ std::vector<ConfigDifference> config_differences(const DecoderConfig& a, const D
 std::vector<std::string> ignorable_names(const DecoderConfig& config);
 // Returns the Hugging Face names of all tensors of the model except adapters.
 parallel::NameTable names_of(Decoder& model);
-// Returns the names of the model's adapters in files of PEFT, Hugging Face's library for adapters.
-parallel::NameTable adapter_names_of(Decoder& model);
 
 }  // namespace octet::models

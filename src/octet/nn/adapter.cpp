@@ -11,72 +11,43 @@ using kernels::transposed_values;
 using parallel::Cut;
 using parallel::CutRule;
 
-namespace {
-
-// The numbers of rows of a linear's modules, of the whole weight.
-std::vector<std::int64_t> rows_of_parts(const Adapter::Options& o) {
-  return o.part_count > 1 ? o.weight->spec.cut.part_rows : std::vector<std::int64_t>{o.weight->cut.global()[0]};
-}
-
-CutRule cut_of_b(const Adapter::Options& o) {
-  const CutRule& of_weight = o.weight->spec.cut;
-  if (of_weight.along != Cut::rows) return {};
-  CutRule cut = of_weight;
-  if (o.part_count == 1) return cut;
-  cut.part_rows.clear();
-  for (const std::size_t part : o.parts) cut.part_rows.push_back(of_weight.part_rows[part]);
-  return cut;
-}
-
-std::int64_t rows_of_b(const Adapter::Options& o) {
-  std::int64_t rows = 0;
-  for (const std::size_t part : o.parts) rows += rows_of_parts(o)[part];
-  return rows;
-}
-
-}  // namespace
-
-Adapter::Adapter(const Options& o, parallel::ParameterStore& store)
-    : options_(o),
-      a_(&store.add({.name = o.linear + ".lora_A.weight",
-                     .shape = {static_cast<std::int64_t>(o.parts.size()) * o.rank, o.weight->cut.global()[1]},
-                     .cut = {.along = o.weight->spec.cut.along == Cut::columns ? Cut::columns : Cut::none},
-                     .expert = o.weight->spec.expert,
-                     .init_std = 1.0 / std::sqrt(3.0 * static_cast<double>(o.weight->cut.global()[1])),
-                     .grad_from_product = true})),
-      b_(&store.add({.name = o.linear + ".lora_B.weight",
-                     .shape = {rows_of_b(o), o.rank},
-                     .cut = cut_of_b(o),
-                     .expert = o.weight->spec.expert,
-                     .init_std = 0.0,
-                     .grad_from_product = true})) {
-  const CutRule& of_weight = o.weight->spec.cut;
-  if (of_weight.along == Cut::columns) first_feature_ = store.place().rank * a_->cut.local()[1];
-  const std::vector<std::int64_t> all = rows_of_parts(o);
+Adapter::Adapter(const std::string& linear, const parallel::Parameter& weight, std::size_t part_count, const Options& o,
+                 parallel::ParameterStore& store)
+    : options_(o) {
+  const CutRule& of_weight = weight.spec.cut;
+  const Shape& whole = weight.cut.global();
+  const bool is_fused = part_count > 1;
+  CutRule cut_of_part = of_weight.along == Cut::rows ? of_weight : CutRule{};
+  if (is_fused) cut_of_part.part_rows.clear();
+  CutRule cut_of_b = cut_of_part;
   Part next;
-  std::size_t adapted = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    CutRule cut = of_weight;
-    if (o.part_count > 1) cut.part_rows.clear();
-    if (cut.along == Cut::columns) cut = {};
-    next.count = parallel::TensorCut({all[i], o.rank}, cut, store.place()).local()[0];
-    if (adapted < o.parts.size() && o.parts[adapted] == i) {
-      ++adapted;
+  for (std::size_t i = 0; i < part_count; ++i) {
+    const std::int64_t rows = is_fused ? of_weight.part_rows[i] : whole[0];
+    next.count = parallel::TensorCut({rows, o.rank}, cut_of_part, store.place()).local()[0];
+    next.end = next.begin + rows;
+    if (parts_.size() < o.parts.size() && o.parts[parts_.size()] == i) {
       parts_.push_back(next);
+      next.begin_of_b += rows;
       next.columns += o.rank;
       next.rows_of_b += next.count;
+      if (is_fused && of_weight.along == Cut::rows) cut_of_b.part_rows.push_back(rows);
     }
+    next.begin = next.end;
     next.rows += next.count;
   }
-}
-
-Adapter::Rows Adapter::rows(std::size_t adapted) const {
-  const std::vector<std::int64_t> all = rows_of_parts(options_);
-  Rows result;
-  for (std::size_t i = 0; i < options_.parts[adapted]; ++i) result.begin += all[i];
-  result.end = result.begin + all[options_.parts[adapted]];
-  for (std::size_t i = 0; i < adapted; ++i) result.of_b += all[options_.parts[i]];
-  return result;
+  a_ = &store.add({.name = linear + ".lora_A.weight",
+                   .shape = {static_cast<std::int64_t>(o.parts.size()) * o.rank, whole[1]},
+                   .cut = {.along = of_weight.along == Cut::columns ? Cut::columns : Cut::none},
+                   .expert = weight.spec.expert,
+                   .init_std = 1.0 / std::sqrt(3.0 * static_cast<double>(whole[1])),
+                   .grad_from_product = true});
+  b_ = &store.add({.name = linear + ".lora_B.weight",
+                   .shape = {next.begin_of_b, o.rank},
+                   .cut = cut_of_b,
+                   .expert = weight.spec.expert,
+                   .init_std = 0.0,
+                   .grad_from_product = true});
+  if (of_weight.along == Cut::columns) first_feature_ = store.place().rank * a_->cut.local()[1];
 }
 
 namespace {
@@ -173,13 +144,13 @@ void AdapterProducts::wgrad(const Scope& scope, const Operand& g, const Operand&
     multiply(scope, AlongTokens{.a = transposed_values(g.low_rank),
                                 .b = transposed_values(masked(scope, x.values)),
                                 .d = each([](const Adapter& adapter) { return adapter.a().grad; }),
-                                .accumulate = !first().a().grad_begins(scope.begins)});
+                                .accumulate = !first().a().overwrites_grad(scope.overwrites)});
   }
   for (const Adapter::Part& part : first().parts()) {
     multiply(scope, AlongTokens{.a = transposed_values(columns_of_module(part, g.values)),
                                 .b = transposed_values(columns_of(part, x.low_rank)),
                                 .d = each([&](const Adapter& adapter) { return rows_of(part, adapter.b().grad); }),
-                                .accumulate = !first().b().grad_begins(scope.begins)});
+                                .accumulate = !first().b().overwrites_grad(scope.overwrites)});
   }
 }
 

@@ -38,28 +38,23 @@ struct InputDropout {
 class Adapter {
  public:
   struct Options {
-    std::string linear;                           // its name
-    const parallel::Parameter* weight = nullptr;  // [out, in]
-    std::size_t part_count = 1;                   // modules that are fused in the linear
-    std::vector<std::size_t> parts;               // the numbers of the adapted ones, ascending
+    std::vector<std::size_t> parts;  // the numbers of the adapted modules, ascending
     std::int64_t rank = 0;
     double scale = 1.0;  // s
     InputDropout dropout = {};
   };
-  Adapter(const Options& options, parallel::ParameterStore& store);
+  // `linear` is the name of the linear with this weight [out, in], in which `part_count` modules are fused.
+  Adapter(const std::string& linear, const parallel::Parameter& weight, std::size_t part_count, const Options& options,
+          parallel::ParameterStore& store);
 
   const Options& options() const { return options_; }
   parallel::Parameter& a() const { return *a_; }
   parallel::Parameter& b() const { return *b_; }
-  // The rows [begin, end) of the whole weight that belong to an adapted module, and the first row of the whole B for them.
-  struct Rows {
-    std::int64_t begin = 0, end = 0, of_b = 0;
-  };
-  Rows rows(std::size_t adapted) const;
-
-  // Where an adapted module lies: its first column in the reduced input [T, n r], and its `count` rows, which begin at row
-  // `rows` of this rank's W and at row `rows_of_b` of this rank's B.
+  // Where an adapted module lies: its rows [begin, end) of the whole weight, and the first row of the whole B for them; its first
+  // column in the reduced input [T, n r], and its `count` rows, which begin at row `rows` of this rank's W and at row
+  // `rows_of_b` of this rank's B.
   struct Part {
+    std::int64_t begin = 0, end = 0, begin_of_b = 0;
     std::int64_t columns = 0, rows = 0, rows_of_b = 0, count = 0;
   };
   const std::vector<Part>& parts() const { return parts_; }
@@ -93,8 +88,8 @@ class AdapterProducts {
   Tensor reduce_gradient(const Scope& scope, Arena& arena, const Tensor& g) const;
   // gx += reduced A, times the mask of x.
   void dgrad(const Scope& scope, const Tensor& reduced, const Tensor& gx) const;
-  // Overwrites the gradients of A and B if scope.begins says so, otherwise adds to them. `low_rank` of G and X are the results
-  // of reduce_gradient() and reduce() on their values.
+  // Overwrites the gradients of A and B if scope.overwrites says so, otherwise adds to them. `low_rank` of G and X are the
+  // results of reduce_gradient() and reduce() on their values.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
  private:

@@ -30,7 +30,7 @@ void place_rows(ExpertRound& round, const std::vector<std::vector<std::int64_t>>
     for (std::size_t e = 0; e < part.size(); ++e) round.counts[e] += static_cast<std::int32_t>(part[e]);
   }
   std::vector<std::int64_t> next;
-  for (const GroupPart& part : parts_of(round.counts)) next.push_back(part.first);
+  for (const GroupExtent& part : extents_of(round.counts)) next.push_back(part.first);
   for (const std::vector<std::int64_t>& part : parts) {
     for (std::size_t e = 0; e < part.size(); ++e) {
       for (std::int64_t i = 0; i < part[e]; ++i) round.places.push_back(static_cast<std::int32_t>(next[e]++));

@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/nn/linear.h"
 
 namespace octet::nn {
@@ -28,7 +27,7 @@ class HeadLoss {
 
   // h [T / t, D], targets [T] I32. total[0] += sum of token losses, total[1] += tokens that count (device). With gh [T / t, D]
   // (optional), gh is overwritten with the gradient of the *sum* of losses. The weight's gradient is then overwritten if
-  // scope.begins says so, otherwise added to.
+  // scope.overwrites says so, otherwise added to.
   void loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh = {}) const;
   // logits [T, V] of h's dtype, overwritten; on one rank of the tensor axis.
   void logits(const Scope& scope, const Tensor& h, const Tensor& logits) const;
@@ -36,10 +35,6 @@ class HeadLoss {
   Linear& head() { return head_; }
 
  private:
-  // Overwrites loss [T] and, if `gradient` says so, `logits` with the gradient.
-  void cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
-                     kernels::CrossEntropy::Gradient gradient) const;
-
   Linear head_;
 };
 

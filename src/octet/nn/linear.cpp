@@ -67,16 +67,8 @@ void LinearWeight::add_slot(Role role, bool sent) {
                                                                                       : recipes::HeldBy::elsewhere);
 }
 
-void LinearWeight::adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
-                         parallel::ParameterStore& store) {
-  adapter_ = std::make_unique<Adapter>(Adapter::Options{.linear = name_,
-                                                        .weight = weight_,
-                                                        .part_count = parts_.size(),
-                                                        .parts = parts,
-                                                        .rank = rank,
-                                                        .scale = scale,
-                                                        .dropout = dropout},
-                                       store);
+void LinearWeight::adapt(const Adapter::Options& options, parallel::ParameterStore& store) {
+  adapter_ = std::make_unique<Adapter>(name_, *weight_, parts_.size(), options, store);
 }
 
 void LinearWeight::bind() {
@@ -103,15 +95,12 @@ kernels::GemmOperand LinearWeight::fprop_operand(const Scope& scope, ScaleTile t
   return kernels::row_operand(w);
 }
 
-kernels::GemmOperand LinearWeight::dgrad_operand(const Scope& scope) const {
-  return is_fp8() ? kernels::transposed_operand(columnwise(scope)) : kernels::transposed_values(weight_->value);
-}
-
 // Makes columnwise codes in the scratch if the parameter has none and the rowwise ones cannot replace them.
-Quantized LinearWeight::columnwise(const Scope& scope) const {
+kernels::GemmOperand LinearWeight::dgrad_operand(const Scope& scope) const {
+  if (!is_fp8()) return kernels::transposed_values(weight_->value);
   const std::int64_t out = weight_->spec.shape[0], in = weight_->spec.shape[1];
   Quantized q = weight_->codes;
-  if (q.columnwise || q.rowwise_serves_both()) return q;
+  if (q.columnwise || q.rowwise_serves_both()) return kernels::transposed_operand(q);
   q.columnwise = allocate(scope.scratch, q.rowwise.dtype, {in, out});
   if (weight_->column_codes) {  // codes scaled along columns, in the order of rows; their scales are there
     q.rowwise = weight_->column_codes;
@@ -121,7 +110,7 @@ Quantized LinearWeight::columnwise(const Scope& scope) const {
                                  : allocate(scope.scratch, q.rowwise_scale_inv.dtype, scale_shape(q.tile, in, out));
   }
   kernels::transpose_codes(scope.stream, q);
-  return q;
+  return kernels::transposed_operand(q);
 }
 
 Linear::Linear(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
@@ -211,9 +200,9 @@ Operand Linear::start_gradient(const Scope& scope, const Operand& operand) const
   return g;
 }
 
-void Linear::watch(const Scope& scope, const char* which, const std::function<Gemm(const GroupPart&)>& product) const {
+void Linear::watch(const Scope& scope, const char* which, const std::function<Gemm(const GroupExtent&)>& product) const {
   if (!is_fp8() || !scope.watch) return;
-  for (const GroupPart& part : watched_groups(scope)) {
+  for (const GroupExtent& part : watched_groups(scope)) {
     const ArenaScope temporaries(scope.scratch);
     Gemm alone = product(part);
     alone.d = {nullptr, DType::f32, {alone.a.rows(), alone.b.rows()}};
@@ -233,7 +222,7 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
     op.accumulation = recipe_.fprop;
   }
   multiply(scope, op);
-  watch(scope, "y", [&](const GroupPart& part) {
+  watch(scope, "y", [&](const GroupExtent& part) {
     Gemm alone{
         .a = kernels::row_operand(watched_codes(scope, x.codes, part)), .b = op.b[part.group], .accumulation = op.accumulation};
     if (alone.b.tile != alone.a.tile) alone.b = own()[part.group].fprop_operand(scope, alone.a.tile);
@@ -248,16 +237,11 @@ Linear::Weights Linear::dgrad_weights(const Scope& scope) const {
   return result;
 }
 
-void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
-  const ArenaScope temporaries(scope.scratch);
-  dgrad(scope, g, dgrad_weights(scope), gx);
-}
-
 void Linear::dgrad(const Scope& scope, const Operand& g, const Weights& w, const Tensor& gx) const {
   AlongRows op{.a = {.values = g.values}, .b = w, .d = gx, .accumulation = recipe_.dgrad};
   if (is_fp8()) op.a = kernels::row_operand(g.codes);
   multiply(scope, op);
-  watch(scope, "gx", [&](const GroupPart& part) -> Gemm {
+  watch(scope, "gx", [&](const GroupExtent& part) -> Gemm {
     return {.a = kernels::row_operand(watched_codes(scope, g.codes, part)), .b = w[part.group], .accumulation = op.accumulation};
   });
   if (adapters_) adapters_->dgrad(scope, g.low_rank, gx);
@@ -269,7 +253,7 @@ void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const
   const ArenaScope temporaries(scope.scratch);
   AlongTokens op{.a = kernels::transposed_values(g.values),
                  .b = kernels::transposed_values(x.values),
-                 .accumulate = !weight().grad_begins(scope.begins),
+                 .accumulate = !weight().overwrites_grad(scope.overwrites),
                  .accumulation = recipe_.wgrad};
   const bool reads_codes = !x_.keeps_values();
   if (reads_codes) {
@@ -279,7 +263,7 @@ void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const
   for (const LinearWeight& weight : own()) op.d.push_back(weight.weight().grad);
   multiply(scope, op);
   if (!reads_codes && scope.groups) return;  // a watch sees no values of groups
-  watch(scope, "gw", [&](const GroupPart& part) -> Gemm {
+  watch(scope, "gw", [&](const GroupExtent& part) -> Gemm {
     if (!reads_codes) return {.a = op.a, .b = op.b, .accumulation = op.accumulation};
     return {.a = kernels::transposed_operand(watched_codes(scope, g.codes, part)),
             .b = kernels::transposed_operand(watched_codes(scope, x.codes, part)),

@@ -62,8 +62,7 @@ class LinearWeight {
 
   // Gives some of the parts, by their numbers, an adapter. The weight must be frozen. Call it before anything is materialised,
   // and then call Linear::serve_adapters().
-  void adapt(const std::vector<std::size_t>& parts, std::int64_t rank, double scale, const InputDropout& dropout,
-             parallel::ParameterStore& store);
+  void adapt(const Adapter::Options& options, parallel::ParameterStore& store);
   // Gives the weight its scale. Call it when scales and parameters are materialised.
   void bind();
 
@@ -77,7 +76,6 @@ class LinearWeight {
  private:
   // Registers a delayed scale. If `sent`, ranks that send rows of the operand also know its scale.
   void add_slot(Role role, bool sent = false);
-  Quantized columnwise(const Scope& scope) const;
 
   std::string name_;
   std::vector<std::string> parts_;
@@ -122,11 +120,10 @@ class Linear {
   void fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const;
   // gx = g W; overwrites gx. `w` is dgrad_weights().
   using Weights = std::vector<kernels::GemmOperand>;
-  void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
   void dgrad(const Scope& scope, const Operand& g, const Weights& w, const Tensor& gx) const;
   // Returns the weights as operands of dgrad. Codes that are made at use lie in the scratch.
   Weights dgrad_weights(const Scope& scope) const;
-  // Overwrites the gradients of each weight, gᵀ x, and of its adapter if scope.begins says so, otherwise adds to them.
+  // Overwrites the gradients of each weight, gᵀ x, and of its adapter if scope.overwrites says so, otherwise adds to them.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
   // y += b. Does nothing without a bias. If the weight is cut by rows, so is the bias. If it is cut by columns, each rank adds
@@ -143,7 +140,7 @@ class Linear {
   std::span<const LinearWeight> own() const { return {weights_.data() + first_, count_}; }
   Quantizer::Options operand(Role role) const;
   // Shows the product of each weight in FP8 to scope.watch, if there is one.
-  void watch(const Scope& scope, const char* which, const std::function<kernels::Gemm(const GroupPart&)>& product) const;
+  void watch(const Scope& scope, const char* which, const std::function<kernels::Gemm(const GroupExtent&)>& product) const;
 
   Recipe recipe_;
   std::vector<LinearWeight> weights_;

@@ -25,7 +25,7 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& ex
           .record = scope.record,
           .pass = scope.pass,
           .checkpointing = scope.checkpointing,
-          .begins = scope.begins,
+          .overwrites = scope.overwrites,
           .watch = scope.watch,
           .deterministic = scope.deterministic,
           .context = scope.context,
@@ -119,18 +119,9 @@ void Moe::update_bias(Stream& stream, const double* router_total, const float* f
                                        .found_inf = found_inf});
 }
 
-RowGroups Moe::make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const {
-  const std::int64_t own = own_count();
-  const auto numbers = [&](std::int64_t n) { return allocate(scope.stash, DType::i32, {n}); };
-  // A plan takes all experts to be chosen equally often, which fills whole tiles.
-  return {.counts = numbers(own),
-          .first = numbers(own + 1),
-          .tiles = numbers(grouped_rows(rows, own) / kGroupRows),
-          .expected = own * round_up(ceil_div(expected, own), kGroupRows)};
-}
-
 // On one rank, rows are in the order in which its experts multiply them, and the host does not wait.
 void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
+  const ArenaScope temporaries(scope.scratch);
   const bool alone = scope.expert.size() == 1;
   const std::int64_t rows = saved.rows.elements();
   if (alone) saved.rounds.push_back({.plan = {.groups = make_groups(scope, rows, rows)}});
@@ -138,16 +129,11 @@ void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
       alone ? saved.rounds.front().plan.groups.counts : allocate(scope.scratch, DType::i32, {options_.mlp.experts});
   kernels::expert_order(scope.stream,
                         {.experts = saved.experts, .multiple = alone ? kGroupRows : 1, .counts = counts, .rows = saved.rows});
-  if (!alone) return count_rounds(scope, counts, saved);
-  kernels::group_rows(scope.stream, {saved.rounds.front().plan.groups});
-}
-
-void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const {
-  const ArenaScope temporaries(scope.scratch);
+  if (alone) return kernels::group_rows(scope.stream, {saved.rounds.front().plan.groups});
   const int ranks = scope.expert.size();
   const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.mlp.experts});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
-  const std::int64_t rows = saved.rows.elements(), most = std::min(rows, ceil_div(2 * rows, std::int64_t{ranks}));
+  const std::int64_t most = std::min(rows, ceil_div(2 * rows, std::int64_t{ranks}));
   std::vector<ExpertRound> rounds;
   if (scope.stream.kind() == DeviceKind::meta) {
     rounds.push_back(even_round(rows, ranks, own_count()));
@@ -222,8 +208,9 @@ void Moe::number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSave
   send_to_experts(scope, round.plan, to_rows.y, scatter.y);
 }
 
-void Moe::receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const {
+void Moe::receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const Quantizer& x = experts_.up().x();
+  Arena& arena = scope.checkpointing != Checkpointing::selective && x.keeps_values() ? scope.stash.get() : scope.scratch;
   round.in = received(scope, saved, round, x, saved.h, {}, allocate_rows(arena, round, dtype_sent(scope, round, x)));
 }
 
@@ -242,7 +229,7 @@ void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved&
   const ArenaScope temporaries(scope.scratch);
   announce(scope, round.plan);
   round.out = {};
-  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
+  receive(scope, saved, round);
   number_rows(scope, saved, round);
   run_experts(scope, round);
   send_back(scope, round.plan, round.out, saved.returned);
@@ -250,10 +237,7 @@ void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved&
 
 void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
-  {
-    const ArenaScope temporaries(scope.scratch);
-    count_rows(scope, saved);
-  }
+  count_rows(scope, saved);
   work.mark = scope.scratch.used();
   const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().plan.groups.rows();
   saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.mlp.dim});
@@ -264,7 +248,7 @@ void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   ExpertRoundSaved& round = saved.rounds.front();
   saved.stash = &scope.stash.get();
   saved.kept = saved.stash->used();
-  receive(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round);
+  receive(scope, saved, round);
   number_rows(scope, saved, round);
   if (scope.expert.size() == 1) round.out = saved.returned;
 }
@@ -310,10 +294,6 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
   kernels::expert_dot(scope.stream, {.gy = work.gy, .x = saved.returned, .rows = saved.rows, .gweights = work.gweights});
 }
 
-void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
-  experts_.backward(in_groups(scope, round), round.gradient, round.experts, round.out);
-}
-
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
   Scope recompute = without_record(scope);
   recompute.checkpointing = Checkpointing::none;
@@ -321,7 +301,8 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
     const ArenaScope temporaries(scope.scratch), remade(scope.stash);
     run_round(recompute, saved, round);
     receive_gradients(scope, saved, work, round);
-    run_experts_backward(&round == &rounds.front() ? scope : adding(scope), round);
+    const Scope products = in_groups(&round == &rounds.front() ? scope : adding(scope), round);
+    experts_.backward(products, round.gradient, round.experts, round.out);
     send_back(scope, round.plan, round.out, work.rows);
   }
 }
@@ -357,7 +338,7 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
   }
   if (saved.rounds.size() > 1) return;
   ExpertRoundSaved& round = saved.rounds.front();
-  if (scope.checkpointing == Checkpointing::selective) receive(without_record(scope), scope.scratch, saved, round);
+  if (scope.checkpointing == Checkpointing::selective) receive(without_record(scope), saved, round);
   receive_gradients(scope, saved, work, round);
 }
 
@@ -367,7 +348,7 @@ void Moe::experts_backward(const Scope& scope, MoeSaved& saved, const MoeWork& w
   if (scope.checkpointing == Checkpointing::selective) {
     experts_.rebuild(in_groups(rebuild_scope(scope), round), round.in, round.experts);
   }
-  run_experts_backward(scope, round);
+  experts_.backward(in_groups(scope, round), round.gradient, round.experts, round.out);
 }
 
 void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {

@@ -106,10 +106,12 @@ class Moe {
 
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
-  // Allocates the groups of R rows, whose counts the caller fills in before group_rows().
-  RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const;
+  // Allocates the groups of this rank's experts, whose counts the caller fills in before group_rows(). Up to `rows` rows arrive;
+  // a plan assumes `used`.
+  RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t used) const {
+    return allocate_groups(scope.stash, own_count(), grouped_rows(rows, own_count()), used);
+  }
   void count_rows(const Scope& scope, MoeSaved& saved) const;
-  void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
   // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
   void announce(const Scope& scope, const ExpertRound& plan) const;
   // Returns the rows of x, from the tokens of all ranks, that the experts of this rank receive in a round, multiplied by the
@@ -123,14 +125,13 @@ class Moe {
   Tensor allocate_rows(Arena& arena, const ExpertRoundSaved& round, DType dtype) const {
     return allocate(arena, dtype, {round.plan.groups.rows(), options_.mlp.dim});
   }
-  // The steps of a round; the last function runs all of them.
-  void receive(const Scope& scope, Arena& arena, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  // The steps of a round forward; run_round() runs all of them.
+  void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void receive_gradients(const Scope& scope, const MoeSaved& saved, const MoeWork& work, ExpertRoundSaved& round) const;
   // Sends the tokens' numbers along with their rows, for experts whose adapters drop inputs.
   void number_rows(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
   void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
   void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
-  void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
   // Run several rounds without keeping anything, forward or, after recomputing each round, backward.
   void run_rounds(const Scope& scope, const MoeSaved& saved, Rounds& rounds) const;
   void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
@@ -140,9 +141,6 @@ class Moe {
                              const std::function<void(const Scope&, Rounds&)>& run) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
 
-  bool keeps_rows(const Scope& scope) const {
-    return scope.checkpointing != Checkpointing::selective && experts_.up().x().keeps_values();
-  }
   std::int64_t own_count() const { return options_.mlp.experts / place_.size; }
 
   Options options_;

@@ -208,7 +208,7 @@ void Quantizer::release(const Scope& scope, Operand& x) {
 
 void Quantizer::watch(const Scope& scope, const Operand& x) const {
   if (!grouped()) return scope.watch->operand(scope, options_.linears.front(), options_.role, x.values, x.codes);
-  for (const GroupPart& part : watched_groups(scope)) {
+  for (const GroupExtent& part : watched_groups(scope)) {
     const ArenaScope temporaries(scope.scratch);
     scope.watch->operand(scope, options_.linears[part.group], options_.role,
                          x.values.slice_rows(part.first, part.first + part.padded()), watched_codes(scope, x.codes, part));
@@ -235,8 +235,10 @@ void Quantizer::quantize_share(const Scope& scope, const kernels::QuantizeEpilog
 void Quantizer::gather_codes(const Scope& scope, Operand& x) const {
   const kernels::QuantizeEpilogue own = cast_to(scope, own_rows(scope, x.codes));
   if (!x.epilogue) quantize_share(scope, own, x.values);
-  x.arrival = fetch_other_tokens(scope, x.codes.rowwise);
-  if (x.arrival) return;  // finish() does the rest
+  if (scope.tensor.reaches(x.codes.rowwise)) {
+    x.arrival = fetch_shares(scope, x.codes.rowwise);
+    return;  // finish() does the rest
+  }
   scope.tensor.all_gather(scope.stream, scope.scratch, {.x = own.out.rowwise, .y = x.codes.rowwise});
   if (x.codes.columnwise) kernels::transpose_codes(scope.stream, x.codes);
 }

@@ -47,7 +47,7 @@ struct Scope {
   bool rebuilds = false;  // whether a backward pass is making operands again that forward did not keep
   Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
-  parallel::Begins begins = parallel::Begins::all;  // backward: the gradients of weights that products write
+  parallel::Overwrites overwrites = parallel::Overwrites::all;  // backward: the gradients of weights that products write
   Watch* watch = nullptr;
   bool deterministic = false;      // CUDA: ops that would not give the same bits every time take a slower way that does
   comm::Group& context;            // ranks that have the other parts of the same sequences
@@ -82,7 +82,7 @@ inline Scope without_record(const Scope& scope) {
 // Returns the scope of products that follow others in a pass and add to the gradients that those have begun.
 inline Scope adding(const Scope& scope) {
   Scope later = scope;
-  later.begins = parallel::Begins::none;
+  later.overwrites = parallel::Overwrites::none;
   return later;
 }
 

@@ -66,20 +66,6 @@ std::unique_ptr<const Event> end_exchange(const Scope& scope) {
   return stream.record();
 }
 
-// Fetches the other ranks' shares of `all` to their places: from x of these ranks if it is given, otherwise from the same places.
-std::shared_ptr<const Arrival> fetch_shares(const Scope& scope, const Tensor& all, const Tensor& x = {}) {
-  Stream& stream = begin_exchange(scope);
-  auto arrival = std::make_shared<Arrival>();
-  for (int distance = 1; distance < scope.tensor.size(); ++distance) {
-    const Tensor y = slice(all, share_at(scope, all.rows(), distance));
-    const int rank = (scope.tensor.rank() + distance) % scope.tensor.size();
-    scope.tensor.fetch(stream, {.x = x ? x : y, .y = y, .from = rank});
-    arrival->received.push_back(stream.record());
-  }
-  arrival->sent = end_exchange(scope);
-  return arrival;
-}
-
 }  // namespace
 
 std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens) {
@@ -100,6 +86,19 @@ Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
   return all;
 }
 
+std::shared_ptr<const Arrival> fetch_shares(const Scope& scope, const Tensor& all, const Tensor& x) {
+  Stream& stream = begin_exchange(scope);
+  auto arrival = std::make_shared<Arrival>();
+  for (int distance = 1; distance < scope.tensor.size(); ++distance) {
+    const Tensor y = slice(all, share_at(scope, all.rows(), distance));
+    const int rank = (scope.tensor.rank() + distance) % scope.tensor.size();
+    scope.tensor.fetch(stream, {.x = x ? x : y, .y = y, .from = rank});
+    arrival->received.push_back(stream.record());
+  }
+  arrival->sent = end_exchange(scope);
+  return arrival;
+}
+
 // Ranks read each other's tokens where these lie, or in their places among all tokens.
 void fetch_tokens(const Scope& scope, Arena& arena, Operand& x) {
   const Tensor share = x.values, all = allocate(arena, share.dtype, {scope.tensor.size() * share.rows(), share.cols()});
@@ -111,11 +110,6 @@ void fetch_tokens(const Scope& scope, Arena& arena, Operand& x) {
   const Tensor own = own_share(scope, all);
   scope.stream.copy(own.data, share.data, share.bytes());
   x.arrival = fetch_shares(scope, all, in_place ? Tensor{} : share);
-}
-
-std::shared_ptr<const Arrival> fetch_other_tokens(const Scope& scope, const Tensor& all) {
-  if (!scope.tensor.reaches(all)) return nullptr;
-  return fetch_shares(scope, all);
 }
 
 PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y)
@@ -212,7 +206,10 @@ void linear_backward(const Scope& scope, const Linear& linear, const Operand& pr
   }
   const Operand g = linear.start_gradient(scope, produced);  // nothing is on its way: this rank has G of all tokens
   PartialSum sum(scope, {}, gx);
-  linear.dgrad(scope, g, sum.d);
+  {
+    const ArenaScope codes(scope.scratch);
+    linear.dgrad(scope, g, linear.dgrad_weights(scope), sum.d);
+  }
   sum.start(scope);
   linear.wgrad(scope, g, x);
   sum.finish(scope);

@@ -29,9 +29,9 @@ Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x);
 // Replaces the values of x, this rank's share [T / t, C], by those of all tokens [T, C], in `arena`. If the group reaches the
 // values, the other ranks' tokens arrive later (x.arrival). For several ranks only.
 void fetch_tokens(const Scope& scope, Arena& arena, Operand& x);
-// Fetches the other ranks' shares of `all` [T, C] to their places. Does nothing, and returns null, if the group does not reach
-// `all`.
-std::shared_ptr<const Arrival> fetch_other_tokens(const Scope& scope, const Tensor& all);
+// Fetches the other ranks' shares of `all` [T, C] to their places: from x of these ranks if it is given, otherwise from the same
+// places. The group must reach them.
+std::shared_ptr<const Arrival> fetch_shares(const Scope& scope, const Tensor& all, const Tensor& x = {});
 
 // y [T / t, C] = this rank's share of the sum over the ranks of their products [T, C], plus `residual` [T / t, C] (optional). The
 // sum is taken in y's dtype:

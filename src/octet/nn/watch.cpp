@@ -11,21 +11,21 @@ Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm) {
   return alone.d;
 }
 
-std::vector<GroupPart> watched_groups(const Scope& scope) {
-  if (!scope.groups) return {GroupPart{}};
+std::vector<GroupExtent> watched_groups(const Scope& scope) {
+  if (!scope.groups) return {GroupExtent{}};
   const RowGroups& groups = *scope.groups;
-  const std::int64_t each = groups.expected / groups.size() / kGroupRows * kGroupRows;
+  const std::int64_t each = groups.planned / groups.size() / kGroupRows * kGroupRows;
   std::vector<std::int32_t> counts(static_cast<std::size_t>(groups.size()), static_cast<std::int32_t>(each));
   if (scope.stream.kind() != DeviceKind::meta) {
     scope.stream.copy_to_host(counts.data(), groups.counts.data, groups.counts.bytes());
     scope.stream.synchronize();
   }
-  std::vector<GroupPart> parts = parts_of(counts);
-  std::erase_if(parts, [](const GroupPart& part) { return part.count == 0; });
+  std::vector<GroupExtent> parts = extents_of(counts);
+  std::erase_if(parts, [](const GroupExtent& part) { return part.count == 0; });
   return parts;
 }
 
-Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupPart& part) {
+Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupExtent& part) {
   if (!scope.groups) return q;
   Quantized result = group_of(q, part, part.padded());
   for (Tensor* scales : {&result.rowwise_scale_inv, &result.columnwise_scale_inv}) {

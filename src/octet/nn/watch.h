@@ -39,9 +39,9 @@ Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm);
 
 // Returns the groups of scope.groups that have rows, for a watch, which sees the operands of one expert after another. The host
 // waits for the numbers of rows. The meta device assumes equal numbers. Without groups, returns one group of all rows.
-std::vector<GroupPart> watched_groups(const Scope& scope);
+std::vector<GroupExtent> watched_groups(const Scope& scope);
 // Returns the codes of a group with contiguous scales, which lie in scope.scratch if they must be copied. Without groups,
 // returns all codes.
-Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupPart& part);
+Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupExtent& part);
 
 }  // namespace octet::nn

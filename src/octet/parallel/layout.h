@@ -26,8 +26,8 @@ enum class Gradients : std::uint8_t {
   sharded,
 };
 
-// The weight gradients that a pass of a micro-batch begins. For these, wgrad overwrites (beta = 0); to all others it adds.
-enum class Begins : std::uint8_t {
+// The weight gradients that a pass of a micro-batch overwrites (beta = 0); it adds to all others (beta = 1).
+enum class Overwrites : std::uint8_t {
   all,    // the first micro-batch of a step
   slots,  // a later one: only those in slots (Place::slot), whose memory other units have used since
   none,   // a pass that takes turns with another one, which begins them

@@ -14,12 +14,9 @@ const char* name_of(Axis axis) {
 }
 
 Mesh::Mesh(const std::array<int, kAxes - 1>& sizes, int expert, Stages stages)
-    : sizes_{stages.count, sizes[0], sizes[1], sizes[2], sizes[3]},
-      chunks_(stages.chunks),
-      head_blocks_(stages.head_blocks),
-      expert_(expert) {
+    : sizes_{stages.count, sizes[0], sizes[1], sizes[2], sizes[3]}, stages_(stages), expert_(expert) {
   for (std::size_t i = 0; i < kAxes; ++i) require(sizes_[i] >= 1, "a mesh of ", sizes_[i], " on axis ", name_of(Axis(i)));
-  require(chunks_ >= 1, "a mesh of ", chunks_, " chunks on each stage");
+  require(stages.chunks >= 1, "a mesh of ", stages.chunks, " chunks on each stage");
   require(expert >= 1 && size(Axis::shard) % expert == 0, "a mesh of ", size(Axis::shard), " on axis shard, expert ", expert);
 }
 

@@ -48,7 +48,7 @@ class Mesh {
     return Mesh({size(Axis::replicate), size(Axis::shard), size(Axis::context), size(Axis::tensor)}, expert_, stages);
   }
 
-  Stages stages() const { return {.count = size(Axis::pipeline), .chunks = chunks_, .head_blocks = head_blocks_}; }
+  Stages stages() const { return stages_; }
   int expert() const { return expert_; }
   int expert_coordinate(int rank) const { return coordinate(Axis::shard, rank) % expert_; }
   // Returns the ranks that exchange tokens with `rank`, in the order of their coordinates.
@@ -65,7 +65,8 @@ class Mesh {
 
  private:
   std::array<int, kAxes> sizes_;
-  int chunks_, head_blocks_, expert_;
+  Stages stages_;
+  int expert_;
 };
 
 }  // namespace octet::parallel

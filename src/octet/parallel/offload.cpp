@@ -29,16 +29,13 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
   for (const Parameter& p : store.parameters()) {
     if (p.spec.frozen) continue;
     std::size_t bytes = 0, alignment = 0;  // of kShardMultiple elements in all their states, and what aligning them can add
-    for (const Tensor* state : {&p.master, &p.moment1, &p.moment2}) {
-      if (!*state) continue;
-      bytes += kShardMultiple * size_of(state->dtype);
+    const auto add = [&](const Tensor& state, std::int64_t numbers) {
+      if (!state) return;
+      bytes += bytes_of(state.dtype, {numbers});
       alignment += Device::kAlignment;
-    }
-    for (const Tensor* scale : {&p.moment1_scale, &p.moment2_scale}) {
-      if (!*scale) continue;
-      bytes += static_cast<std::size_t>(kernels::moment_scales(kShardMultiple)) * size_of(scale->dtype);
-      alignment += Device::kAlignment;
-    }
+    };
+    for (const Tensor& state : {p.master, p.moment1, p.moment2}) add(state, kShardMultiple);
+    for (const Tensor& scales : {p.moment1_scale, p.moment2_scale}) add(scales, kernels::moment_scales(kShardMultiple));
     require(room >= alignment + bytes, "slots of ", room, " bytes for optimizer states");
     for (std::int64_t begin = 0; begin < p.shard_elements;) {
       if (pieces_.empty() || pieces_.back().unit != p.unit || room - used < alignment + bytes) {
@@ -49,25 +46,22 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
       const std::int64_t end = std::min(p.shard_elements, begin + most);
       Piece& piece = pieces_.back();
       void* const slot = slots_.empty() ? nullptr : slots_[(pieces_.size() - 1) % kSlots].data();
-      const auto stretch = [&](const Tensor& x) { return x.flat().slice_rows(begin, end); };
-      const auto fetch = [&](const Tensor& host) {
-        const Tensor in_slot(behind(slot, used), host.dtype, host.shape);
+      const auto fetched = [&](const Tensor& state, std::int64_t first, std::int64_t last) {
+        if (!state) return Tensor();
+        const Tensor host = state.flat().slice_rows(first, last), in_slot(behind(slot, used), host.dtype, host.shape);
         piece.copies.push_back({host, in_slot});
         used += round_up(in_slot.bytes(), Device::kAlignment);
         return in_slot;
       };
-      const auto fetched = [&](const Tensor& state) { return fetch(stretch(state)); };
-      const auto fetched_scales = [&](const Tensor& scales) {
-        return scales ? fetch(scales.slice_rows(begin / kernels::kMomentGroup, kernels::moment_scales(end))) : Tensor();
-      };
+      const std::int64_t first_scale = begin / kernels::kMomentGroup, last_scale = kernels::moment_scales(end);
       piece.states.push_back({.parameter = &p,
                               .first = p.first_element + begin,
                               .elements = end - begin,
-                              .weight = p.master ? fetched(p.master) : stretch(p.primary()),
-                              .moment1 = fetched(p.moment1),
-                              .moment2 = fetched(p.moment2),
-                              .moment1_scale = fetched_scales(p.moment1_scale),
-                              .moment2_scale = fetched_scales(p.moment2_scale)});
+                              .weight = p.master ? fetched(p.master, begin, end) : p.primary().flat().slice_rows(begin, end),
+                              .moment1 = fetched(p.moment1, begin, end),
+                              .moment2 = fetched(p.moment2, begin, end),
+                              .moment1_scale = fetched(p.moment1_scale, first_scale, last_scale),
+                              .moment2_scale = fetched(p.moment2_scale, first_scale, last_scale)});
       largest = std::max(largest, used);
       begin = end;
     }

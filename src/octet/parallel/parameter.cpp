@@ -109,18 +109,19 @@ void ParameterStore::allocate_moment_scales(Device& device, Parameter& p) {
   }
 }
 
-// Gives the shards that are gathered again and again their places, in memory that may be there only later.
-void ParameterStore::place_gathered_shards() {
-  for (Gathered& gathered : gathered_) gathered.used = 0;
+// Gives the shards that are gathered again and again over a group their places, in memory that may be there only later. Returns
+// the bytes that they take.
+std::size_t ParameterStore::place_gathered_shards(comm::Group* group) {
+  std::size_t used = 0;
   for (Parameter& p : parameters_) {
-    Gathered& gathered = gathered_[group_of(p)];
     for (const Copy copy : kAllCopies) {
-      if (!is_gathered(p, copy)) continue;
+      if (p.shards != group || !is_gathered(p, copy)) continue;
       const DType dtype = p.copy(copy).dtype;
-      *tensors_of(p, copy).shard = {behind(gathered.shards.data(), gathered.used), dtype, {p.shard_elements}};
-      gathered.used += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
+      *tensors_of(p, copy).shard = {behind(gathered_[group].data(), used), dtype, {p.shard_elements}};
+      used += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
     }
   }
+  return used;
 }
 
 void ParameterStore::place(Parameter& p) const {
@@ -171,11 +172,11 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
     for (const Copy copy : kAllCopies) allocate(device, p, copy);
     allocate_moment_scales(device, p);
   }
-  place_gathered_shards();
-  for (Gathered& gathered : gathered_) {
-    if (gathered.used > 0) gathered.shards = device.allocate(gathered.used, MemoryCategory::weights);
+  for (comm::Group* group : groups ? groups->all_shards() : std::vector<comm::Group*>{}) {
+    const std::size_t bytes = place_gathered_shards(group);
+    if (bytes > 0) gathered_[group] = device.allocate(bytes, MemoryCategory::weights);
+    place_gathered_shards(group);
   }
-  place_gathered_shards();
   cast_.emplace(device, parameters_, groups);
   std::vector<Tensor> zeroed;
   for (const Parameter& p : parameters_) {

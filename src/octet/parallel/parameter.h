@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,7 +48,7 @@ struct ParameterSpec {
   double init_std = 0.02;
   bool decay = true;               // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // how it is quantized as operand W of an FP8 linear
-  bool grad_from_product = false;  // a product begins the gradient (Begins), so it need not be zeroed
+  bool grad_from_product = false;  // a product overwrites the gradient first (Overwrites), so it need not be zeroed
   // False: columnwise codes are not stored; a reader makes them with kernels::transpose_codes. materialise() sets it to false
   // where rowwise codes serve both directions (tensor/quantized.h).
   bool keeps_transpose = true;
@@ -129,9 +130,9 @@ struct Parameter {
     return shard.flat().slice_rows(begin, begin + piece.elements());
   }
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
-  // Whether a pass with this `begins` begins the gradient.
-  bool grad_begins(Begins begins) const {
-    return begins == Begins::all || (begins == Begins::slots && copy(Copy::gradient).place == Place::slot);
+  // Whether a pass overwrites the gradient of this parameter.
+  bool overwrites_grad(Overwrites overwrites) const {
+    return overwrites == Overwrites::all || (overwrites == Overwrites::slots && copy(Copy::gradient).place == Place::slot);
   }
 };
 inline constexpr std::int64_t kShardMultiple = 128;
@@ -188,13 +189,11 @@ class ParameterStore {
   const Storage& storage() const { return storage_; }
   // Returns the largest number of shards that any dense parameter has.
   int shard_count() const { return groups_ ? groups_->shards->size() : 1; }
-  // The memory of the shards that are gathered again and again over Groups::all_shards()[i] (Weights::resharded), for
+  // The memory of the shards that are gathered again and again over this group of Groups::all_shards() (Weights::resharded), for
   // comm::Group::share; empty otherwise.
-  const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].shards; }
+  const Buffer& gathered_shards(comm::Group* group) { return gathered_[group]; }
 
-  // Calls write(), which overwrites the primary of p, and makes the codes of a frozen weight. If only the weight's codes are
-  // kept, its values lie in `scratch` until this returns. All ranks call it together, for the same parameters in the same
-  // order.
+  // Overwrite the primaries with random values, or ones, which depend only on the seed, the name and the element.
   void initialise(Stream& stream, std::uint64_t seed);
   void initialise(Stream& stream, const Parameter& p, std::uint64_t seed);
 
@@ -218,17 +217,13 @@ class ParameterStore {
   void zero_gradients(Stream& stream) { kernels::zero(stream, {.x = zeroed_}); }
 
  private:
-  // Two groups: that of dense parameters, and the one that experts have with expert parallelism.
-  static constexpr std::size_t kGroups = 2;
-  std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->expert_data ? 1 : 0; }
-
   // Sets which shard of p this rank has, and the size of shards.
   void place(Parameter& p) const;
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
   void allocate(Device& device, Parameter& p, Copy copy);
   void allocate_scales(Device& device, Parameter& p);
   void allocate_moment_scales(Device& device, Parameter& p);
-  void place_gathered_shards();
+  std::size_t place_gathered_shards(comm::Group* group);
 
   TensorPlace place_;
   ExpertPlace expert_place_;
@@ -240,11 +235,7 @@ class ParameterStore {
   std::vector<Buffer> buffers_;
   Storage storage_;
   const Groups* groups_ = nullptr;
-  struct Gathered {
-    Buffer shards;
-    std::size_t used = 0;
-  };
-  std::array<Gathered, kGroups> gathered_;
+  std::map<comm::Group*, Buffer> gathered_;
   std::optional<WeightCast> cast_;
   kernels::TensorList zeroed_;  // by zero_gradients
 };

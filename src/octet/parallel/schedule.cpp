@@ -359,8 +359,8 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
       if (pass.forward && flight == slots.flights.end()) flight = slots.flights.insert(flight, owner);
       require(flight != slots.flights.end(), "micro-batch ", owner.micro_batch, " goes backward without forward");
       *flight = pass.forward ? owner : kNoVisit;
-      const Begins begins = !lanes.empty() ? Begins::none : owner.micro_batch == 0 ? Begins::all : Begins::slots;
-      lanes.push_back({owner.micro_batch, static_cast<int>(flight - slots.flights.begin()), begins});
+      const auto overwrites = !lanes.empty() ? Overwrites::none : owner.micro_batch == 0 ? Overwrites::all : Overwrites::slots;
+      lanes.push_back({owner.micro_batch, static_cast<int>(flight - slots.flights.begin()), overwrites});
     }
     b.begin(!pass.forward && lanes.back().micro_batch + 1 >= micro_batches);
     add_pass(s, b, pass, lanes, behind(i - 1));

@@ -111,7 +111,7 @@ struct Task {
   bool last = false;                // reduce: the step's last micro-batch; forward, backward: of the block
   bool after_compute = false;       // also waits for all work that the computation has enqueued so far
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
-  Begins begins = Begins::none;     // head, backward: which gradients their products begin
+  Overwrites overwrites = Overwrites::none;  // head, backward: which gradients their products overwrite
   // Waits for the event of the latest task of this kind and number that left one.
   struct Wait {
     Kind kind = Kind::open;
@@ -212,7 +212,7 @@ struct Slots {
 // A pass of a micro-batch that takes turns with others.
 struct Lane {
   int micro_batch = 0, flight = 0;
-  Begins begins = Begins::none;
+  Overwrites overwrites = Overwrites::none;
 };
 
 // Appends tasks to a list and keeps track of the slots.
@@ -226,7 +226,7 @@ class ScheduleBuilder {
   void enter(Lane lane) { lane_ = lane; }
   void add(const Task& task) { tasks_.push_back(task); }
   void add(Kind kind, int index = 0) {
-    add({.kind = kind, .index = index, .micro_batch = lane_.micro_batch, .flight = lane_.flight, .begins = lane_.begins});
+    add({.kind = kind, .index = index, .micro_batch = lane_.micro_batch, .flight = lane_.flight, .overwrites = lane_.overwrites});
   }
   // Gathers the copies of a unit that are not there. Does nothing if another unit uses its slot; open() then gathers it.
   void gather(Need need, bool after_compute = false);

@@ -48,8 +48,6 @@ struct TensorPiece {
 class TensorCut {
  public:
   TensorCut() = default;
-  // The whole tensor.
-  explicit TensorCut(const Shape& global) : TensorCut(global, {}, {}) {}
   // The part of a tensor that the rank at `place` holds. For a fused tensor this is its share of the first part, below it its
   // share of the second, and so on.
   TensorCut(const Shape& global, const CutRule& rule, TensorPlace place);

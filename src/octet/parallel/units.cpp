@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 #include "octet/base/math.h"
@@ -146,13 +145,10 @@ std::size_t Units::place_crossings(void* casts) {
 }
 
 Units::SharedBytes Units::shared_bytes() const {
-  const auto sum = [](const std::vector<Buffer>& slots) {
-    return std::accumulate(slots.begin(), slots.end(), std::size_t{0},
-                           [](std::size_t bytes, const Buffer& slot) { return bytes + slot.bytes(); });
-  };
-  return {.weights = sum(weight_slots_),
-          .gradients = sum(gradient_slots_) + cast_.bytes(),
-          .states = offload_ ? offload_->slot_bytes() : 0};
+  SharedBytes result{.gradients = cast_.bytes(), .states = offload_ ? offload_->slot_bytes() : 0};
+  for (const Buffer& slot : weight_slots_) result.weights += slot.bytes();
+  for (const Buffer& slot : gradient_slots_) result.gradients += slot.bytes();
+  return result;
 }
 
 void Units::exchange(const std::function<void(Stream&)>& exchange) {
@@ -290,7 +286,8 @@ void Units::run(Arena& scratch, const Task& task) {
     case Kind::gather:
       return gather(scratch, task);
     case Kind::open:
-      return open(task);
+      if (shape_.sharded_gradients && writes_gradients(task.use)) kernels::zero(compute_, {.x = unit(task.index).zeroed});
+      return;
     case Kind::close:
       return;  // others only wait for the end of its use
     case Kind::reduce:
@@ -336,11 +333,6 @@ void Units::gather(Arena& scratch, const Task& task) {
     if (p->column_codes) q.rowwise = p->column_codes;
     kernels::transpose_codes(params_stream(), q);
   }
-}
-
-void Units::open(const Task& task) {
-  if (!shape_.sharded_gradients || !writes_gradients(task.use)) return;
-  kernels::zero(compute_, {.x = unit(task.index).zeroed});
 }
 
 void Units::reduce(Arena& scratch, const Task& task) {

@@ -100,7 +100,6 @@ class Units {
   std::size_t place_crossings(void* casts);
   void wait_for_params();
   void gather(Arena& scratch, const Task& task);
-  void open(const Task& task);
   void reduce(Arena& scratch, const Task& task);
   void cast(Arena& scratch, UnitRange units);
   void reduce_over_shards(Arena& scratch, const Unit& unit, bool fresh);

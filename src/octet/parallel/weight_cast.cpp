@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -122,7 +121,7 @@ void WeightCast::add_ops(const Weight& weight, Ops& ops) const {
   ops.shards.push_back(std::move(cast));
 }
 
-WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const {
+void WeightCast::prepare(Device& device, UnitRange units) {
   struct Kind {
     DType dtype;
     Fp8Format format;
@@ -132,9 +131,12 @@ WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vec
     bool operator==(const Kind&) const = default;
   };
   std::vector<std::pair<Kind, Ops>> kinds;
+  std::vector<Weight> weights;
   std::vector<Tensor> recorded;
-  for (const Weight& weight : weights) {
+  for (const Weight& weight : weights_) {
     const Parameter& p = *weight.parameter;
+    if (!units.contains(p.unit) || p.spec.frozen) continue;
+    weights.push_back(weight);
     const QuantSpec& spec = *p.spec.quant;
     const Kind kind{p.cast_source().dtype, spec.format, spec.tile, spec.source, static_cast<bool>(weight.columns)};
     auto of = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
@@ -149,23 +151,14 @@ WeightCast::Casts WeightCast::casts_of(Device& device, UnitRange units, std::vec
     }
     return result;
   };
-  return {.units = units,
-          .weights = std::move(weights),
-          .recorded = {device, std::move(recorded)},
-          .whole = lists(&Ops::whole),
-          .amaxes = lists(&Ops::amaxes),
-          .scales = lists(&Ops::scales),
-          .shards = lists(&Ops::shards)};
+  casts_.push_back({.units = units,
+                    .weights = std::move(weights),
+                    .recorded = {device, std::move(recorded)},
+                    .whole = lists(&Ops::whole),
+                    .amaxes = lists(&Ops::amaxes),
+                    .scales = lists(&Ops::scales),
+                    .shards = lists(&Ops::shards)});
 }
-
-std::vector<WeightCast::Weight> WeightCast::trained(UnitRange units) const {
-  std::vector<Weight> result;
-  std::copy_if(weights_.begin(), weights_.end(), std::back_inserter(result),
-               [&](const Weight& weight) { return units.contains(weight.parameter->unit) && !weight.parameter->spec.frozen; });
-  return result;
-}
-
-void WeightCast::prepare(Device& device, UnitRange units) { casts_.push_back(casts_of(device, units, trained(units))); }
 
 void WeightCast::run(Stream& stream, Arena& scratch, UnitRange units) const {
   const auto casts = std::find_if(casts_.begin(), casts_.end(), [&](const Casts& known) { return known.units == units; });
@@ -194,11 +187,8 @@ void WeightCast::run(Stream& stream, Arena& scratch, const Work& work, std::span
   }
   for (const auto& op : work.scales) kernels::scales_from_amax(stream, op);
   for (const auto& op : work.shards) kernels::cast_shard(stream, op);
-  transpose_wholes(stream, weights);
-}
-
-void WeightCast::transpose_wholes(Stream& stream, std::span<const Weight> weights) const {
   if (groups_->shards->size() > 1) return;
+  // Only a tensor axis divides the weights. No rank gathers them, so their columnwise codes are made here.
   for (const auto& [parameter, rows, columns] : weights) {
     Quantized q = parameter->codes;
     if (!q.columnwise) continue;

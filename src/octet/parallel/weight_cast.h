@@ -62,8 +62,6 @@ class WeightCast {
   };
 
   void add_ops(const Weight& weight, Ops& ops) const;
-  std::vector<Weight> trained(UnitRange units) const;
-  Casts casts_of(Device& device, UnitRange units, std::vector<Weight> weights) const;
   std::optional<int> section_of(const Parameter& p, kernels::Along along) const;
   std::int64_t lay_out();
   Tensor stretch(int section, std::span<const Weight> weights) const;
@@ -71,8 +69,6 @@ class WeightCast {
   // Runs Ops or Casts of these weights.
   template <class Work>
   void run(Stream& stream, Arena& scratch, const Work& work, std::span<const Weight> weights) const;
-  // Makes the columnwise codes of weights that no rank gathers, because only a tensor axis divides them.
-  void transpose_wholes(Stream& stream, std::span<const Weight> weights) const;
 
   const Groups* groups_;         // null if one rank has all of every weight
   std::vector<Weight> weights_;  // in the order of the parameters

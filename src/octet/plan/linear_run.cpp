@@ -71,7 +71,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
       scratch_(stream.device(), MemoryCategory::workspace, capacity.scratch) {
   parameters_.set_frozen(false);
   if (kind.adapter_rank > 0) {
-    for (nn::LinearWeight& weight : linear_.weights()) weight.adapt({0}, kind.adapter_rank, 1.0, {}, parameters_);
+    for (nn::LinearWeight& weight : linear_.weights()) weight.adapt({.parts = {0}, .rank = kind.adapter_rank}, parameters_);
     linear_.serve_adapters();
   }
   parameters_.materialise(stream.device(), setting.storage);
@@ -109,11 +109,7 @@ LinearRun::LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recip
 
 void LinearRun::share_rows() {
   const std::int64_t experts = kind_.experts, rows = expert_rows(setting_);
-  const auto numbers = [&](std::int64_t n) { return allocate(stash_, DType::i32, {n}); };
-  groups_ = {.counts = numbers(experts),
-             .first = numbers(experts + 1),
-             .tiles = numbers(tokens_ / kGroupRows),
-             .expected = experts * round_up(ceil_div(rows, experts), kGroupRows)};
+  groups_ = allocate_groups(stash_, experts, tokens_, rows);
   std::vector<std::int32_t> counts(static_cast<std::size_t>(experts), static_cast<std::int32_t>(rows / experts));
   for (std::int64_t e = 0; e < rows % experts; ++e) ++counts[static_cast<std::size_t>(e)];
   stream_.copy_to_device(groups_.counts.data, counts.data(), groups_.counts.bytes());
@@ -165,7 +161,7 @@ void LinearRun::micro_batch() {
   nn::Scope scope = scope_of_run();
   // The first micro-batch of a step overwrites the weight's gradient and the others add to it. With several micro-batches, this
   // one represents the others.
-  if (setting_.micro_batches > 1) scope.begins = parallel::Begins::none;
+  if (setting_.micro_batches > 1) scope.overwrites = parallel::Overwrites::none;
   backward(scope, forward(scope));
 }
 

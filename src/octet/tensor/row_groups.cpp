@@ -2,8 +2,16 @@
 
 namespace octet {
 
-std::vector<GroupPart> parts_of(std::span<const std::int32_t> counts) {
-  std::vector<GroupPart> parts(counts.size());
+RowGroups allocate_groups(Arena& arena, std::int64_t count, std::int64_t rows, std::int64_t used) {
+  const auto numbers = [&](std::int64_t n) { return allocate(arena, DType::i32, {n}); };
+  return {.counts = numbers(count),
+          .first = numbers(count + 1),
+          .tiles = numbers(rows / kGroupRows),
+          .planned = count * round_up(ceil_div(used, count), kGroupRows)};
+}
+
+std::vector<GroupExtent> extents_of(std::span<const std::int32_t> counts) {
+  std::vector<GroupExtent> parts(counts.size());
   std::int64_t first = 0;
   for (std::size_t g = 0; g < counts.size(); ++g) {
     parts[g] = {.group = g, .first = first, .count = counts[g]};
@@ -22,7 +30,7 @@ Shape columnwise_scale_shape(ScaleTile tile, std::int64_t padded_rows, std::int6
   return scale_shape(tile, cols, padded_rows);
 }
 
-Quantized group_of(const Quantized& q, const GroupPart& part, std::int64_t rows) {
+Quantized group_of(const Quantized& q, const GroupExtent& part, std::int64_t rows) {
   const std::int64_t first = part.first, end = first + rows;
   const auto group = static_cast<std::int64_t>(part.group);
   Quantized result = q;

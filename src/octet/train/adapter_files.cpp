@@ -160,7 +160,7 @@ std::string load_adapter(Engine& engine, const fs::path& directory) {
          ": multiplies by ", from.adapters.scale, ", but lora.alpha and lora.rank say ", scale,
          ": give --lora.alpha=", from.adapters.scale / scale_of(1, wanted.rank, false), ", or with lora.rslora = true ",
          from.adapters.scale / scale_of(1, wanted.rank, true));
-  checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names_of(engine.model()));
+  checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names(engine.model()));
   engine.refresh();
   return from.base;
 }
@@ -181,7 +181,7 @@ std::optional<models::DecoderConfig> changed_config_of(const fs::path& directory
 void write_adapter(const fs::path& directory, models::Decoder& model, const models::Adapters& adapters, const AdapterBase& base,
                    const checkpoint::WholeParameter& whole) {
   make_folders(directory);
-  checkpoint::save_weights(directory, models::adapter_names_of(model), form_of_adapter(), whole);
+  checkpoint::save_weights(directory, models::adapter_names(model), form_of_adapter(), whole);
   // Written before the file that makes the folder an adapter. Otherwise the adapter could be read with another model.
   write_changed_config(directory, model.config(), base.directory);
   write_file_atomically(directory / kConfig, config_of(model, adapters, base.name).dump(2) + "\n");
@@ -189,7 +189,7 @@ void write_adapter(const fs::path& directory, models::Decoder& model, const mode
 
 void save_adapter(Engine& engine, const AdapterBase& base, const fs::path& directory) {
   const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };
-  if (engine.options().rank > 0) return checkpoint::join_save_weights(models::adapter_names_of(engine.model()), whole);
+  if (engine.options().rank > 0) return checkpoint::join_save_weights(models::adapter_names(engine.model()), whole);
   write_adapter(directory, engine.model(), engine.options().adapters, base, whole);
 }
 

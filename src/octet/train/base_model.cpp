@@ -65,7 +65,12 @@ void begin_base(Engine& engine, const Config& config) {
           ": holds a whole model and an adapter_config.json: model.init_from reads the model without the adapter. To begin "
           "with both, give what `octet convert export --checkpoint ",
           shell_word(config.model.init_from), " --output MODEL` writes"));
-    if (config.lora) engine.initialise_adapters(config.run.seed);
+    if (!config.lora) return;
+    parallel::ParameterStore& store = engine.model().parameters();
+    for (const parallel::Parameter& p : store.parameters()) {
+      if (!p.spec.frozen) store.initialise(engine.stream(), p, config.run.seed);
+    }
+    engine.refresh();
   } else {
     if (!config.model.init_from.empty()) log_info(concat(config.model.init_from, " has no weights: they start at random"));
     if (config.lora)

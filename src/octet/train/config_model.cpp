@@ -25,20 +25,20 @@ Json architecture_keys(const ModelConfig& model) {
   return keys;
 }
 
-// Returns the method of a rope_scaling; "default" if it stretches nothing.
-std::string law_of(const Json& scaling) {
+// Returns the type of a rope_scaling; "default" if it stretches nothing.
+std::string type_of(const Json& scaling) {
   for (const char* key : {"rope_type", "type"}) {
     if (scaling.contains(key) && scaling[key].is_string()) return scaling[key];
   }
   return "default";
 }
 
-// Replaces the keys of a rope_scaling by the run's keys. Keys of another method replace it as a whole.
+// Replaces the keys of a rope_scaling by the run's keys. Keys of another type replace it as a whole.
 void put_scaling(Json& scaling, Json keys) {
-  const std::string before = law_of(scaling), law = keys.value("rope_type", before == "default" ? "llama3" : before);
-  if (law == before) return scaling.update(keys);
-  keys["rope_type"] = law;
-  if (law == "llama3") {  // what is not set is as in Llama 3.1
+  const std::string before = type_of(scaling), type = keys.value("rope_type", before == "default" ? "llama3" : before);
+  if (type == before) return scaling.update(keys);
+  keys["rope_type"] = type;
+  if (type == "llama3") {  // what is not set is as in Llama 3.1
     const Json usual = models::write_rope_scaling(kernels::RopeScalingLlama3{});
     for (const auto& [key, value] : usual.items()) {
       if (!keys.contains(key)) keys[key] = value;
@@ -101,7 +101,7 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
   if (keys.contains("rope_scaling") && known.contains("rope_scaling")) {
     for (const auto& [key, value] : keys["rope_scaling"].items()) {
       demand(known["rope_scaling"].contains(key), ExitCode::config, place, "model.rope_scaling.", key, " = ", shown(value), ": ",
-             law_of(known["rope_scaling"]), " has no such key");
+             type_of(known["rope_scaling"]), " has no such key");
     }
   }
   for (const auto& [key, value] : keys.items()) {

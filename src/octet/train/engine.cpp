@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "octet/checkpoint/model_weights.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
@@ -91,13 +90,11 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   const std::vector<std::int32_t> first_keys = first_keys_of(document_starts, tokens.size());
   result.first_keys = place(first_keys);
   std::vector<std::int32_t> positions(first_keys.size());
-  for (std::size_t i = 0; i < positions.size(); ++i)
+  for (std::size_t i = 0; i < positions.size(); ++i) {
     positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(options_.seq_len)) - first_keys[i];
-  result.positions = place(positions);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    result.documents += i % options_.seq_len == 0 || first_keys[at] != first_keys[at - 1];
+    result.documents += positions[i] == 0;
   }
+  result.positions = place(positions);
   return result;
 }
 
@@ -122,14 +119,6 @@ std::vector<std::uint64_t> Engine::fingerprint(const data::Batch& batch) {
 void Engine::initialise(std::uint64_t seed) {
   parallel::ParameterStore& store = model_->parameters();
   for (parallel::Parameter& p : store.parameters()) fill(p, [&] { store.initialise(*stream_, p, seed); });
-  refresh();
-}
-
-void Engine::initialise_adapters(std::uint64_t seed) {
-  parallel::ParameterStore& store = model_->parameters();
-  for (const parallel::Parameter& p : store.parameters()) {
-    if (!p.spec.frozen) store.initialise(*stream_, p, seed);
-  }
   refresh();
 }
 
@@ -158,8 +147,13 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
         units.sum_over_holders(scratch(), task.units);
         return optimizer_->add_squares(*stream_, scratch(), task.units);
       }
-      case parallel::Kind::sums:
-        return add_up_ranks(units.streams()[task.stream]);
+      case parallel::Kind::sums: {  // adds up the step's counts, and takes the largest of the ranks' amaxes
+        Stream& params = units.streams()[task.stream];
+        optimizer_->add_up_ranks(scratch(), groups_, units);
+        double* const total = router_total(Routed::step);
+        if (total) all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
+        return model_->scales().reduce(params, scratch(), groups_.all_and_of_experts());
+      }
       case parallel::Kind::scales:
         optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
         return model_->scales().update(*stream_, optimizer_->found_inf());
@@ -177,15 +171,6 @@ void Engine::apply(double learning_rate, std::uint32_t step, optim::Requests ask
         return units.run(scratch(), task);
     }
   });
-}
-
-// Sums the step's counts, and takes the largest of the ranks' amaxes.
-void Engine::add_up_ranks(Stream& params) {
-  optimizer_->add_up_ranks(scratch(), groups_, model_->units());
-  if (double* const total = router_total(Routed::step)) {
-    all_reduce(params, groups_.all_of_tokens(), total, router_numbers());
-  }
-  model_->scales().reduce(params, scratch(), groups_.all_and_of_experts());
 }
 
 void Engine::all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count) {
@@ -253,32 +238,6 @@ void Engine::observe_weights(nn::Watch& watch) {
 Tensor Engine::whole(const parallel::Parameter& p) {
   model_->units().wait_for_states(*stream_);
   return assembler_->whole(p, scratch());
-}
-
-std::string Engine::not_finite_weight() {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements on the host at a time
-  model_->units().wait_for_states(*stream_);
-  const DType exported = options_.adapters ? DType::f32 : compute_dtype(options_.recipe);
-  std::vector<std::byte> piece, rounded;
-  const auto is_finite = [&](const parallel::Parameter& p) {
-    if (!p.held || !p.spec.saved) return true;
-    const Tensor shard = p.primary().flat();
-    for (std::int64_t begin = 0; begin < shard.elements(); begin += kPiece) {
-      const Tensor part = shard.slice_rows(begin, std::min(begin + kPiece, shard.elements()));
-      piece.resize(part.bytes());
-      stream_->copy_to_host(piece.data(), part.data, part.bytes());
-      stream_->synchronize();
-      rounded.resize(bytes_of(exported, part.shape));
-      checkpoint::convert(part.dtype, piece.data(), exported, rounded.data(), part.elements());
-      if (!checkpoint::all_finite(exported, rounded.data(), part.elements())) return false;
-    }
-    return true;
-  };
-  const auto& all = model_->parameters().parameters();
-  const auto own = std::find_if_not(all.begin(), all.end(), is_finite) - all.begin();
-  const std::vector<double> firsts = of_all_ranks(static_cast<double>(own));
-  const auto first = static_cast<std::size_t>(*std::min_element(firsts.begin(), firsts.end()));
-  return first < all.size() ? all[first].spec.name : "";
 }
 
 std::optional<Disagreement> Engine::compare_replicas() {
@@ -358,10 +317,8 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   model_->evaluate(evaluation, upload(all_tokens, all_targets, starts), total);
   model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all_of_tokens(), total, 2); });
   std::array<double, 2> result{};
-  stream_->copy_to_host(result.data(), total, sizeof result);
-  stream_->synchronize();
+  read(total, result);
   telemetry::own_page().mark();
-  check_ranks();
   return result;
 }
 
@@ -375,7 +332,7 @@ Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   std::vector<std::int32_t> all(tokens.begin(), tokens.end());
   all.resize(whole, tokens.back());
   const Tensor result(logits_.data(), compute_dtype(options_.recipe), {static_cast<std::int64_t>(whole), options_.model.vocab});
-  model_->logits(scope(nullptr), upload(all, all), result);
+  model_->evaluate(scope(nullptr), upload(all, all), nullptr, result);
   return result.slice_rows(0, static_cast<std::int64_t>(tokens.size()));
 }
 

@@ -99,9 +99,6 @@ class Engine {
   // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
   // the first. All ranks call it together.
   Tensor whole(const parallel::Parameter& p);
-  // Returns the name of the first trained weight with elements that would be NaN or infinite in the model or the adapter that the
-  // run exports, or "". All ranks call it together and get the same answer. Waits.
-  std::string not_finite_weight();
 
   // Compares this rank's state with ranks that must hold the same state (replica_check.h). All ranks call it together, between
   // steps. Waits.
@@ -161,9 +158,8 @@ class Engine {
   // may find different algorithms fastest.
   void tune(const kernels::GemmTuning& tuning);
 
-  // Overwrites all parameters, or only those of adapters, with random values, and refreshes.
+  // Overwrites all parameters with random values, and refreshes.
   void initialise(std::uint64_t seed);
-  void initialise_adapters(std::uint64_t seed);
   // Calls write(), which must overwrite the primary of a parameter (ParameterStore::fill).
   void fill(parallel::Parameter& p, const std::function<void()>& write) {
     model_->parameters().fill(*stream_, scratch(), p, write);
@@ -211,7 +207,6 @@ class Engine {
   }
   double* zeroed_router_total(Routed what);
   void read(const double* from, std::span<double> numbers);
-  void add_up_ranks(Stream& params);
   // Adds up the numbers of all ranks in place. Waits.
   void add_over_ranks(std::span<double> numbers);
   void all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count);

@@ -139,10 +139,9 @@ void Engine::start_pipeline(const Capacity& capacity) {
 }
 
 void Engine::share_memory() {
-  const std::vector<comm::Group*> groups_of_shards = groups_.all_shards();
-  for (std::size_t i = 0; i < groups_of_shards.size(); ++i) {
-    const Buffer& parts = model_->parameters().gathered_shards(i);
-    if (parts.bytes() > 0) groups_of_shards[i]->share(model_->units().params_stream(), scratch(), parts.data(), parts.bytes());
+  for (comm::Group* group : groups_.all_shards()) {
+    const Buffer& parts = model_->parameters().gathered_shards(group);
+    if (parts.bytes() > 0) group->share(model_->units().params_stream(), scratch(), parts.data(), parts.bytes());
   }
   // K and V, where they lie in one place on all ranks. Rows of experts are as many as tokens have chosen them, and what a rank
   // keeps of one layer moves what it keeps of the next, unless that is computed again.

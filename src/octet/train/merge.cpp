@@ -71,7 +71,7 @@ void MergedModel::check(DescribedModel& described) const {
   if (base_weights_) {
     check_model(*base_weights_, checkpoint::entries_in(*base_weights_, described.names), config_);
   }
-  const parallel::NameTable names = models::adapter_names_of(*described.model);
+  const parallel::NameTable names = models::adapter_names(*described.model);
   if (adapter_weights_) checkpoint::check_weights(*adapter_weights_, names);
 }
 
@@ -90,7 +90,7 @@ HostTensor MergedModel::base_values(DescribedModel& described, const Parameter& 
 }
 
 HostTensor MergedModel::adapter_values(DescribedModel& described, const Parameter& p) const {
-  if (adapter_weights_) return read_parameter(*adapter_weights_, models::adapter_names_of(*described.model), p, DType::f32);
+  if (adapter_weights_) return read_parameter(*adapter_weights_, models::adapter_names(*described.model), p, DType::f32);
   HostTensor result(DType::f32, p.cut.global());
   const checkpoint::Entry entry = checkpoint::Entry::whole(p.spec.name, result.view());
   reader_->load(*stream_, std::span(&entry, 1), {"*"}, checkpoint::OtherDtype::convert);
@@ -111,11 +111,11 @@ Tensor MergedModel::whole(DescribedModel& described, const Parameter& p) {
     const HostTensor a = adapter_values(described, adapter->a()), b = adapter_values(described, adapter->b());
     const std::int64_t rank = adapters_.rank;
     for (std::size_t i = 0; i < adapter->options().parts.size(); ++i) {
-      const nn::Adapter::Rows rows = adapter->rows(i);
+      const nn::Adapter::Part& part = adapter->parts()[i];
       const auto first = static_cast<std::int64_t>(i) * rank;
-      const Tensor sum = held_.view().slice_rows(rows.begin, rows.end);
+      const Tensor sum = held_.view().slice_rows(part.begin, part.end);
       kernels::gemm(*stream_, scratch,
-                    {.a = {.values = b.view().slice_rows(rows.of_b, rows.of_b + rows.end - rows.begin)},
+                    {.a = {.values = b.view().slice_rows(part.begin_of_b, part.begin_of_b + part.end - part.begin)},
                      .b = kernels::transposed_values(a.view().slice_rows(first, first + rank)),
                      .c = sum,
                      .d = sum,

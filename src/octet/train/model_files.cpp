@@ -75,6 +75,32 @@ void warn_of_router_bias(const models::DecoderConfig& config, const std::filesys
              " has only in Octet. transformers leaves them out and chooses other experts; other programs may refuse them"));
 }
 
+std::string not_finite_weight(Engine& engine) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements on the host at a time
+  engine.model().units().wait_for_states(engine.stream());
+  const DType exported = engine.options().adapters ? DType::f32 : compute_dtype(engine.options().recipe);
+  std::vector<std::byte> piece, rounded;
+  const auto is_finite = [&](const parallel::Parameter& p) {
+    if (!p.held || !p.spec.saved) return true;
+    const Tensor shard = p.primary().flat();
+    for (std::int64_t begin = 0; begin < shard.elements(); begin += kPiece) {
+      const Tensor part = shard.slice_rows(begin, std::min(begin + kPiece, shard.elements()));
+      piece.resize(part.bytes());
+      engine.stream().copy_to_host(piece.data(), part.data, part.bytes());
+      engine.stream().synchronize();
+      rounded.resize(bytes_of(exported, part.shape));
+      checkpoint::convert(part.dtype, piece.data(), exported, rounded.data(), part.elements());
+      if (!checkpoint::all_finite(exported, rounded.data(), part.elements())) return false;
+    }
+    return true;
+  };
+  const auto& all = engine.model().parameters().parameters();
+  const auto own = std::find_if_not(all.begin(), all.end(), is_finite) - all.begin();
+  const std::vector<double> firsts = engine.of_all_ranks(static_cast<double>(own));
+  const auto first = static_cast<std::size_t>(*std::min_element(firsts.begin(), firsts.end()));
+  return first < all.size() ? all[first].spec.name : "";
+}
+
 void save_model(Engine& engine, const std::filesystem::path& directory) {
   const parallel::NameTable names = models::names_of(engine.model());
   const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };

@@ -33,6 +33,10 @@ void load_model(Engine& engine, const ModelDirectory& from);
 // Warns in one line that other programs do not know the biases of a model's routers. Does nothing if there are none.
 void warn_of_router_bias(const models::DecoderConfig& config, const std::filesystem::path& directory);
 
+// Returns the name of the first trained weight with elements that would be NaN or infinite in the model or the adapter that the
+// run exports, or "". All ranks call it together and get the same answer. Waits.
+std::string not_finite_weight(Engine& engine);
+
 // Writes config.json and the weights, in BF16 or, with the recipe fp32, in F32. Collective: all ranks call it, and rank 0 writes.
 void save_model(Engine& engine, const std::filesystem::path& directory);
 

@@ -65,7 +65,7 @@ void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, Ho
   engine.stream().copy_to_host(total.data(), engine.optimizer().loss_total(), sizeof total);
   engine.stream().synchronize();
   const bool adapted = static_cast<bool>(engine.options().adapters);
-  for (const parallel::NameEntry& entry : adapted ? models::adapter_names_of(engine.model()) : models::names_of(engine.model())) {
+  for (const parallel::NameEntry& entry : adapted ? models::adapter_names(engine.model()) : models::names_of(engine.model())) {
     const Tensor& grad = entry.parameter->grad;
     if (!grad) continue;  // of a router's bias
     HostTensor external(grad.dtype, entry.shape);

@@ -19,6 +19,7 @@
 #include "octet/train/disk_space.h"
 #include "octet/train/entries.h"
 #include "octet/train/initial_loss.h"
+#include "octet/train/model_files.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
@@ -238,8 +239,8 @@ bool Trainer::resume() {
   if (reader) load(*reader);
   set_old_history_aside();
   // What came after the chosen checkpoint is not lost: its metrics and its model are set aside as after a rollback.
-  if (world_.first_says("whether later steps are given up", lost_step_ > 0 && !old_history_))
-    set_abandoned_steps_aside(lost_step_);
+  if (world_.first_says("whether later steps are given up", missing_step_ > 0 && !old_history_))
+    set_abandoned_steps_aside(missing_step_);
   set_local_copies_aside();
   if (world_.is_first()) keep_tokenizer(config_, engine_options_.model, *dataset_);
   if (!reader) return false;
@@ -278,7 +279,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   page_.enter(Phase::loading);
   const std::int64_t failed = step_;
   const std::string reason = anomaly_.reason();
-  survive([&] { wait_for_writer(); });
+  tolerate_failed_save([&] { wait_for_writer(); });
   world_.barrier("written");
   const auto open_before = [&](std::int64_t step) {
     return checkpoint::Reader::open_latest(checkpoints(), log_shared_warning, world_.checkpoint_ranks(),
@@ -569,7 +570,7 @@ ExitCode Trainer::train_to_end() {
     return ExitCode::done;
   }
   page_.enter(Phase::exporting);
-  const std::string not_finite = engine_->not_finite_weight();
+  const std::string not_finite = not_finite_weight(*engine_);
   if (exported && step_ == page_.start_step) {  // somebody may have changed the files since
     log_info(concat(exported_folder().string(), ": is of step ", telemetry::format_count(step_),
                     " already and stays as it is; to export it again, remove it"));

@@ -83,8 +83,8 @@ class Trainer {
   bool job_has_trained();
   // Opens snapshots in the memory of a supervisor (trainer_snapshots.cpp). Without a supervisor, these functions do nothing.
   void open_snapshots();
-  // Returns the newest snapshot that is not older than the checkpoint of step on_disk_, or nothing. A snapshot does not count if
-  // a checkpoint after `saved_before` had been begun before it. Collective.
+  // Returns the newest snapshot that is not older than the checkpoint of step newest_on_disk_, or nothing. A snapshot does not
+  // count if a checkpoint after `saved_before` had been begun before it. Collective.
   std::optional<checkpoint::Reader> newest_snapshot(std::int64_t saved_before);
   // Continues from a snapshot if damaged checkpoints gave way to an older one, or if all checkpoints are damaged, for the reason
   // `why`. Collective.
@@ -155,7 +155,7 @@ class Trainer {
   std::filesystem::path checkpoints() const;  // their folder
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
   // On the first rank, the step of the newest checkpoint in run.output_dir from which the run continues; 0: there is none.
-  std::int64_t newest_checkpoint() const { return from_memory_ ? on_disk_ : kept_step_.value_or(0); }
+  std::int64_t newest_checkpoint() const { return from_memory_ ? newest_on_disk_ : continued_from_.value_or(0); }
   // Returns a sentence that says why evaluation.patience ends the run.
   std::string why_it_ends() const;
   // Returns whether the run continues and keeps the same checkpoints as before. If not, a person may have forgotten a key, so
@@ -190,7 +190,7 @@ class Trainer {
   void tell_stragglers(const std::vector<int>& changed);
   // Calls a function that saves. If a checkpoint cannot be written, training continues, until checkpoint.max_failed_saves saves
   // fail in a row.
-  void survive(const std::function<void()>& save);
+  void tolerate_failed_save(const std::function<void()>& save);
   // Moves checkpoints and copies metrics of the steps after step_, up to last_step, to history/, on the first rank.
   void set_abandoned_steps_aside(std::int64_t last_step);
   void roll_back(Anomaly::Verdict verdict);
@@ -213,7 +213,7 @@ class Trainer {
   void export_model();
   std::filesystem::path exported_folder() const;
   // At the end of a run: throws Error{data} if no step had a token to train on, and Error{not_finite} if no model is exported
-  // for another reason. If only some steps were skipped, warns. `not_finite` is Engine::not_finite_weight().
+  // for another reason. If only some steps were skipped, warns. `not_finite` is not_finite_weight().
   void judge_end(const std::string& not_finite) const;
   void log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled);
   nlohmann::json meta() const;
@@ -247,13 +247,13 @@ class Trainer {
   bool from_memory_ = false;                   // whether the run continues from a snapshot
   bool from_local_dir_ = false;                // whether this rank then continues from its copy on the local disk
   bool has_no_checkpoint_ = false;             // whether all checkpoints were damaged
-  std::int64_t on_disk_ = 0;                   // on the first rank: the newest checkpoint beneath that snapshot
+  std::int64_t newest_on_disk_ = 0;            // on the first rank: the newest checkpoint beneath that snapshot
   Continuation continuation_;                  // of the checkpoint from which this process began
   bool scales_are_new_ = true;                 // not loaded from a checkpoint; calibrate() has not run
   std::optional<telemetry::RunInfo> before_;   // on the first rank: run.json at the start, if there is one
   std::optional<History> old_history_;         // on the first rank: to be set aside before the first step
-  std::int64_t lost_step_ = 0;                 // on the first rank: of a newer checkpoint that is damaged or was removed; 0: none
-  std::optional<std::int64_t> kept_step_;      // the run continues the old history up to this step
+  std::int64_t missing_step_ = 0;              // on the first rank: of a newer checkpoint that is damaged or was removed; 0: none
+  std::optional<std::int64_t> continued_from_;  // the run continues the old history up to this step
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<data::Loader> common_loader_;  // of data coordinate 0, for compare_products()

@@ -44,9 +44,9 @@ void Trainer::judge_history() {
   const fs::path folder = config_.run.output_dir, root = checkpoints(), about = folder / "run.json";
   const double retry_s = config_.checkpoint.retry_s;
   const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
-  if (resumed_ && (from_memory_ || name(resumed_->path()).parent_path() == name(root))) kept_step_ = resumed_->step();
+  if (resumed_ && (from_memory_ || name(resumed_->path()).parent_path() == name(root))) continued_from_ = resumed_->step();
   const std::int64_t recorded = before_ ? before_->checkpoint_step : 0;
-  if (kept_step_ && !from_memory_ && recorded > *kept_step_) lost_step_ = recorded;
+  if (continued_from_ && !from_memory_ && recorded > *continued_from_) missing_step_ = recorded;
   const bool automatic = options_.resume == "auto";
   if ((automatic && resumed_) || from_memory_) return;
   if (automatic) {
@@ -62,9 +62,9 @@ void Trainer::judge_history() {
       old_history_ = std::move(history);
     return;
   }
-  const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();
+  const bool continued = continued_from_ && !history.checkpoints.empty() && *continued_from_ >= history.checkpoints.front();
   if (history.empty() || continued) return;
-  demand(config_.run.set_aside, ExitCode::config, why_in_the_way(folder, history, options_.resume, kept_step_));
+  demand(config_.run.set_aside, ExitCode::config, why_in_the_way(folder, history, options_.resume, continued_from_));
   const auto stays = [&](const std::string& from, const char* key, const char* what) {
     demand(from.empty() || name(from) != name(folder / what), ExitCode::config, from, ": ", key, " is the ", what,
            " of the run that would be set aside; give another run.output_dir");
@@ -75,7 +75,7 @@ void Trainer::judge_history() {
 }
 
 std::optional<std::string> Trainer::first_start() const {
-  if (!kept_step_ || !before_) return std::nullopt;
+  if (!continued_from_ || !before_) return std::nullopt;
   const std::string& first = before_->first_started.empty() ? before_->started : before_->first_started;
   return first.empty() ? std::nullopt : std::optional(first);
 }
@@ -86,8 +86,8 @@ void Trainer::set_old_history_aside() {
   if (!old_history_) return;
   lock_->renew();
   const fs::path folder = config_.run.output_dir;
-  log_info(
-      concat(folder.string(), ": ", old_history_->text(), " is now in ", set_aside(folder, *old_history_, kept_step_).string()));
+  log_info(concat(folder.string(), ": ", old_history_->text(), " is now in ",
+                  set_aside(folder, *old_history_, continued_from_).string()));
 }
 
 void Trainer::set_abandoned_steps_aside(std::int64_t last_step) {

@@ -46,9 +46,9 @@ void Trainer::find_checkpoint() {
   const double retry_s = config_.checkpoint.retry_s;
   if (world_.is_first() && snapshots_) {
     const auto found = retry(retry_s, [&] { return checkpoint::find_checkpoints(checkpoints()); });
-    if (!found.empty()) on_disk_ = found.front().step;
+    if (!found.empty()) newest_on_disk_ = found.front().step;
   }
-  resumed_ = newest_snapshot(on_disk_);
+  resumed_ = newest_snapshot(newest_on_disk_);
   // A full disk may have kept the earlier attempt from recording that it has trained.
   job_has_trained_ = job_has_trained_ || (from_memory_ && !from_local_dir_);
   std::string all_damaged;  // why no checkpoint can be read

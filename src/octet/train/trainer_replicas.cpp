@@ -125,11 +125,11 @@ void Trainer::compare_products() {
   if (!any) return;
 
   const auto key_of = [](int rank) { return concat("sums of rank ", rank); };
-  world_.tell(key_of(world_.rank()), nlohmann::json({first, engine_->fingerprint(batch)}).dump());
+  world_.publish(key_of(world_.rank()), nlohmann::json({first, engine_->fingerprint(batch)}).dump());
   Computed computed{.ranks = group_of(world_.rank()), .first = {}, .again = {}};
   if (!differs(computed.ranks)) end_with_wrong_bits(false, {}, {});
   for (const int rank : computed.ranks) {
-    const nlohmann::json sums = parse_json(world_.hear(key_of(rank)), key_of(rank));
+    const nlohmann::json sums = parse_json(world_.read(key_of(rank)), key_of(rank));
     computed.first.push_back(sums.at(0).get<Sums>());
     computed.again.push_back(sums.at(1).get<Sums>());
   }
@@ -148,13 +148,13 @@ void Trainer::end_with_wrong_bits(bool blamed, const std::vector<int>& ranks,
   drop_snapshots();  // the last ones may have the wrong bits
   // Only a few ranks know about the fault, but all must end because of it.
   const auto key_of = [](int rank) { return concat("name of rank ", rank); };
-  world_.tell(key_of(world_.rank()), world_.name());
+  world_.publish(key_of(world_.rank()), world_.name());
   if (sentence) {
     std::vector<std::string> names;
-    for (const int rank : ranks) names.push_back(world_.hear(key_of(rank)));
-    world_.tell("disagreement", sentence(names));
+    for (const int rank : ranks) names.push_back(world_.read(key_of(rank)));
+    world_.publish("disagreement", sentence(names));
   }
-  const std::string heard = world_.hear("disagreement");
+  const std::string heard = world_.read("disagreement");
   world_.barrier("told");  // the rendezvous ends with rank 0
   fail(blamed ? ExitCode::unfit : ExitCode::peer, "step ", step_, ": ", heard,
        ". Nothing of this state is saved. The ranks agreed when the checkpoints in ", checkpoints().string(), " were saved",

@@ -16,7 +16,7 @@ namespace octet::train {
 
 namespace fs = std::filesystem;
 
-void Trainer::survive(const std::function<void()>& save) {
+void Trainer::tolerate_failed_save(const std::function<void()>& save) {
   try {
     save();
   } catch (const Error& error) {
@@ -35,13 +35,13 @@ void Trainer::survive(const std::function<void()>& save) {
 // exist. The writer reports the failure of a save in the background only when it is asked next. That is not a failure of the
 // next save.
 void Trainer::save_if_possible() {
-  survive([&] { wait_for_writer(); });
-  survive([&] { save(); });
+  tolerate_failed_save([&] { wait_for_writer(); });
+  tolerate_failed_save([&] { save(); });
 }
 
 // Makes the last checkpoint of this process. When this returns, it is on the disk; otherwise this throws.
 void Trainer::save_for_good() {
-  if (saved_step_ != step_) survive([&] { wait_for_writer(); });
+  if (saved_step_ != step_) tolerate_failed_save([&] { wait_for_writer(); });
   try {
     save();
     wait_for_writer();
@@ -78,7 +78,7 @@ fs::path Trainer::exported_folder() const { return fs::path(config_.run.output_d
 
 bool Trainer::is_exported() {
   const auto is_there = [&] {
-    if (!before_ || kept_step_ != step_ || before_->exported_step != step_) return false;
+    if (!before_ || continued_from_ != step_ || before_->exported_step != step_) return false;
     const Json before = json_of(before_->config.text);
     if (!before.is_object()) return false;
     for (const Difference& d : differences(before, config_)) {

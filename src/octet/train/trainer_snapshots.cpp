@@ -104,7 +104,7 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot(std::int64_t saved_be
     if (meta.at("config").at("parallel") != parallel) return false;
     // A checkpoint that was begun and is not there would be missing for ever, if the run went on from a later step.
     const auto saved = meta.at("saved_step").get<std::int64_t>();
-    return step >= on_disk_ && (saved <= saved_before || saved == step);
+    return step >= newest_on_disk_ && (saved <= saved_before || saved == step);
   };
   std::optional<checkpoint::Reader> newest = snapshots_->newest(world_.checkpoint_ranks(), timeline_, usable, log_shared_warning);
   from_memory_ = newest.has_value();
@@ -113,9 +113,9 @@ std::optional<checkpoint::Reader> Trainer::newest_snapshot(std::int64_t saved_be
 }
 
 void Trainer::look_beneath_damaged(const std::string& why) {
-  const std::int64_t newest = on_disk_, sound = resumed_ ? resumed_->step() : 0;
+  const std::int64_t newest = newest_on_disk_, sound = resumed_ ? resumed_->step() : 0;
   if (!world_.first_says("whether damaged checkpoints gave way", sound < newest)) return;
-  on_disk_ = sound;
+  newest_on_disk_ = sound;
   std::optional<checkpoint::Reader> snapshot = newest_snapshot(newest);
   if (!snapshot) return;
   if (!resumed_) {

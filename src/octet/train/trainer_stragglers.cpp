@@ -56,12 +56,12 @@ void Trainer::watch_stragglers() {
 void Trainer::tell_stragglers(const std::vector<int>& changed) {
   const int told = told_stragglers_++;
   const auto key_of = [told](int rank) { return concat("facts ", told, " of rank ", rank); };
-  world_.tell(key_of(world_.rank()), straggler_facts(world_), 1);
+  world_.publish(key_of(world_.rank()), straggler_facts(world_), 1);
   if (!world_.is_first()) return;
   std::vector<std::string> names;
   std::vector<telemetry::GpuFigures> gpus;
   for (int rank = 0; rank < world_.size(); ++rank) {
-    const nlohmann::json facts = json_of(world_.hear(key_of(rank)));
+    const nlohmann::json facts = json_of(world_.read(key_of(rank)));
     names.push_back(facts.at("name").get<std::string>());
     gpus.push_back(figures_in(facts));
   }

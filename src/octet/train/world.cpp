@@ -193,11 +193,11 @@ void World::wait_for_first(const std::string& what) {
   rendezvous_->get(what, comm::kLongestWait);
 }
 
-void World::tell(const std::string& what, const std::string& value, int times) {
+void World::publish(const std::string& what, const std::string& value, int times) {
   if (rendezvous_) rendezvous_->set(what, value, times);
 }
 
-std::string World::hear(const std::string& what) { return rendezvous_ ? rendezvous_->get(what) : ""; }
+std::string World::read(const std::string& what) { return rendezvous_ ? rendezvous_->get(what) : ""; }
 
 void World::barrier(const std::string& name) {
   if (rendezvous_) rendezvous_->barrier(name);

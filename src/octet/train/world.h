@@ -56,11 +56,11 @@ class World {
   void wait_for_first(const std::string& what);
   // Throws Error{peer} unless all ranks call it with the same value.
   void agree(const std::string& what, const std::string& value);
-  // Publishes a value that any rank can hear. Several ranks may tell the same `what`; the last one counts. The value is removed
-  // when it has been heard `times` times; 0: it stays.
-  void tell(const std::string& what, const std::string& value, int times = 0);
-  // Waits until a rank has told it, and returns the value. Throws Error{peer} if a rank is lost.
-  std::string hear(const std::string& what);
+  // Publishes a value that any rank can read. Several ranks may publish the same `what`; the last one counts. The value is
+  // removed when it has been read `times` times; 0: it stays.
+  void publish(const std::string& what, const std::string& value, int times = 0);
+  // Waits until a rank has published it, and returns the value. Throws Error{peer} if a rank is lost.
+  std::string read(const std::string& what);
   // Sets the number of finished steps. Errors about lost ranks name the step after it.
   void at_step(std::int64_t step) { step_ = step; }
 

@@ -111,7 +111,7 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   const json linear = llama_with("rope_scaling", {{"type", "linear"}, {"factor", 2.0}});
   EXPECT_EQ(refusal(with(linear, "rope_parameters", {{"rope_type", "default"}})),
             "rope_scaling = {\"factor\":2.0,\"type\":\"linear\"} and rope_parameters = {\"rope_type\":\"default\"} are different "
-            "laws: remove one");
+            "scalings: remove one");
 
   for (const char* missing : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     json incomplete = scaling;
@@ -122,7 +122,7 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
             "rope_parameters: type \"dynamic\" is not supported (default, linear, llama3, yarn)");
   EXPECT_EQ(refusal(llama_with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
   EXPECT_EQ(refusal(llama_with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
-  // transformers writes so if layers of different types have different laws.
+  // transformers writes so if layers of different types have different scalings.
   EXPECT_EQ(refusal(llama_with("rope_parameters", {{"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}}}})),
             "rope_parameters: full_attention = {\"factor\":4.0,\"rope_type\":\"linear\"}: a scaling for each type of layer is not "
             "supported, only one for all layers");

@@ -124,7 +124,7 @@ TEST(Phi3Names, AdaptersAreThoseOfPeft) {
   Decoder model(testing::tiny_phi3_config(), testing::recipe_named("bf16"), {}, {}, {}, 0,
                 {.rank = 4, .targets = {"qkv_proj", "gate_up_proj"}});
   std::map<std::string, Shape> shapes;
-  for (const parallel::NameEntry& entry : adapter_names_of(model)) shapes[entry.external] = entry.shape;
+  for (const parallel::NameEntry& entry : adapter_names(model)) shapes[entry.external] = entry.shape;
   const std::string layer = "base_model.model.model.layers.1.";
   EXPECT_EQ(shapes.at(layer + "self_attn.qkv_proj.lora_A.weight"), Shape({4, 32}));
   EXPECT_EQ(shapes.at(layer + "self_attn.qkv_proj.lora_B.weight"), Shape({64, 4}));

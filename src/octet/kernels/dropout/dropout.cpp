@@ -20,7 +20,7 @@ void dropout(Stream& stream, const Dropout& op) {
   const std::int64_t experts = op.first_expert + std::max<std::int64_t>(1, op.groups.size());
   require(op.first_expert >= 0 && experts <= std::int64_t{1} << (32 - kFeatureBits), "dropout: ", experts, " experts");
   const double bytes = static_cast<double>((op.adds ? 3 : 2) * op.x.bytes() + op.tokens.bytes());
-  stream.count("dropout", {.bytes = bytes * op.groups.expected_share()});
+  stream.count("dropout", {.bytes = bytes * op.groups.planned_share()});
   if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::dropout(op); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::dropout(stream, op);

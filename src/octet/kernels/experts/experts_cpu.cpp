@@ -54,7 +54,7 @@ void group_rows(const GroupRows& op) {
   std::int32_t* const first = op.groups.first.as<std::int32_t>();
   std::int32_t* const tiles = op.groups.tiles.as<std::int32_t>();
   std::int64_t end = 0;
-  for (const GroupPart& part : parts_of(op.groups)) {
+  for (const GroupExtent& part : extents_of(op.groups)) {
     end = part.first + part.padded();
     require(end <= op.groups.rows(), "group_rows: groups of ", end, " rows in ", op.groups.rows());
     first[part.group] = static_cast<std::int32_t>(part.first);
@@ -66,7 +66,7 @@ void group_rows(const GroupRows& op) {
 
 void clear_gaps(const ClearGaps& op) {
   const std::size_t row_bytes = static_cast<std::size_t>(op.x.cols()) * size_of(op.x.dtype);
-  for (const GroupPart& part : parts_of(op.groups)) {
+  for (const GroupExtent& part : extents_of(op.groups)) {
     const Tensor gap = op.x.slice_rows(part.first + part.count, part.first + part.padded());
     std::memset(gap.data, 0, static_cast<std::size_t>(gap.rows()) * row_bytes);
   }

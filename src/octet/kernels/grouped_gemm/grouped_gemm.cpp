@@ -82,27 +82,27 @@ const char* profile_name(const GemmOperand& a, ScaleTile b, Accumulation accumul
 
 // The work of the rows that a plan expects; `once` are the bytes that do not depend on rows.
 Work work_of(const GemmOperand& a, const RowGroups& groups, std::int64_t n, std::int64_t k, double once) {
-  const double flops = 2.0 * static_cast<double>(groups.expected) * static_cast<double>(n) * static_cast<double>(k);
+  const double flops = 2.0 * static_cast<double>(groups.planned) * static_cast<double>(n) * static_cast<double>(k);
   return {.flops = flops,
           .fp8_flops = is_fp8(a) ? flops : 0,
-          .bytes = groups.expected_share() * static_cast<double>(a.values.bytes()) + once,
-          .shape = {groups.expected, n, k}};
+          .bytes = groups.planned_share() * static_cast<double>(a.values.bytes()) + once,
+          .shape = {groups.planned, n, k}};
 }
 
 Work work_of(const GroupedGemmM& op) {
   const double weights = static_cast<double>(op.b.size()) * static_cast<double>(op.b.front().values.bytes());
-  const double results = static_cast<double>(op.groups.expected * op.d.cols()) * static_cast<double>(size_of(op.d.dtype));
+  const double results = static_cast<double>(op.groups.planned * op.d.cols()) * static_cast<double>(size_of(op.d.dtype));
   return work_of(op.a, op.groups, op.d.cols(), op.a.k(), weights + (op.accumulate ? 2 : 1) * results);
 }
 
 Work work_of(const GroupedGemmK& op) {
   const double results = static_cast<double>(op.d.size()) * static_cast<double>(op.d.front().bytes());
-  const double b = static_cast<double>(op.groups.expected * op.b.rows()) * static_cast<double>(size_of(op.b.values.dtype));
+  const double b = static_cast<double>(op.groups.planned * op.b.rows()) * static_cast<double>(size_of(op.b.values.dtype));
   return work_of(op.a, op.groups, op.a.rows(), op.b.rows(), b + (op.accumulate ? 2 : 1) * results);
 }
 
 // The product of one group that had all rows: no group needs more scratch.
-GroupPart whole(const RowGroups& groups) { return {.group = 0, .first = 0, .count = groups.rows()}; }
+GroupExtent whole(const RowGroups& groups) { return {.group = 0, .first = 0, .count = groups.rows()}; }
 
 // Scratch for strided scales that a backend copies, beside that of the products.
 std::size_t scale_bytes(const GemmOperand& x) { return is_fp8(x) ? x.scale_inv.bytes() + Device::kAlignment : 0; }
@@ -130,9 +130,11 @@ void run(Stream& stream, Arena& scratch, const Op& op, std::size_t scales) {
   if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::grouped_gemm(op, lanes, memory); });
 }
 
-Tensor rows_of(const Tensor& x, const GroupPart& part, std::int64_t rows) { return x.slice_rows(part.first, part.first + rows); }
+Tensor rows_of(const Tensor& x, const GroupExtent& part, std::int64_t rows) {
+  return x.slice_rows(part.first, part.first + rows);
+}
 
-GemmOperand part_along_k(const GemmOperand& x, const GroupPart& part, std::int64_t rows) {
+GemmOperand part_along_k(const GemmOperand& x, const GroupExtent& part, std::int64_t rows) {
   if (!is_fp8(x)) return transposed_values(rows_of(x.values, part, rows));
   Quantized codes{.tile = x.tile, .columnwise = x.values, .columnwise_scale_inv = x.scale_inv};
   if (x.layout == GemmOperand::Layout::k_first) {
@@ -144,7 +146,7 @@ GemmOperand part_along_k(const GemmOperand& x, const GroupPart& part, std::int64
 
 }  // namespace
 
-Gemm product_of(const GroupedGemmM& op, const GroupPart& part, std::int64_t rows) {
+Gemm product_of(const GroupedGemmM& op, const GroupExtent& part, std::int64_t rows) {
   const GemmOperand a =
       is_fp8(op.a)
           ? row_operand(group_of({.tile = op.a.tile, .rowwise = op.a.values, .rowwise_scale_inv = op.a.scale_inv}, part, rows))
@@ -158,7 +160,7 @@ Gemm product_of(const GroupedGemmM& op, const GroupPart& part, std::int64_t rows
           .accumulation = op.accumulation};
 }
 
-Gemm product_of(const GroupedGemmK& op, const GroupPart& part, std::int64_t rows) {
+Gemm product_of(const GroupedGemmK& op, const GroupExtent& part, std::int64_t rows) {
   const Tensor& d = op.d[part.group];
   return {.a = part_along_k(op.a, part, rows),
           .b = part_along_k(op.b, part, rows),

@@ -37,7 +37,7 @@ GemmPlan largest(const Op& op) {
 void grouped_gemm(const GroupedGemmM& op, std::int64_t lanes, void* memory) {
   const GemmPlan plan = largest(op);
   Planned planned;
-  for (const GroupPart& part : parts_of(op.groups)) {
+  for (const GroupExtent& part : extents_of(op.groups)) {
     const std::int64_t rows = round_up(part.count, kRows);
     if (rows > 0) planned.add(product_of(op, part, rows), plan);
     clear(op.d.slice_rows(part.first + rows, part.first + part.padded()));
@@ -48,7 +48,7 @@ void grouped_gemm(const GroupedGemmM& op, std::int64_t lanes, void* memory) {
 void grouped_gemm(const GroupedGemmK& op, std::int64_t lanes, void* memory) {
   const GemmPlan plan = largest(op);
   Planned planned;
-  for (const GroupPart& part : parts_of(op.groups)) {
+  for (const GroupExtent& part : extents_of(op.groups)) {
     if (part.count == 0) {
       if (!op.accumulate) clear(op.d[part.group]);
       continue;

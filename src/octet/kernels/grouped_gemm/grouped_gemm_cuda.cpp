@@ -28,11 +28,11 @@ bool has_kernel(Stream& stream, const GemmOperand& a, const GemmOperand& b, cons
          is_aligned(d) && a.values.dtype != DType::f32;
 }
 
-std::vector<GroupPart> parts_on_host(Stream& stream, const RowGroups& groups) {
+std::vector<GroupExtent> extents_on_host(Stream& stream, const RowGroups& groups) {
   std::vector<std::int32_t> counts(static_cast<std::size_t>(groups.size()));
   stream.copy_to_host(counts.data(), groups.counts.data, groups.counts.bytes());
   stream.synchronize();
-  return parts_of(counts);
+  return extents_of(counts);
 }
 
 // Copies strided scales to `memory`, and moves `memory` behind them.
@@ -50,7 +50,7 @@ void make_contiguous(Stream& stream, GemmOperand& x, std::byte*& memory) {
 
 template <class Op>
 void multiply_one_by_one(Stream& stream, const Op& op, void* scratch) {
-  for (const GroupPart& part : parts_on_host(stream, op.groups)) {
+  for (const GroupExtent& part : extents_on_host(stream, op.groups)) {
     Gemm product = product_of(op, part, part.padded());
     if (product.d.elements() == 0) continue;
     std::byte* memory = static_cast<std::byte*>(scratch) + gemm_scratch_bytes(product);

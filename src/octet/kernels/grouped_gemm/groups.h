@@ -8,8 +8,8 @@
 namespace octet::kernels {
 
 // The product of a group's first `rows` rows. Scales of slices may be strided.
-Gemm product_of(const GroupedGemmM& op, const GroupPart& part, std::int64_t rows);
-Gemm product_of(const GroupedGemmK& op, const GroupPart& part, std::int64_t rows);
+Gemm product_of(const GroupedGemmM& op, const GroupExtent& part, std::int64_t rows);
+Gemm product_of(const GroupedGemmK& op, const GroupExtent& part, std::int64_t rows);
 
 namespace cpu {
 void grouped_gemm(const GroupedGemmM& op, std::int64_t lanes, void* memory);

@@ -72,12 +72,12 @@ Work work_of(const Quantize& op) {
   double bytes = static_cast<double>(op.x.bytes()) * (needs_amax_first(op.spec) ? 2 : 1);
   if (op.out.rowwise) bytes += static_cast<double>(op.out.rowwise.bytes() + op.out.rowwise_scale_inv.bytes());
   if (op.out.columnwise) bytes += static_cast<double>(op.out.columnwise.bytes() + op.out.columnwise_scale_inv.bytes());
-  return {.flops = 0, .fp8_flops = 0, .bytes = bytes * op.groups.expected_share()};
+  return {.flops = 0, .fp8_flops = 0, .bytes = bytes * op.groups.planned_share()};
 }
 
 void run_cpu(const Quantize& op, float* current_amax) {
   if (op.groups) {
-    for (const GroupPart& part : parts_of(op.groups)) {
+    for (const GroupExtent& part : extents_of(op.groups)) {
       if (part.count == 0) continue;
       Quantize one = op;
       one.groups = {};
@@ -200,7 +200,7 @@ void complete_codes(Stream& stream, const QuantizeEpilogue& to) {
   stream.count("complete_codes", {.flops = 0,
                                   .fp8_flops = 0,
                                   .bytes = (q.columnwise ? static_cast<double>(q.rowwise.bytes() + q.columnwise.bytes()) : 0) *
-                                           to.groups.expected_share()});
+                                           to.groups.planned_share()});
   if (stream.kind() == DeviceKind::cpu) stream.call([=] { cpu::complete_codes(to); });
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::complete_codes(stream, to);

@@ -47,7 +47,7 @@ void complete_codes(const QuantizeEpilogue& to) {
     if (q.columnwise) transpose_codes(q);
   };
   if (!to.groups) return complete(to.out, *to.scale);
-  for (const GroupPart& part : parts_of(to.groups)) {
+  for (const GroupExtent& part : extents_of(to.groups)) {
     complete(group_of(to.out, part, part.padded()), to.scale[static_cast<std::int64_t>(part.group) * to.scale_stride]);
   }
 }

@@ -35,7 +35,7 @@ void swiglu_forward(Stream& stream, Arena& scratch, const SwigluForward& op) {
   }
   if (!fused) check_operands("swiglu_forward", op.gate_up, "y", op.y);
   const int reads = fused.needs_amax_pass() ? 2 : 1;
-  const double share = op.codes.groups.expected_share();
+  const double share = op.codes.groups.planned_share();
   stream.count("swiglu_forward", {.flops = share * 2.5 * static_cast<double>(op.gate_up.elements()),
                                   .bytes = share * (reads * static_cast<double>(op.gate_up.bytes()) + fused.result_bytes(op.y))});
   const ArenaScope scope(scratch);
@@ -65,7 +65,7 @@ void swiglu_backward(Stream& stream, Arena& scratch, const SwigluBackward& op) {
   }
   if (!fused) check_operands("swiglu_backward", op.ggate_up, "gy", op.gy);
   const int reads = fused.needs_amax_pass() ? 2 : 1;
-  const double share = op.codes.groups.expected_share();
+  const double share = op.codes.groups.planned_share();
   stream.count("swiglu_backward", {.flops = share * 10.0 * static_cast<double>(op.gy.elements()),
                                    .bytes = share * (reads * static_cast<double>(op.gate_up.bytes() + op.gy.bytes()) +
                                                      fused.result_bytes(op.ggate_up))});

@@ -40,6 +40,10 @@ std::int64_t normed_heads(const DecoderConfig& c) {
   return 0;
 }
 
+void check_range(const char* key, std::int64_t value, std::int64_t largest, const std::string& source) {
+  demand(value > 0 && value <= largest, ExitCode::data, source, ": ", key, " = ", value, ": must be between 1 and ", largest);
+}
+
 }  // namespace
 
 double DecoderConfig::output_init_std() const { return init_std / std::sqrt(2.0 * static_cast<double>(layers)); }
@@ -71,14 +75,6 @@ double DecoderConfig::train_flops_per_token(std::int64_t seq_len, double per_wei
   const double attention = 12.0 * static_cast<double>(heads * head_dim) * seen;
   return per_weight * static_cast<double>(weights) + attention;
 }
-
-namespace {
-
-void check_range(const char* key, std::int64_t value, std::int64_t largest, const std::string& source) {
-  demand(value > 0 && value <= largest, ExitCode::data, source, ": ", key, " = ", value, ": must be between 1 and ", largest);
-}
-
-}  // namespace
 
 void check_layers(std::int64_t layers, const char* key, const std::string& source) { check_range(key, layers, 1 << 13, source); }
 

@@ -139,7 +139,7 @@ void parse_rope(const JsonReader& read, DecoderConfig& c) {
     c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
     if (read.has("rope_scaling") && other != written()) {
       fail(ExitCode::data, read.source(), ": rope_scaling = ", shown(read.object()["rope_scaling"]),
-           " and rope_parameters = ", shown(read.object()["rope_parameters"]), " are different laws: remove one");
+           " and rope_parameters = ", shown(read.object()["rope_parameters"]), " are different scalings: remove one");
     }
   }
   c.rope_theta = rope_number(read, "rope_theta", c.rope_theta);

@@ -15,7 +15,7 @@ namespace octet::models {
 using parallel::Kind;
 using parallel::Task;
 
-// The arguments of forward_backward, evaluate or logits.
+// The arguments of forward_backward or evaluate.
 struct Decoder::MicroBatch {
   nn::Scope scope;
   Batch batch;
@@ -105,10 +105,10 @@ void Decoder::add_adapters(const Adapters& adapters) {
       }
       if (parts.empty()) continue;
       parameters_.resume_unit(linear->weight().unit);
-      linear->adapt(parts, adapters.rank, adapters.scale, adapters.dropout, parameters_);
+      linear->adapt({.parts = parts, .rank = adapters.rank, .scale = adapters.scale, .dropout = adapters.dropout}, parameters_);
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        const nn::Adapter::Rows rows = linear->adapter()->rows(i);
-        const std::int64_t out = rows.end - rows.begin, in = linear->weight().cut.global()[1];
+        const nn::Adapter::Part& part = linear->adapter()->parts()[i];
+        const std::int64_t out = part.end - part.begin, in = linear->weight().cut.global()[1];
         demand(adapters.rank <= std::min(out, in), wrong, from_file ? adapters.file + ": rank " : "lora.rank = ", adapters.rank,
                ": ", linear->parts()[parts[i]], " is [", out, ", ", in, "], and a rank is at most the smaller dim");
       }
@@ -241,7 +241,7 @@ void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, doubl
   run(parallel::build_visits(shape_, units_->slots(), visits_, visits_until(number), visits_until(number + 1), last));
 }
 
-void Decoder::run_evaluation(const nn::Scope& outer, const Batch& batch, double* total, const Tensor& logits) {
+void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total, const Tensor& logits) {
   nn::Scope scope = outer;
   scope.checkpointing = nn::Checkpointing::selective;  // keeps the least
   if (scope.pass != nn::Pass::calibration) {
@@ -251,12 +251,6 @@ void Decoder::run_evaluation(const nn::Scope& outer, const Batch& batch, double*
   micro_batches_.clear();
   micro_batches_.push_back(std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, logits, false}));
   run(parallel::build_evaluation(shape_, units_->slots()));
-}
-
-void Decoder::evaluate(const nn::Scope& scope, const Batch& batch, double* total) { run_evaluation(scope, batch, total, {}); }
-
-void Decoder::logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits) {
-  run_evaluation(scope, batch, nullptr, logits);
 }
 
 void Decoder::run(const std::vector<Task>& tasks) {
@@ -282,7 +276,7 @@ void Decoder::run(const Task& task) {
       return load(task);
     default:
       Flight& flight = *flights_[static_cast<std::size_t>(task.flight)];
-      flight.scope.begins = task.begins;
+      flight.scope.overwrites = task.overwrites;
       return run(flight, task);
   }
 }

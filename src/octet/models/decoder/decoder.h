@@ -86,10 +86,9 @@ class Decoder {
   // last micro-batch runs all remaining visits. The tensors of a batch must not change during the next n - 1 calls of a step,
   // if n micro-batches are under way at the same time (parallel::in_flight).
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
-  // Computes only the loss. Records nothing unless scope.pass is calibration.
-  void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
-  // Overwrites logits [T, V], of the activations' dtype. Records nothing. For one rank of the tensor axis.
-  void logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits);
+  // Runs forward only, and records nothing unless scope.pass is calibration. Adds the loss to `total`, or, if `logits` are given,
+  // overwrites them instead: [T, V], of the activations' dtype, for one rank of the tensor axis.
+  void evaluate(const nn::Scope& scope, const Batch& batch, double* total, const Tensor& logits = {});
 
   const DecoderConfig& config() const { return config_; }
   const Recipe& recipe() const { return recipe_; }
@@ -111,7 +110,6 @@ class Decoder {
   // A micro-batch and its pass through a chunk: the data that the tasks of the pass share.
   struct MicroBatch;
   struct Flight;
-  void run_evaluation(const nn::Scope& scope, const Batch& batch, double* total, const Tensor& logits);
   void run(const std::vector<parallel::Task>& tasks);
   void run(const parallel::Task& task);
   void run(Flight& flight, const parallel::Task& task);

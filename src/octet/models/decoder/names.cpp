@@ -8,11 +8,7 @@
 namespace octet::models {
 
 parallel::NameTable parameter_names(Decoder& model) {
-  struct Fused {
-    const nn::LinearWeight* linear;
-    const char* what;
-  };
-  std::map<const parallel::Parameter*, Fused> fused;
+  std::map<const parallel::Parameter*, std::pair<const nn::LinearWeight*, const char*>> fused;  // and the ends of their names
   std::set<const parallel::Parameter*> of_adapters;
   for (const nn::LinearWeight* linear : model.linears()) {
     if (linear->adapter()) of_adapters.insert({&linear->adapter()->a(), &linear->adapter()->b()});
@@ -29,20 +25,20 @@ parallel::NameTable parameter_names(Decoder& model) {
       table.push_back({.external = p.spec.name, .parameter = &p, .rows = {{0, shape[0]}}, .shape = shape});
       continue;
     }
-    const auto& [linear, what] = found->second;
+    const auto& [linear, end] = found->second;
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < linear->parts().size(); ++i) {
       Shape part = shape;
       part[0] = p.spec.cut.part_rows[i];
-      table.push_back(
-          {.external = linear->parts()[i] + what, .parameter = &p, .rows = {{begin, begin + part[0]}}, .shape = part});
+      table.push_back({.external = linear->parts()[i] + end, .parameter = &p, .rows = {{begin, begin + part[0]}}, .shape = part});
       begin += part[0];
     }
   }
   return table;
 }
 
-parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& names) {
+parallel::NameTable adapter_names(Decoder& model) {
+  const parallel::NameTable names = names_of(model);
   std::map<std::string, const parallel::NameEntry*> weights;
   for (const parallel::NameEntry& entry : names) weights[entry.external] = &entry;
   parallel::NameTable table;
@@ -60,11 +56,11 @@ parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& nam
           {.external = name(i, "lora_A"), .parameter = &adapter->a(), .rows = {{begin, begin + rank}}, .shape = {rank, in}});
     }
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const nn::Adapter::Rows rows = adapter->rows(i);
+      const nn::Adapter::Part& part = adapter->parts()[i];
       parallel::NameEntry entry{
-          .external = name(i, "lora_B"), .parameter = &adapter->b(), .shape = {rows.end - rows.begin, rank}};
+          .external = name(i, "lora_B"), .parameter = &adapter->b(), .shape = {part.end - part.begin, rank}};
       for (const parallel::RowRun& run : weights.at(linear->parts()[parts[i]] + ".weight")->rows)
-        entry.rows.push_back({run.begin - rows.begin + rows.of_b, run.end - rows.begin + rows.of_b});
+        entry.rows.push_back({run.begin - part.begin + part.begin_of_b, run.end - part.begin + part.begin_of_b});
       table.push_back(std::move(entry));
     }
   }

@@ -9,8 +9,9 @@ namespace octet::models {
 // linear has an entry for each of its parts, which is a run of its rows.
 parallel::NameTable parameter_names(Decoder& model);
 
-// Returns the adapters under PEFT's names. The runs of rows of B are those of the weights in `names`.
-parallel::NameTable adapter_names(Decoder& model, const parallel::NameTable& names);
+// Returns the names of the model's adapters in files of PEFT, Hugging Face's library for adapters. The runs of rows of B are those
+// of the weights in names_of().
+parallel::NameTable adapter_names(Decoder& model);
 
 // Replaces the layer's number by a star: "model.layers.3.mlp.down_proj" -> "model.layers.*.mlp.down_proj". A name outside the
 // blocks stays.

@@ -10,8 +10,8 @@ namespace {
 DecoderConfig parse_phi3(const JsonReader& read) {
   DecoderConfig c = parse_decoder(read, {.max_position = 4096, .norm_epsilon = 1e-5, .rotates_parts = true});
   if (c.rope_scaling) {  // transformers takes yarn for longrope, and refuses all others
-    const std::string law = write_rope_scaling(*c.rope_scaling)["rope_type"];
-    fail(ExitCode::data, read.source(), ": rope_scaling of type \"", law,
+    const std::string type = write_rope_scaling(*c.rope_scaling)["rope_type"];
+    fail(ExitCode::data, read.source(), ": rope_scaling of type \"", type,
          "\" is not supported: transformers knows only longrope for phi3, and octet does not");
   }
   c.sliding_window = read.integer("sliding_window", 0);
