@@ -228,6 +228,32 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
   }
 }
 
+// Two lanes take turns, and their rows travel on a stream of its own. A bracket covers one turn of a lane.
+TEST_F(PlanPicture, DrawsTheTurnsOfLanes) {
+  const ProgramResult result = run_program(
+      "plan configs/mixtral-8x7b.toml --gpus 64xH100 --model.num_hidden_layers=2 --parallel.expert=8 --parallel.expert_lanes=2 "
+      "--training.global_batch_size=128 --schedule --picture " +
+          (run_ / "lanes.svg").string(),
+      source_dir());
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::map<std::string, Line> lines = lines_of(result.out, "The first micro-batch as each rank enqueues it");
+  const std::string svg = read_file(run_ / "lanes.svg");
+  std::vector<Box> boxes = boxes_of(svg);
+  EXPECT_EQ(boxes.size(), lines.size());
+  // By time: the picture widens the shortest boxes.
+  std::sort(boxes.begin(), boxes.end(),
+            [](const Box& a, const Box& b) { return std::tuple(a.y, a.begin) < std::tuple(b.y, b.begin); });
+  for (std::size_t i = 1; i < boxes.size(); ++i) {
+    if (boxes[i].y == boxes[i - 1].y) EXPECT_GE(boxes[i].begin + 0.0011, boxes[i - 1].end) << boxes[i].name;
+  }
+  for (const char* pass : {"block 0 m0 forward", "block 0 m1 forward", "block 1 m1 backward"}) {
+    const std::string bracket = concat("<title>", pass, "</title>");
+    const std::size_t first = svg.find(bracket);
+    EXPECT_NE(first, std::string::npos) << pass;
+    EXPECT_NE(svg.find(bracket, first + 1), std::string::npos) << pass << " has several turns";
+  }
+}
+
 TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
   for (const std::string chunks : {"", " --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2"}) {
     const ProgramResult result = run_.run(

@@ -118,9 +118,10 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
                              .to_s = begin,
                              .held_up = begin - of.end < kAtOnce});
     }
-    if (task.kind != Kind::forward && task.kind != Kind::backward) continue;
-    if (task.first) {
-      const std::string pass = name.substr(0, name.find(": "));
+    // A bracket holds the tasks of a pass through a block that the computation runs before it turns to another pass.
+    if ((task.kind != Kind::forward && task.kind != Kind::backward) || task.stream != StreamId::compute) continue;
+    const std::string pass = name.substr(0, name.find(": "));
+    if (lane.groups.empty() || lane.groups.back().label != pass) {
       lane.groups.push_back({.label = pass, .tip = pass, .tint = Tint::other, .begin = begin, .end = end});
     }
     lane.groups.back().end = end;
