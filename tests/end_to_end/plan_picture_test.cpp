@@ -145,6 +145,24 @@ TEST_F(PlanPicture, TheScheduleThatDocsShow) {
   EXPECT_NE(read_file(source_dir() + "/docs/walk.md").find(shown), std::string::npos) << "docs/walk.md should show" << shown;
 }
 
+// docs/walk.md shows lines of this list. They must stand in the list in the same way, one below the other.
+TEST_F(PlanPicture, TheExchangesThatDocsShow) {
+  const std::string common =
+      "plan configs/llama3.1-8b.toml --gpus 8xH100 --model.num_hidden_layers=4 --training.global_batch_size=8 "
+      "--training.micro_batch_size=1 --parallel.reshard_after_forward=true --parallel.gradients=sharded --schedule ";
+  const std::string page = read_file(source_dir() + "/docs/walk.md");
+  const auto expect_shown = [&](const std::string& options, const std::string& from, const std::string& to) {
+    const ProgramResult result = run_program(common + options, source_dir());
+    ASSERT_EQ(result.code, 0) << result.err;
+    const std::size_t begin = result.out.rfind('\n', result.out.find(from)) + 1, end = result.out.find(to) + 1;
+    ASSERT_LT(begin, end) << result.out;
+    EXPECT_NE(page.find("```text\n" + result.out.substr(begin, end - begin) + "```"), std::string::npos)
+        << "docs/walk.md should show\n"
+        << result.out.substr(begin, end - begin);
+  };
+  expect_shown("--training.seq_len=16384 --parallel.context=4", "block 2 backward: keys", "\n   56 ");
+}
+
 // The number, name and times of each task, as the lines of --schedule have them.
 struct Line {
   std::string stream, name;
@@ -201,7 +219,9 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
   const std::string options =
       "--parallel.reshard_after_forward=true --parallel.gradients=sharded --training.reduce_dtype=bf16 "
       "--model.num_hidden_layers=";
-  for (const std::string layers : {"3", "9"}) {
+  for (const std::string layers : {"3", "9", "3 --parallel.context=2"}) {
+    SCOPED_TRACE(layers);
+    const std::size_t streams = layers.ends_with("context=2") ? 3 : 2;
     const ProgramResult result = plan(options + layers + " --schedule --picture list.svg");
     ASSERT_EQ(result.code, 0) << result.err;
     const std::map<std::string, Line> lines = lines_of(result.out, "The first micro-batch as each rank enqueues it");
@@ -221,7 +241,7 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
       EXPECT_EQ(lane_of.emplace(line.stream, box.y).first->second, box.y) << box.name;
       with_time.push_back(box);
     }
-    EXPECT_EQ(lane_of.size(), 2u);
+    EXPECT_EQ(lane_of.size(), streams);
     EXPECT_NE(lane_of["compute"], lane_of["communication"]);
     expect_no_overlap(with_time);
     EXPECT_EQ(svg.find("blocks 2 to 6") != std::string::npos, layers == "9");
