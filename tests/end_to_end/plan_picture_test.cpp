@@ -145,7 +145,7 @@ TEST_F(PlanPicture, TheScheduleThatDocsShow) {
   EXPECT_NE(read_file(source_dir() + "/docs/walk.md").find(shown), std::string::npos) << "docs/walk.md should show" << shown;
 }
 
-// docs/walk.md shows lines of this list. They must stand in the list in the same way, one below the other.
+// docs/walk.md shows lines of these lists. They must stand in the list in the same way, one below the other.
 TEST_F(PlanPicture, TheExchangesThatDocsShow) {
   const std::string common =
       "plan configs/llama3.1-8b.toml --gpus 8xH100 --model.num_hidden_layers=4 --training.global_batch_size=8 "
@@ -161,6 +161,7 @@ TEST_F(PlanPicture, TheExchangesThatDocsShow) {
         << result.out.substr(begin, end - begin);
   };
   expect_shown("--training.seq_len=16384 --parallel.context=4", "block 2 backward: keys", "\n   56 ");
+  expect_shown("--parallel.tensor=4", "block 1 forward: qkv", "\n   14 ");
 }
 
 // The number, name and times of each task, as the lines of --schedule have them.
@@ -187,6 +188,29 @@ std::map<std::string, Line> lines_of(const std::string& text, const std::string&
     EXPECT_TRUE(lines.emplace(number, task).second) << line;
   }
   return lines;
+}
+
+// Without a tensor axis no task exchanges over it. With one, all parts of a block with linears do.
+TEST_F(PlanPicture, SaysWhichTasksExchangeOverTheTensorAxis) {
+  const std::string exchanges = "  exchanges ";
+  EXPECT_EQ(plan("--schedule").out.find(exchanges), std::string::npos);
+  const ProgramResult result = plan("--parallel.tensor=2 --schedule --picture list.svg");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::map<std::string, Line> lines = lines_of(result.out, "The first micro-batch as each rank enqueues it");
+  std::map<std::string, bool> with;  // whether the tasks of block 1 and the head exchange
+  for (const auto& [number, line] : lines) {
+    const std::size_t at = line.name.find(exchanges);
+    with[line.name.substr(0, at)] = at != std::string::npos;
+  }
+  for (const char* part :
+       {"forward: qkv", "forward: attention", "forward: feed", "backward: feed", "backward: output", "backward: qkv"}) {
+    EXPECT_TRUE(with.at(concat("block 1 ", part))) << part;
+  }
+  for (const char* part : {"backward: output_wgrad", "backward: attention"})
+    EXPECT_FALSE(with.at(concat("block 1 ", part))) << part;
+  EXPECT_TRUE(with.at("head: loss and its gradient"));
+  EXPECT_FALSE(with.at("load"));
+  EXPECT_NE(read_file(run_ / "list.svg").find("ms over the tensor axis"), std::string::npos);
 }
 
 // What the tips of the boxes say: "17 block 2 forward: qkv: 11.033 to 11.523 ms; waits for ...", by number.

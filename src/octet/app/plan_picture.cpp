@@ -99,13 +99,16 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
   };
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (is_left_out(i)) continue;
-    const auto& [task, begin, end] = tasks[i];
+    const Task& task = tasks[i].task;
+    const double begin = tasks[i].begin, end = tasks[i].end;
     const std::size_t number = lane_of.at(task.stream);
-    const std::string name = plan::name_of(shape, task), waits = plan::waits_of(shape, tasks, i);
+    const std::string name = plan::name_of(shape, task), exchanges = plan::exchanges_of(tasks[i]),
+                      waits = plan::waits_of(shape, tasks, i);
     Lane& lane = lanes.lanes[number];
     lane.boxes.push_back(
         {.label = label_of(shape, task),
-         .tip = fmt::format("{} {}: {}{}", i, name, times_text(begin, end), waits.empty() ? "" : "; waits for " + waits),
+         .tip = fmt::format("{} {}: {}{}{}", i, name, times_text(begin, end), exchanges.empty() ? "" : "; " + exchanges,
+                            waits.empty() ? "" : "; waits for " + waits),
          .tint = tint_of(task.kind),
          .begin = begin,
          .end = end});

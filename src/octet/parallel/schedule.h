@@ -268,6 +268,7 @@ std::vector<Task> build_update(const StepShape& shape, Slots& slots);
 struct TimedTask {
   Task task;
   double begin = 0, end = 0;
+  double tensor_s = 0;  // what the exchanges of the tensor axis within the task take, although products may hide some of it
 };
 
 }  // namespace octet::parallel
