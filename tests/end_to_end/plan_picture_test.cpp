@@ -145,6 +145,25 @@ TEST_F(PlanPicture, TheScheduleThatDocsShow) {
   EXPECT_NE(read_file(source_dir() + "/docs/walk.md").find(shown), std::string::npos) << "docs/walk.md should show" << shown;
 }
 
+// docs/walk.md shows lines of these lists. They must stand in the list in the same way, one below the other.
+TEST_F(PlanPicture, TheExchangesThatDocsShow) {
+  const std::string common =
+      "plan configs/llama3.1-8b.toml --gpus 8xH100 --model.num_hidden_layers=4 --training.global_batch_size=8 "
+      "--training.micro_batch_size=1 --parallel.reshard_after_forward=true --parallel.gradients=sharded --schedule ";
+  const std::string page = read_file(source_dir() + "/docs/walk.md");
+  const auto expect_shown = [&](const std::string& options, const std::string& from, const std::string& to) {
+    const ProgramResult result = run_program(common + options, source_dir());
+    ASSERT_EQ(result.code, 0) << result.err;
+    const std::size_t begin = result.out.rfind('\n', result.out.find(from)) + 1, end = result.out.find(to) + 1;
+    ASSERT_LT(begin, end) << result.out;
+    EXPECT_NE(page.find("```text\n" + result.out.substr(begin, end - begin) + "```"), std::string::npos)
+        << "docs/walk.md should show\n"
+        << result.out.substr(begin, end - begin);
+  };
+  expect_shown("--training.seq_len=16384 --parallel.context=4", "block 2 backward: keys", "\n   56 ");
+  expect_shown("--parallel.tensor=4", "block 1 forward: qkv", "\n   14 ");
+}
+
 // The number, name and times of each task, as the lines of --schedule have them.
 struct Line {
   std::string stream, name;
@@ -169,6 +188,29 @@ std::map<std::string, Line> lines_of(const std::string& text, const std::string&
     EXPECT_TRUE(lines.emplace(number, task).second) << line;
   }
   return lines;
+}
+
+// Without a tensor axis no task exchanges over it. With one, all parts of a block with linears do.
+TEST_F(PlanPicture, SaysWhichTasksExchangeOverTheTensorAxis) {
+  const std::string exchanges = "  exchanges ";
+  EXPECT_EQ(plan("--schedule").out.find(exchanges), std::string::npos);
+  const ProgramResult result = plan("--parallel.tensor=2 --schedule --picture list.svg");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::map<std::string, Line> lines = lines_of(result.out, "The first micro-batch as each rank enqueues it");
+  std::map<std::string, bool> with;  // whether the tasks of block 1 and the head exchange
+  for (const auto& [number, line] : lines) {
+    const std::size_t at = line.name.find(exchanges);
+    with[line.name.substr(0, at)] = at != std::string::npos;
+  }
+  for (const char* part :
+       {"forward: qkv", "forward: attention", "forward: feed", "backward: feed", "backward: output", "backward: qkv"}) {
+    EXPECT_TRUE(with.at(concat("block 1 ", part))) << part;
+  }
+  for (const char* part : {"backward: output_wgrad", "backward: attention"})
+    EXPECT_FALSE(with.at(concat("block 1 ", part))) << part;
+  EXPECT_TRUE(with.at("head: loss and its gradient"));
+  EXPECT_FALSE(with.at("load"));
+  EXPECT_NE(read_file(run_ / "list.svg").find("ms over the tensor axis"), std::string::npos);
 }
 
 // What the tips of the boxes say: "17 block 2 forward: qkv: 11.033 to 11.523 ms; waits for ...", by number.
@@ -201,7 +243,9 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
   const std::string options =
       "--parallel.reshard_after_forward=true --parallel.gradients=sharded --training.reduce_dtype=bf16 "
       "--model.num_hidden_layers=";
-  for (const std::string layers : {"3", "9"}) {
+  for (const std::string layers : {"3", "9", "3 --parallel.context=2"}) {
+    SCOPED_TRACE(layers);
+    const std::size_t streams = layers.ends_with("context=2") ? 3 : 2;
     const ProgramResult result = plan(options + layers + " --schedule --picture list.svg");
     ASSERT_EQ(result.code, 0) << result.err;
     const std::map<std::string, Line> lines = lines_of(result.out, "The first micro-batch as each rank enqueues it");
@@ -221,10 +265,36 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
       EXPECT_EQ(lane_of.emplace(line.stream, box.y).first->second, box.y) << box.name;
       with_time.push_back(box);
     }
-    EXPECT_EQ(lane_of.size(), 2u);
+    EXPECT_EQ(lane_of.size(), streams);
     EXPECT_NE(lane_of["compute"], lane_of["communication"]);
     expect_no_overlap(with_time);
     EXPECT_EQ(svg.find("blocks 2 to 6") != std::string::npos, layers == "9");
+  }
+}
+
+// Two lanes take turns, and their rows travel on a stream of its own. A bracket covers one turn of a lane.
+TEST_F(PlanPicture, DrawsTheTurnsOfLanes) {
+  const ProgramResult result = run_program(
+      "plan configs/mixtral-8x7b.toml --gpus 64xH100 --model.num_hidden_layers=2 --parallel.expert=8 --parallel.expert_lanes=2 "
+      "--training.global_batch_size=128 --schedule --picture " +
+          (run_ / "lanes.svg").string(),
+      source_dir());
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::map<std::string, Line> lines = lines_of(result.out, "The first micro-batch as each rank enqueues it");
+  const std::string svg = read_file(run_ / "lanes.svg");
+  std::vector<Box> boxes = boxes_of(svg);
+  EXPECT_EQ(boxes.size(), lines.size());
+  // By time: the picture widens the shortest boxes.
+  std::sort(boxes.begin(), boxes.end(),
+            [](const Box& a, const Box& b) { return std::tuple(a.y, a.begin) < std::tuple(b.y, b.begin); });
+  for (std::size_t i = 1; i < boxes.size(); ++i) {
+    if (boxes[i].y == boxes[i - 1].y) EXPECT_GE(boxes[i].begin + 0.0011, boxes[i - 1].end) << boxes[i].name;
+  }
+  for (const char* pass : {"block 0 m0 forward", "block 0 m1 forward", "block 1 m1 backward"}) {
+    const std::string bracket = concat("<title>", pass, "</title>");
+    const std::size_t first = svg.find(bracket);
+    EXPECT_NE(first, std::string::npos) << pass;
+    EXPECT_NE(svg.find(bracket, first + 1), std::string::npos) << pass << " has several turns";
   }
 }
 

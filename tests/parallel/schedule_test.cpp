@@ -82,6 +82,28 @@ TEST(Schedule, ReadsFromTopToBottom) {
             "   37  communication reduce embedding  waits for all of compute above\n");
 }
 
+// The exchange of keys overlaps the feed-forward layer, and the sums of their gradients overlap output_wgrad.
+TEST(Schedule, ExchangesKeysBesideTheComputation) {
+  StepShape s = shape_of(2, false);
+  testing::add_context(s);
+  s.resharded = s.sharded_gradients = true;
+  Slots slots(s);
+  const std::string text = text_of(s, build_micro_batch(s, slots, true));
+  const std::string begin =
+      "   23  compute       open block 1\n"
+      "   24  communication block 1 backward: keys  waits for all of compute above\n"
+      "   25  compute       block 1 backward: feed\n"
+      "   26  communication reduce head  waits for all of compute above\n"
+      "   27  compute       block 1 backward: attention\n"
+      "   28  compute       block 1 backward: attention_rest  waits for 24 block 1 backward: keys\n"
+      "   29  context       block 1 backward: key_sums  waits for 28 block 1 backward: attention_rest\n"
+      "   30  compute       block 1 backward: output_wgrad\n"
+      "   31  compute       block 1 backward: qkv  waits for 29 block 1 backward: key_sums\n"
+      "   32  compute       close block 1\n"
+      "   33  compute       open block 0\n";
+  EXPECT_NE(text.find(begin), std::string::npos) << text;
+}
+
 StepShape sharded_shape() {
   StepShape s = shape_of(2, false);
   s.sharded = s.resharded = s.reduced = s.sharded_gradients = true;

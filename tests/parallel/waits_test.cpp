@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "octet/base/require.h"
@@ -87,7 +88,20 @@ bool overwrites_weights(const StepShape& s, const Task& gather, const Task& clos
          (gather.columnwise && reads_backward(close.use));
 }
 
+std::string_view part_of(const StepShape& s, const Task& task) {
+  return s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)].name;
+}
+// Returns whether these are tasks of a micro-batch in the same block, of two parts with these names.
+template <const char* kTask, const char* kBefore>
+bool are_parts(const StepShape& s, const Task& task, const Task& before) {
+  return task.flight == before.flight && task.index == before.index && part_of(s, task) == kTask && part_of(s, before) == kBefore;
+}
+constexpr char kKeys[] = "keys", kRest[] = "attention_rest", kSums[] = "key_sums", kQkv[] = "qkv";
+
 constexpr std::array kRules = {
+    Rule{Kind::backward, Kind::backward, are_parts<kRest, kKeys>},
+    Rule{Kind::backward, Kind::backward, are_parts<kSums, kRest>},
+    Rule{Kind::backward, Kind::backward, are_parts<kQkv, kSums>},
     Rule{Kind::gather, Kind::close, overwrites_weights},
     Rule{Kind::gather, Kind::cast, is_unit_of},
     Rule{Kind::open, Kind::reduce, writes_same_gradients},
@@ -131,8 +145,11 @@ class Hazards {
       }
       if (task.kind == Kind::open && reads_forward(task.use)) check_gathered(i, &Task::rowwise);
       if (task.kind == Kind::open && reads_backward(task.use)) check_gathered(i, &Task::columnwise);
-      if (has_flight(task)) {  // the tasks of a micro-batch run in their order
-        check_after(i, [&](const Task& t) { return has_flight(t) && t.flight == task.flight; });
+      if (has_flight(task) && !exchanges_keys(task)) {  // the tasks of a micro-batch run in their order
+        check_after(i, [&](const Task& t) { return has_flight(t) && !exchanges_keys(t) && t.flight == task.flight; });
+      }
+      if (exchanges_keys(task) && part_of(s_, task) == kKeys) {  // it reads and reuses memory of the computation before
+        check_after(i, [&](const Task& t) { return t.stream == StreamId::compute; });
       }
     }
     return found_;
@@ -141,6 +158,9 @@ class Hazards {
  private:
   static bool has_flight(const Task& t) {
     return t.kind == Kind::take || t.kind == Kind::give || (t.kind >= Kind::load && t.kind <= Kind::embed_backward);
+  }
+  bool exchanges_keys(const Task& t) const {
+    return t.kind == Kind::backward && (part_of(s_, t) == kKeys || part_of(s_, t) == kSums);
   }
   bool same_weights(int a, int b) const { return s_.weight_slot(a) == s_.weight_slot(b); }
   template <class Holds>
@@ -267,6 +287,38 @@ TEST(Waits, StagesWaitForMessagesAndForTheirMemory) {
         SCOPED_TRACE(concat("stage ", stage, " of ", stages.count, ", ", stages.chunks, " chunks, bits ", bits));
         expect_waits(s, steps_of(s, 4), true);
       }
+    }
+  }
+}
+
+// Tests blocks that are dense or mixtures, on one stage and on two, and micro-batches that take turns. The exchanges wait for no
+// more than they have to: the next part of the computation begins beside them.
+TEST(Waits, KeysAreExchangedBesideTheComputation) {
+  for (int bits = 0; bits < 1 << 5; ++bits) {
+    const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
+    for (const int stages : {1, 2}) {
+      if (stages > 1 && bit(4)) continue;
+      StepShape s = bit(4) ? shape_of_lanes(4, bit(0)) : shape_of(4, bit(0) && stages == 1);
+      testing::add_context(s);
+      s.stages = {.count = stages, .chunks = 1};
+      s.resharded = bit(1);
+      s.sharded_gradients = bit(2);
+      s.recomputed_blocks = bit(3) ? 2 : 0;
+      set_updates(s, false);
+      SCOPED_TRACE(concat(stages, " stages, bits ", bits));
+      const std::vector<Task> tasks = steps_of(s, 2);
+      expect_waits(s, tasks, true);
+      const Ended ended(tasks);
+      int exchanges = 0;
+      for (std::size_t i = 0; i < tasks.size(); ++i) {
+        if (tasks[i].kind != Kind::backward || (part_of(s, tasks[i]) != kKeys && part_of(s, tasks[i]) != kSums)) continue;
+        EXPECT_NE(tasks[i].stream, StreamId::compute);
+        std::size_t next = i + 1;
+        while (tasks[next].stream != StreamId::compute) ++next;
+        EXPECT_FALSE(ended(next, i)) << next << " waits for " << i;
+        ++exchanges;
+      }
+      EXPECT_EQ(exchanges, 2 * 2 * 2 * 4 / stages);  // exchanges of each block, steps, micro-batches, blocks
     }
   }
 }

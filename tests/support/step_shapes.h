@@ -44,6 +44,23 @@ inline parallel::StepShape shape_of_lanes(int blocks, bool tied) {
   return s;
 }
 
+// Adds the exchanges of a context axis to the blocks of a shape.
+inline void add_context(parallel::StepShape& s) {
+  using parallel::Beside;
+  using parallel::StreamId;
+  s.sharded = s.reduced = true;
+  for (auto& [forward, backward] : s.block_parts) {
+    forward.insert(forward.begin() + 1, {"keys"});
+    forward[2].beside = Beside::gather;
+    backward.insert(backward.begin(),
+                    {.name = "keys", .stream = StreamId::params, .keys = true, .rest = false, .after_compute = true});
+    backward.back().keys = true;
+    backward.insert(backward.end() - 1, {{.name = "attention_rest", .keys = true},
+                                         {.name = "key_sums", .stream = StreamId::context, .keys = true, .rest = false},
+                                         {.name = "output_wgrad"}});
+  }
+}
+
 // Forward and backward of a micro-batch, the last one of its step or not.
 inline std::vector<parallel::Task> build_micro_batch(const parallel::StepShape& s, parallel::Slots& slots, bool last) {
   const int count = last ? 1 : 2;

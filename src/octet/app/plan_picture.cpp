@@ -99,13 +99,16 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
   };
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (is_left_out(i)) continue;
-    const auto& [task, begin, end] = tasks[i];
+    const Task& task = tasks[i].task;
+    const double begin = tasks[i].begin, end = tasks[i].end;
     const std::size_t number = lane_of.at(task.stream);
-    const std::string name = plan::name_of(shape, task), waits = plan::waits_of(shape, tasks, i);
+    const std::string name = plan::name_of(shape, task), exchanges = plan::exchanges_of(tasks[i]),
+                      waits = plan::waits_of(shape, tasks, i);
     Lane& lane = lanes.lanes[number];
     lane.boxes.push_back(
         {.label = label_of(shape, task),
-         .tip = fmt::format("{} {}: {}{}", i, name, times_text(begin, end), waits.empty() ? "" : "; waits for " + waits),
+         .tip = fmt::format("{} {}: {}{}{}", i, name, times_text(begin, end), exchanges.empty() ? "" : "; " + exchanges,
+                            waits.empty() ? "" : "; waits for " + waits),
          .tint = tint_of(task.kind),
          .begin = begin,
          .end = end});
@@ -118,9 +121,10 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
                              .to_s = begin,
                              .held_up = begin - of.end < kAtOnce});
     }
-    if (task.kind != Kind::forward && task.kind != Kind::backward) continue;
-    if (task.first) {
-      const std::string pass = name.substr(0, name.find(": "));
+    // A bracket holds the tasks of a pass through a block that the computation runs before it turns to another pass.
+    if ((task.kind != Kind::forward && task.kind != Kind::backward) || task.stream != StreamId::compute) continue;
+    const std::string pass = name.substr(0, name.find(": "));
+    if (lane.groups.empty() || lane.groups.back().label != pass) {
       lane.groups.push_back({.label = pass, .tip = pass, .tint = Tint::other, .begin = begin, .end = end});
     }
     lane.groups.back().end = end;

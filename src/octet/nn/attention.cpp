@@ -105,7 +105,7 @@ void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& 
 }
 
 void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const {
-  if (work.key_gradients_ready) {
+  if (work.key_gradients) {
     take_key_gradients(scope, work);
     scope.scratch.release_to(work.key_gradients_mark);
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,9 +35,7 @@ struct AttentionSaved {
 struct AttentionBackward {
   Operand gy;  // of all tokens, completed
   Tensor go, gqkv;
-  // Used only if the context axis has several ranks. Communication streams fill the tensors and record the events.
-  Tensor keys, key_gradients;
-  std::unique_ptr<Event> keys_ready, key_gradients_ready;
+  Tensor keys, key_gradients;          // used only if the context axis has several ranks
   std::size_t key_gradients_mark = 0;  // the scratch is released to it when the sums are taken
 };
 
@@ -91,9 +88,9 @@ class Attention {
   // y = o Wᵀ + residual; y is overwritten.
   void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;
 
-  // The parts of backward, in this order. Those marked * run only with a context axis. * Fetches K and V of the other ranks on
-  // StreamId::params while the next parts run. Call it before any rank overwrites its qkv. If the group reaches qkv's memory, qkv
-  // has the same place on all ranks.
+  // The parts of backward, in this order. Those marked * run only with a context axis. The caller makes the streams wait for each
+  // other (parallel::Part::keys). * Fetches K and V of the other ranks on StreamId::params while the next parts run. Call it
+  // before any rank overwrites its qkv. If the group reaches qkv's memory, qkv has the same place on all ranks.
   void gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // dgrad of the output linear. gy comes from output().g().gradient().
   void backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const;

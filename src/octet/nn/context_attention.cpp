@@ -260,13 +260,11 @@ void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& save
   const Tensor kv = columns_.kv_of(saved.qkv);
   Stream& stream = scope.stream_of(parallel::StreamId::params);
   work.keys = layout.allocate_keys(scope.scratch, scope.dtype, 0);
-  stream.wait(*scope.stream.record());  // after the earlier work that used this memory
   if (scope.context.reaches(kv)) {
     fetch(scope, stream, layout, kv, work.keys);
   } else {
     gather(scope, stream, layout, kv, work.keys);
   }
-  work.keys_ready = stream.record();
 }
 
 void Attention::backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
@@ -286,7 +284,6 @@ void Attention::backward_attention(const Scope& scope, const AttentionSaved& sav
 void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   work.key_gradients_mark = scope.scratch.used();
-  scope.stream.wait_for_ranks(*work.keys_ready);
   // The gradients of the next sequence are written afterwards, to the rows that follow this one's.
   const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
   const Tensor memory = allocate(scope.scratch, scope.dtype, {rows + room, 2 * columns_.kv});
@@ -301,21 +298,16 @@ void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved
 void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), saved.qkv.rows());
   Stream& stream = scope.stream_of(parallel::StreamId::context);
-  stream.wait(*scope.stream.record());
-  {
-    const TraceRange range(stream, "sum gradients of keys");
-    const comm::Batch batch(scope.context, stream);
-    layout.each_half(work.gqkv, work.key_gradients, [&](const Tensor&, const Tensor& half) {
-      scope.context.reduce_scatter(stream, scope.scratch, {.x = half, .y = layout.own(half)});
-    });
-  }
-  work.key_gradients_ready = stream.record();
+  const TraceRange range(stream, "sum gradients of keys");
+  const comm::Batch batch(scope.context, stream);
+  layout.each_half(work.gqkv, work.key_gradients, [&](const Tensor&, const Tensor& half) {
+    scope.context.reduce_scatter(stream, scope.scratch, {.x = half, .y = layout.own(half)});
+  });
 }
 
-// Waits for the sums, and takes those of this rank's own keys to gqkv.
+// Takes the sums of this rank's own keys to gqkv.
 void Attention::take_key_gradients(const Scope& scope, AttentionBackward& work) const {
   const KeyLayout layout(scope, shape(scope), work.gqkv.rows());
-  scope.stream.wait_for_ranks(*work.key_gradients_ready);
   const TraceRange range(scope.stream, "take summed gradients of keys");
   layout.each_half(columns_.kv_of(work.gqkv), work.key_gradients, [&](const Tensor& to, const Tensor& half) {
     if (layout.ordered) {

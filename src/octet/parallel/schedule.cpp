@@ -56,8 +56,10 @@ std::vector<Access> uses(const StepShape& s, const Task& t) {
       return {reads(offloaded, t.part), writes(states, t.index)};
     case Kind::offload:
       return {reads(states, t.index), writes(offloaded, t.part)};
-    default:  // the computation of a micro-batch
-      return {writes(flight, t.flight)};
+    default: {  // the computation of a micro-batch
+      const Part part = is_part(t.kind) ? s.parts_of(t.kind, t.index)[at(t.part)] : Part{""};
+      return {writes(flight, t.flight, part.rest), writes(keys, t.flight, part.keys)};
+    }
   }
 }
 
@@ -138,12 +140,13 @@ void ScheduleBuilder::reduce_pending(bool after_compute) {
 
 void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
   const std::vector<Part>& parts = s_.parts_of(kind, block);
-  const auto& [name, beside, stream] = parts[at(part)];
-  if (beside == Beside::gather) gather(next, true);
-  if (beside == Beside::reduce) reduce_pending(true);
+  const Part& of = parts[at(part)];
+  if (of.beside == Beside::gather) gather(next, true);
+  if (of.beside == Beside::reduce) reduce_pending(true);
   add(kind, block);
   Task& task = tasks_.back();
-  task.stream = stream;
+  task.stream = of.stream;
+  task.after_compute = of.after_compute;
   task.part = part;
   task.first = part == 0;
   task.last = at(part) + 1 == parts.size();

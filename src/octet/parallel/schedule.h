@@ -66,6 +66,9 @@ struct Part {
   const char* name;
   Beside beside = Beside::nothing;
   StreamId stream = StreamId::compute;
+  // The memory that it uses: the keys of other ranks and their gradients, which travel while other parts run; and the rest.
+  bool keys = false, rest = true;
+  bool after_compute = false;  // Task::after_compute, for a part that reads or reuses memory of the computation before it
 };
 
 enum class Kind : std::uint8_t {
@@ -119,8 +122,8 @@ struct Task {
   };
   std::vector<Wait> waits = {};
   bool leaves_event = false;  // for tasks of other streams
-  // The number of the event: the flight for a part of a block, otherwise the index.
-  int event() const { return is_part(kind) ? flight : index; }
+  // The number of the event: that of the flight and the stream for a part of a block, otherwise the index.
+  int event() const { return is_part(kind) ? flight * static_cast<int>(kStreams) + static_cast<int>(stream) : index; }
 };
 
 // The properties of a model and a layout on which the order depends.
@@ -175,6 +178,7 @@ enum class Memory : std::uint8_t {
   summed,      // of a unit: its gradients, summed over the ranks
   counts,      // of the step; the computation adds its own before the squares
   flight,      // of a micro-batch between forward and backward
+  keys,        // of the same micro-batch: Part::keys
   received,
   sent,       // messages
   states,     // of a slot for states
@@ -264,6 +268,7 @@ std::vector<Task> build_update(const StepShape& shape, Slots& slots);
 struct TimedTask {
   Task task;
   double begin = 0, end = 0;
+  double tensor_s = 0;  // what the exchanges of the tensor axis within the task take, although products may hide some of it
 };
 
 }  // namespace octet::parallel

@@ -24,19 +24,20 @@ PassTimes pass_times(const std::vector<TimedTask>& tasks, int chunks) {
     (backward ? sum.backward : sum.forward)[static_cast<std::size_t>(chunk)] += end - begin;
     (backward ? count.backward : count.forward)[static_cast<std::size_t>(chunk)] += 1;
   };
-  for (const auto& [task, from, to] : tasks) {
+  for (const TimedTask& timed : tasks) {
+    const parallel::Task& task = timed.task;
     if (task.stream != parallel::StreamId::compute) continue;
     const bool forward_begins = task.kind == Kind::load;
     const bool takes_gradients = task.kind == Kind::take && task.index == static_cast<int>(parallel::Message::gradients);
     if (forward_begins || takes_gradients || task.kind == Kind::head) {
       close();
       begin = end;
-      if (chunk < 0) begin = from;
+      if (chunk < 0) begin = timed.begin;
       backward = !forward_begins;
       if (forward_begins) chunk_of_flight[task.flight] = task.index;
       chunk = chunk_of_flight[task.flight];
     }
-    end = to;
+    end = timed.end;
   }
   close();
   for (std::size_t c = 0; c < size; ++c) {

@@ -102,6 +102,12 @@ std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, st
   return text;
 }
 
+std::string exchanges_of(const TimedTask& timed) {
+  char text[64] = "";
+  if (timed.tensor_s > 0) std::snprintf(text, sizeof text, "exchanges %.3f ms over the tensor axis", 1e3 * timed.tensor_s);
+  return text;
+}
+
 std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t begin) {
   std::string text;
   const std::vector<Gap> gaps = gaps_of(s, tasks);
@@ -117,8 +123,9 @@ std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks, std
     char line[64];
     std::snprintf(line, sizeof line, "%5zu %10.3f %10.3f  %-13s ", i, 1e3 * tasks[i].begin, 1e3 * tasks[i].end,
                   name_of(tasks[i].task.stream).data());
-    const std::string waits = waits_of(s, tasks, i);
-    text += line + name_of(s, tasks[i].task) + (waits.empty() ? "" : "  waits for " + waits) + "\n";
+    const std::string exchanges = exchanges_of(tasks[i]), waits = waits_of(s, tasks, i);
+    text += line + name_of(s, tasks[i].task) + (exchanges.empty() ? "" : "  " + exchanges) +
+            (waits.empty() ? "" : "  waits for " + waits) + "\n";
     ++i;
   }
   return text;

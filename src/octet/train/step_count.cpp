@@ -53,7 +53,20 @@ void order_ranges(std::vector<StepRange>& ranges) {
 StepCount count_step(const EngineOptions& options, const parallel::Groups& groups, const OpSeconds& seconds,
                      std::int64_t micro_batches) {
   Timeline timeline;
-  const auto device = make_meta_device(DeviceKind::cuda, seconds, timeline);
+  // The list whose tasks run now, and what each task of a list has exchanged over the tensor axis. A task is added to its list
+  // when its ops have been timed.
+  std::vector<parallel::TimedTask>* list = nullptr;
+  std::map<const std::vector<parallel::TimedTask>*, std::vector<double>> tensor_s;
+  const OpSeconds seconds_of_task = [&](const char* op, const Work& work) {
+    const double taken = seconds(op, work);
+    if (list && work.group == groups.tensor->name()) {
+      std::vector<double>& of_tasks = tensor_s[list];
+      of_tasks.resize(list->size() + 1);
+      of_tasks.back() += taken;
+    }
+    return taken;
+  };
+  const auto device = make_meta_device(DeviceKind::cuda, seconds_of_task, timeline);
   Engine engine(options, *device, groups);
   Stream& compute = engine.stream();
   const parallel::Streams& of = engine.model().units().streams();
@@ -81,6 +94,10 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     return profiles;
   };
   StepCount count;
+  const auto time_tasks = [&](std::vector<parallel::TimedTask>* timed) {
+    list = timed;
+    engine.model().units().executor().time_tasks(timed);
+  };
   const auto part = [&](double times, const auto& body) {
     const double begin = now();
     const auto profiles = profile(body);
@@ -107,10 +124,10 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     const bool middle = !stages && run == 3 && i == 1;
     const auto profiles = part(middle ? static_cast<double>(calls - 2) : 1.0, [&] {
       if (i == 0) engine.begin_step(run * lanes);
-      if (i == 0 || stages) engine.model().units().executor().time_tasks(&count.tasks);
-      if (i > 0 && i + 1 == run && !stages) engine.model().units().executor().time_tasks(&count.last);
+      if (i == 0 || stages) time_tasks(&count.tasks);
+      if (i > 0 && i + 1 == run && !stages) time_tasks(&count.last);
       run_together();
-      engine.model().units().executor().time_tasks(nullptr);
+      time_tasks(nullptr);
     });
     if (!middle) continue;
     for (std::size_t i = 0; i < profiles.size(); ++i) {
@@ -122,9 +139,9 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     }
   }
   part(1, [&] {
-    engine.model().units().executor().time_tasks(&count.update);
+    time_tasks(&count.update);
     engine.apply(0.0, 2);
-    engine.model().units().executor().time_tasks(nullptr);
+    time_tasks(nullptr);
   });
   for (TimedRange& range : timeline) {
     if (range.end <= begin) continue;  // of the step before
@@ -138,6 +155,10 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
       task.begin -= begin;
       task.end -= begin;
     }
+  }
+  for (auto* timed : {&count.tasks, &count.last, &count.update}) {
+    const std::vector<double>& of_tasks = tensor_s[timed];
+    for (std::size_t i = 0; i < of_tasks.size(); ++i) timed->at(i).tensor_s = of_tasks[i];
   }
   count.shape = engine.model().shape();
   if (!count.shape.reduced) drop_closes(count);

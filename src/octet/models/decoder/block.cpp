@@ -132,7 +132,8 @@ parallel::StepShape::BlockParts Block::lay_out(bool context, bool lanes) {
   }
 
   backward_.clear();
-  if (context) backward_.push_back({{"keys"}, &Block::of_attention<&nn::Attention::gather_keys_ahead>});
+  const parallel::Part keys{.name = "keys", .stream = StreamId::params, .keys = true, .rest = false, .after_compute = true};
+  if (context) backward_.push_back({keys, &Block::of_attention<&nn::Attention::gather_keys_ahead>});
   if (moe_) {
     backward_.insert(backward_.end(), {{{"combine"}, &Block::combine_backward},
                                        {{"dispatch", Beside::nothing, rows}, &Block::of_mixture<&nn::Moe::dispatch_gradients>},
@@ -146,11 +147,13 @@ parallel::StepShape::BlockParts Block::lay_out(bool context, bool lanes) {
   if (!context) backward_.push_back({{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>});
   backward_.push_back({{"attention", Beside::reduce}, &Block::of_attention<&nn::Attention::backward_attention>});
   if (context) {  // the output linear's wgrad hides the sums of the gradients of keys
-    backward_.insert(backward_.end(), {{{"attention_rest"}, &Block::of_attention<&nn::Attention::backward_attention_rest>},
-                                       {{"key_sums"}, &Block::of_attention<&nn::Attention::sum_key_gradients>},
-                                       {{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>}});
+    backward_.insert(backward_.end(),
+                     {{{.name = "attention_rest", .keys = true}, &Block::of_attention<&nn::Attention::backward_attention_rest>},
+                      {{.name = "key_sums", .stream = StreamId::context, .keys = true, .rest = false},
+                       &Block::of_attention<&nn::Attention::sum_key_gradients>},
+                      {{"output_wgrad"}, &Block::of_attention<&nn::Attention::backward_output_wgrad>}});
   }
-  backward_.push_back({{"qkv"}, &Block::qkv_backward});
+  backward_.push_back({{.name = "qkv", .keys = context}, &Block::qkv_backward});
 
   parallel::StepShape::BlockParts parts;
   for (const auto& part : forward_) parts.forward.push_back(part.part);
