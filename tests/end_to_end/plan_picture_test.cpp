@@ -288,7 +288,8 @@ TEST_F(PlanPicture, DrawsTheTurnsOfLanes) {
   std::sort(boxes.begin(), boxes.end(),
             [](const Box& a, const Box& b) { return std::tuple(a.y, a.begin) < std::tuple(b.y, b.begin); });
   for (std::size_t i = 1; i < boxes.size(); ++i) {
-    if (boxes[i].y == boxes[i - 1].y) EXPECT_GE(boxes[i].begin + 0.0011, boxes[i - 1].end) << boxes[i].name;
+    if (boxes[i].y != boxes[i - 1].y) continue;
+    EXPECT_GE(boxes[i].begin + 0.0011, boxes[i - 1].end) << boxes[i].name;
   }
   for (const char* pass : {"block 0 m0 forward", "block 0 m1 forward", "block 1 m1 backward"}) {
     const std::string bracket = concat("<title>", pass, "</title>");
