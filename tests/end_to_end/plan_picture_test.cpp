@@ -228,6 +228,31 @@ TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
   }
 }
 
+// Tasks of the two passes alternate on the lane of the computation and on that of the experts. A bracket names the pass of all
+// tasks below it.
+TEST_F(PlanPicture, DrawsTheTurnsOfTwoPasses) {
+  const ProgramResult result = plan(
+      "--model.model_type=mixtral --model.num_local_experts=4 --model.num_experts_per_tok=2 --parallel.expert=2 "
+      "--parallel.expert_lanes=2 --schedule --picture turns.svg");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string svg = read_file(run_ / "turns.svg");
+  const std::vector<Box> boxes = boxes_of(svg);
+  EXPECT_EQ(boxes.size(), lines_of(result.out, "The first micro-batch as each rank enqueues it").size());
+  const std::regex form("<path class=\"bracket\" d=\"M([0-9.]+) ([0-9.]+)V[0-9.]+H([0-9.]+)[^>]*><title>([^<]*)</title>");
+  std::map<std::string, int> turns;  // the number of brackets of each pass through a block
+  for (std::sregex_iterator match(svg.begin(), svg.end(), form), end; match != end; ++match) {
+    const double left = std::stod((*match)[1]), y = std::stod((*match)[2]), right = std::stod((*match)[3]);
+    ++turns[(*match)[4]];
+    for (const Box& box : boxes) {
+      const bool below = box.y > y && box.y < y + 10 && box.width > 3 && box.x < right && box.x + box.width > left;
+      if (below)
+        EXPECT_NE(box.name.find(std::string((*match)[4]) + ": "), std::string::npos) << box.name << " below " << (*match)[4];
+    }
+  }
+  for (const char* pass : {"block 0 m0 forward", "block 0 m1 forward", "block 1 m0 backward", "block 1 m1 backward"})
+    EXPECT_GE(turns[pass], 3) << pass << ": two on the lane of the computation, and one on that of the experts";
+}
+
 TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
   for (const std::string chunks : {"", " --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2"}) {
     const ProgramResult result = run_.run(

@@ -119,10 +119,10 @@ Lanes lanes_of_list(const StepShape& shape, const std::vector<TimedTask>& tasks)
                              .held_up = begin - of.end < kAtOnce});
     }
     if (task.kind != Kind::forward && task.kind != Kind::backward) continue;
-    if (task.first) {
-      const std::string pass = name.substr(0, name.find(": "));
+    // Where two lanes of a step take turns, each turn of a block has a bracket.
+    const std::string pass = name.substr(0, name.find(": "));
+    if (lane.groups.empty() || lane.groups.back().label != pass)
       lane.groups.push_back({.label = pass, .tip = pass, .tint = Tint::other, .begin = begin, .end = end});
-    }
     lane.groups.back().end = end;
   }
   for (const plan::Gap& gap : gaps) lanes.cuts.push_back({plan::begin_of(tasks, gap), plan::end_of(tasks, gap), gap.of});
