@@ -35,6 +35,15 @@ TEST_F(Advise, ATinyModelIsFasterInBf16) {
   EXPECT_EQ(result.out.find("measured"), std::string::npos) << "nothing measures on a CPU";
 }
 
+TEST_F(Advise, NamesTheKeysThatTheAdvisedRecipeRefuses) {
+  const std::string options = "--precision.attention=fp8 --anomaly.remedy=demote";
+  const std::string toml = advise_json(options)["recommendation"]["toml"];
+  EXPECT_EQ(toml, "[precision]\nrecipe = \"bf16\"\nattention = \"bf16\"\n\n[anomaly]\nremedy = \"rollback\"\n");
+  EXPECT_EQ(advise_json("")["recommendation"]["toml"], "[precision]\nrecipe = \"bf16\"\n");
+  EXPECT_EQ(run_.train(options + " --dry-run --precision.recipe=bf16").code, 2);
+  EXPECT_EQ(run_.train("--dry-run --precision.recipe=bf16 --precision.attention=bf16 --anomaly.remedy=rollback").code, 0);
+}
+
 // An expert of Qwen3 30B-A3B has 512 rows and small weights, so FP8 gains less there than in Mixtral, whose experts have 2048.
 TEST(AdviseOn, MixturesHaveLinearsOfExperts) {
   const auto advice = [](const std::string& config) {

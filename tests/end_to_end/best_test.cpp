@@ -57,6 +57,13 @@ TEST_F(HeldOutSets, AreEvaluatedApart) {
   EXPECT_NE(text.out.find("step 10, held-out loss of near "), std::string::npos) << text.out;
 }
 
+TEST_F(HeldOutSets, WithoutSequencesHaveNoLosses) {
+  const ProgramResult result = train("--training.steps=2 --evaluation.interval=1 --evaluation.sequences=0");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out.find("eval"), std::string::npos) << result.out;
+  for (const auto& [step, line] : metrics_of(run_ / "out")) EXPECT_TRUE(line["eval_losses"].is_null()) << step;
+}
+
 TEST_F(HeldOutSets, DoNotChangeTheTraining) {
   ASSERT_EQ(train("--training.steps=10").code, 0);
   ASSERT_EQ(run_.train("--training.steps=10 --run.output_dir=alone").code, 0);

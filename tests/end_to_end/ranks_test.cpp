@@ -74,6 +74,19 @@ TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
                  "parallel.expert_lanes = 2 with 1 micro-batch a step on each rank: must be a multiple of 2");
 }
 
+// The file of a run on several ranks names its mesh.
+TEST(Ranks, AreNotNeededToEvaluate) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=1").code, 0);
+  const std::string eval = "eval run.toml --checkpoint out --json ";
+  const std::string expected = run.run(eval).out;
+  EXPECT_NE(expected.find("eval_loss"), std::string::npos) << expected;
+  for (const char* mesh : {"--parallel.shard=2", "--parallel.tensor=2", "--parallel.pipeline=2 --parallel.context=2"}) {
+    const ProgramResult result = run.run(eval + mesh);
+    EXPECT_EQ(result.out, expected) << mesh << "\n" << result.err;
+  }
+}
+
 // Stages write what other stages read, and a mesh without stages goes on from it.
 TEST(Ranks, PassMicroBatchesThroughStagesAndResumeWithOthers) {
   const std::string deep = " --model.num_hidden_layers=4 --training.micro_batch_size=1";

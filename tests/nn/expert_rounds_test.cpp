@@ -102,11 +102,14 @@ TEST(ExpertRounds, AllRowsForOneExpert) {
 }
 
 TEST(ExpertRounds, WhatNobodyHasCountedIsEven) {
-  const ExpertRound round = even_round(1001, 4, 3);
-  EXPECT_EQ(round.sent, (std::vector<std::int64_t>{251, 251, 251, 248}));
-  EXPECT_EQ(round.first, (std::vector<std::int64_t>{0, 251, 502, 753}));
-  EXPECT_EQ(round.counts, (std::vector<std::int32_t>{336, 336, 332}));
-  EXPECT_TRUE(round.places.empty());
+  for (int rank = 0; rank < 4; ++rank) {
+    const ExpertRound round = even_round(1001, 4, rank, 3);
+    EXPECT_EQ(round.sent, (std::vector<std::int64_t>{251, 251, 251, 248}));
+    EXPECT_EQ(round.first, (std::vector<std::int64_t>{0, 251, 502, 753}));
+    EXPECT_EQ(round.counts, (std::vector<std::int32_t>{336, 336, 332}));
+    EXPECT_EQ(round.received[static_cast<std::size_t>(rank)], round.sent[static_cast<std::size_t>(rank)]) << "rank " << rank;
+    EXPECT_TRUE(round.places.empty());
+  }
 }
 
 }  // namespace

@@ -223,8 +223,16 @@ TEST(Recipes, RefuseWeightsThatAreNoMultiplesOf16) {
   }
   EXPECT_EQ(check("bf16", 7, 5), "");
   EXPECT_EQ(check("fp32", 7, 5), "");
-  EXPECT_TRUE(testing::contains(refusal([] { check_shape(make_recipe("fp8_current", {}), "layers.0.mlp.experts.12.down_proj", 64, 24); }),
-                       "(precision.skip = [\"layers.0.mlp.experts.*.down_proj\"] keeps this linear of all experts in BF16)"));
+}
+
+TEST(Recipes, AdviseToSkipALinearOfBadShapeInAllLayersAtOnce) {
+  const std::pair<const char*, const char*> advised[] = {
+      {"model.layers.0.self_attn.q_proj.fused",
+       "[\"model.layers.*.self_attn.q_proj.fused\"] keeps this linear of all layers in BF16)"},
+      {"model.layers.1.mlp.experts.12.w2", "[\"model.layers.*.mlp.experts.*.w2\"] keeps this linear of all layers in BF16)"},
+      {"lm_head", "[\"lm_head\"] keeps it in BF16)"}};
+  for (const auto& [layer, advice] : advised)
+    EXPECT_TRUE(testing::contains(refusal([&] { check_shape(make_recipe("fp8_current", {}), layer, 64, 24); }), advice));
 }
 
 TEST(Skip, KeepsLayersInBf16) {

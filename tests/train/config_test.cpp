@@ -449,6 +449,11 @@ TEST(Config, AxesBeyondOneRankAreRefusedByName) {
             "run.toml: parallel.expert_lanes = 2 with 3 micro-batches a step on each rank: must be a multiple of 2: give "
             "--training.global_batch_size=8");
   EXPECT_EQ(check_error(kWhole + "[training]\nglobal_batch_size = 8\n[parallel]\nexpert = 2\nexpert_lanes = 2\n", 2), "");
+  const std::string interleaved =
+      "[parallel]\nshard = 2\npipeline = 2\npipeline_schedule = \"interleaved\"\npipeline_chunks = 2\n";
+  for (const int batch : {5, 6})  // neither a multiple of two ranks, nor of two ranks with two micro-batches each
+    EXPECT_TRUE(check_error(kWhole + concat("[training]\nglobal_batch_size = ", batch, "\n", interleaved), 4)
+                    .find(": give --training.global_batch_size=8") != std::string::npos);
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 0\n"), "run.toml: parallel.shard = 0: must be at least 1, or -1 for the ranks that remain");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 1\n"), "");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 2\ntensor = 2\n", 8), "");

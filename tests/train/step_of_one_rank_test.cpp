@@ -150,9 +150,17 @@ std::vector<StepCase> experts() {
     some.options.model.dense_layers = {false, true, false};
     some.options.model.expert_ffn = 32;
     some.options.model.router_normalise = false;
+    // 23 rows, which no number of ranks divides. The last rank gets fewer in a plan than the others.
+    StepCase odd = mixture;
+    odd.name = concat("MixtureOfOddRows", name);
+    odd.options.micro_batch_size = 1;
+    odd.options.seq_len = 23;
+    odd.options.model.experts_per_token = 1;
+    odd.layouts = {kMixtures[1], kMixtures[2], kMixtures[3], kMixtures[4]};
     cases.push_back(mixture);
     cases.push_back(rounds);
     cases.push_back(some);
+    cases.push_back(odd);
   }
   return cases;
 }

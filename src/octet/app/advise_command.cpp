@@ -61,6 +61,14 @@ train::Config config_for(const train::Config& config, const std::string& recipe)
   return result;
 }
 
+// Returns the lines of other keys that the run must change together with the recipe, because the recipe refuses them.
+std::string keys_beside(const std::string& recipe, const train::Config& config) {
+  std::string lines;
+  if (recipe != "fp8_delayed" && config.precision.attention != "bf16") lines += "attention = \"bf16\"\n";
+  if (recipe == "bf16" && config.anomaly.remedy == "demote") lines += "\n[anomaly]\nremedy = \"rollback\"\n";
+  return lines;
+}
+
 plan::LinearSetting setting_of(const train::Config& config, const train::EngineOptions& options) {
   parallel::Storage storage = options.storage;
   storage.offload_slot = 0;  // linears alone are compared
@@ -163,6 +171,7 @@ int run_advise(const AdviseArgs& args) {
     return train::measure_run(advised).total();
   };
   advice.recommendation = plan::recommend(advice.kinds, candidates, config.precision.skip, kept_in_bf16(advice), memory_of);
+  advice.recommendation.toml += keys_beside(advice.recommendation.recipe, config);
   fmt::print("{}", args.json ? advice_json(advice) : advice_text(advice));
   return 0;
 }

@@ -20,6 +20,7 @@ namespace octet::app {
 
 int run_eval(const EvalArgs& args) {
   train::Config config = train::load_config(args.run.path, args.run.overrides);
+  config.parallel = {};  // one process evaluates, whatever mesh the run trains on
   train::check_config(config);
   const std::filesystem::path checkpoint = train::checkpoint_at(fetched_checkpoint(args.checkpoint), "--checkpoint");
   config.checkpoint.resume = checkpoint.string();  // has the architecture and the tokenizer if model.init_from is gone

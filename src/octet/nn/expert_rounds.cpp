@@ -90,7 +90,7 @@ std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int
   return rounds;
 }
 
-ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts) {
+ExpertRound even_round(std::int64_t rows, int ranks, int rank, std::int64_t experts) {
   const auto n = static_cast<std::size_t>(ranks), own = static_cast<std::size_t>(experts);
   const std::int64_t each = ceil_div(rows, std::int64_t{ranks});
   ExpertRound round;
@@ -99,6 +99,7 @@ ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts) {
     round.sent.push_back(std::min(each, left));
   }
   round.received.assign(n, each);
+  round.received[static_cast<std::size_t>(rank)] = round.sent[static_cast<std::size_t>(rank)];
   round.counts.assign(own, static_cast<std::int32_t>(each / experts) * ranks);
   for (std::size_t e = 0; e < static_cast<std::size_t>(each % experts); ++e) round.counts[e] += ranks;
   return round;

@@ -30,9 +30,10 @@ struct ExpertRound {
 // expert; E is a multiple of the number of ranks.
 std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int ranks, int rank, std::int64_t capacity);
 
-// Returns a round with assumed counts, for the meta device: each rank sends `rows` rows, spread evenly over all ranks and their
-// `experts` experts. It has no places, because the meta device places no rows.
-ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts);
+// Returns rank `rank`'s part of a round with assumed counts, for the meta device: each rank sends `rows` rows, spread evenly over
+// all ranks and their `experts` experts. The last ranks get fewer if `rows` is no multiple of `ranks`; they are assumed to
+// receive as many as the others, except from themselves. The round has no places, because the meta device places no rows.
+ExpertRound even_round(std::int64_t rows, int ranks, int rank, std::int64_t experts);
 
 // Overwrites rows.amax [E] with each expert's scale under the current scaling `spec`, computed from the largest magnitude that
 // any rank sends to the expert. All ranks of scope.expert call it together.

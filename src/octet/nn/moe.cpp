@@ -136,7 +136,7 @@ void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
   const std::int64_t most = std::min(rows, ceil_div(2 * rows, std::int64_t{ranks}));
   std::vector<ExpertRound> rounds;
   if (scope.stream.kind() == DeviceKind::meta) {
-    rounds.push_back(even_round(rows, ranks, own_count()));
+    rounds.push_back(even_round(rows, ranks, scope.expert.rank(), own_count()));
   } else {
     std::vector<std::int32_t> host(static_cast<std::size_t>(all.elements()));
     scope.stream.copy_to_host(host.data(), all.data, all.bytes());

@@ -26,8 +26,14 @@ std::size_t Offload::lay_out(const ParameterStore& store) {
   const std::size_t room = store.storage().offload_slot;
   std::size_t used = 0, largest = 0;
   pieces_.clear();
+  // In the order of the units: if the head is tied, the final norm is the last parameter, but belongs to the embedding's unit.
+  std::vector<const Parameter*> in_order;
   for (const Parameter& p : store.parameters()) {
-    if (p.spec.frozen) continue;
+    if (!p.spec.frozen) in_order.push_back(&p);
+  }
+  std::stable_sort(in_order.begin(), in_order.end(), [](const Parameter* a, const Parameter* b) { return a->unit < b->unit; });
+  for (const Parameter* parameter : in_order) {
+    const Parameter& p = *parameter;
     std::size_t bytes = 0, alignment = 0;  // of kShardMultiple elements in all their states, and what aligning them can add
     const auto add = [&](const Tensor& state, std::int64_t numbers) {
       if (!state) return;

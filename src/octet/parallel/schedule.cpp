@@ -393,6 +393,9 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
 std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, true);
   const int pieces = static_cast<int>(s.pieces.size());
+  // A piece is fetched when the piece that was in its slot has been updated, so they must be updated in the order of their
+  // numbers.
+  require(std::is_sorted(s.pieces.begin(), s.pieces.end()), "pieces of optimizer states are not in the order of their units");
   const auto fetch = [&](int piece) {
     if (piece >= pieces) return;
     b.add({.kind = Kind::fetch, .stream = StreamId::fetch, .index = piece % s.state_slots, .part = piece});

@@ -175,11 +175,29 @@ std::string skip_pattern(std::string_view linear) {
   return pattern.replace(number, pattern.find('.', number) - number, "*");
 }
 
+namespace {
+
+// Returns the pattern of this linear in all layers: every number in the name becomes "*".
+std::string pattern_in_all_layers(std::string_view linear) {
+  std::string pattern;
+  for (std::size_t at = 0; at <= linear.size();) {
+    const std::size_t end = std::min(linear.find('.', at), linear.size());
+    const std::string_view part = linear.substr(at, end - at);
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    pattern += concat(at == 0 ? "" : ".", is_number ? "*" : part);
+    at = end + 1;
+  }
+  return pattern;
+}
+
+}  // namespace
+
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in) {
   if (!recipe.is_fp8()) return;
+  const std::string pattern = pattern_in_all_layers(layer);  // the same linear of another layer would be refused next
   demand(out % 16 == 0 && in % 16 == 0, ExitCode::config, layer, ": a weight [", out, ", ", in, "] cannot be quantised by ",
-         recipe.name, ": both dims must be multiples of 16 (precision.skip = [\"", skip_pattern(layer), "\"] keeps ",
-         skip_pattern(layer) == layer ? "it" : "this linear of all experts", " in BF16)");
+         recipe.name, ": both dims must be multiples of 16 (precision.skip = [\"", pattern, "\"] keeps ",
+         pattern == layer ? "it" : "this linear of all layers", " in BF16)");
 }
 
 std::int64_t token_multiple(const Recipe& recipe) { return recipe.is_fp8() && is_block(recipe.x.tile) ? 4 : 1; }

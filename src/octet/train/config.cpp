@@ -228,12 +228,14 @@ void check_config(const Config& config, std::int64_t ranks) {
   const std::int64_t coordinates = parallel.replicate * shard;
   const std::int64_t at_once = training.micro_batch_size * coordinates;
   check(at_once > 0, "training.micro_batch_size = ", training.micro_batch_size, ": too large");
+  const bool interleaved = parallel.pipeline_schedule == "interleaved";
+  const std::int64_t together = std::max(interleaved ? parallel.pipeline : 1, parallel.expert_lanes);  // micro-batches of a step
+  const std::int64_t next_batch = round_up(training.global_batch_size, at_once * together);
   check(training.global_batch_size % at_once == 0, "training.global_batch_size = ", training.global_batch_size,
         ": must be a multiple of training.micro_batch_size = ", training.micro_batch_size,
-        coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"), ": give --training.global_batch_size=",
-        round_up(training.global_batch_size, at_once),
+        coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"),
+        ": give --training.global_batch_size=", next_batch,
         coordinates == 1 ? "" : ", or a layout with fewer of them: `octet plan` with --search finds the fastest");
-  const bool interleaved = parallel.pipeline_schedule == "interleaved";
   check(interleaved == (parallel.pipeline_chunks > 1), "parallel.pipeline_chunks = ", parallel.pipeline_chunks,
         " with parallel.pipeline_schedule = \"", parallel.pipeline_schedule, "\": must be ", interleaved ? "at least 2" : "1");
   check(!interleaved || parallel.pipeline > 1, "parallel.pipeline_schedule = \"interleaved\" with parallel.pipeline = 1: there is one stage");
@@ -243,8 +245,9 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(training.micro_batch_size <= kMostTokens / training.seq_len, "training.micro_batch_size = ", training.micro_batch_size,
         ": with training.seq_len = ", training.seq_len, " a rank would compute more than ", kMostTokens,
         " tokens at once; batch sizes count sequences, not tokens");
-  check(!interleaved || micro_batches % parallel.pipeline == 0, "parallel.pipeline_schedule = \"interleaved\" with ", micro_batches,
-        " micro-batches a step on each rank: must be a multiple of parallel.pipeline = ", parallel.pipeline);
+  const std::string in_a_step = concat(" with ", telemetry::format_count(micro_batches, "micro-batch"), " a step on each rank");
+  check(!interleaved || micro_batches % parallel.pipeline == 0, "parallel.pipeline_schedule = \"interleaved\"", in_a_step,
+        ": must be a multiple of parallel.pipeline = ", parallel.pipeline, ": give --training.global_batch_size=", next_batch);
   const ActivationCheckpointConfig& again = config.activation_checkpoint;
   check(again.layers < 0 || again.mode == "full", "activation_checkpoint.layers = ", again.layers, " with mode = \"", again.mode,
         "\": only \"full\" may be for some layers");
@@ -252,9 +255,8 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(parallel.expert_lanes == 1 || parallel.expert > 1, lanes, " with parallel.expert = 1: there is no exchange to hide");
   check(parallel.expert_lanes == 1 || parallel.pipeline == 1, lanes, " with parallel.pipeline = ", parallel.pipeline,
         ": pipeline stages run one micro-batch at a time; one of the two must be 1");
-  check(micro_batches % parallel.expert_lanes == 0, lanes, " with ", telemetry::format_count(micro_batches, "micro-batch"),
-        " a step on each rank: must be a multiple of 2: give --training.global_batch_size=",
-        round_up(training.global_batch_size, 2 * at_once));
+  check(micro_batches % parallel.expert_lanes == 0, lanes, in_a_step,
+        ": must be a multiple of 2: give --training.global_batch_size=", next_batch);
   check(config.health.sdc_every == 0 || parallel.expert == 1, "health.sdc_every = ", config.health.sdc_every,
         " with parallel.expert = ", parallel.expert, ": experts compute for ranks of other data, so a difference would not say which "
         "rank is wrong; give --health.sdc_every=0");

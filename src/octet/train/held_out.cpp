@@ -103,6 +103,7 @@ void HeldOut::check_tokenizers(const std::string& tokenizer) const {
 
 HeldOut::Losses HeldOut::evaluate(Engine& engine) const {
   Losses losses;
+  if (sequences_ == 0) return losses;
   for (std::size_t i = 0; i < sets_.size(); ++i) {
     const double loss = train::evaluate(engine, *sets_[i].dataset, sequences_);
     if (i == decides_) losses.deciding = loss;

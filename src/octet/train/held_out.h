@@ -37,7 +37,7 @@ class HeldOut {
 
   struct Losses {
     double deciding = telemetry::kUnknown;  // NaN if there is no text
-    telemetry::NamedNumbers by_name;        // empty if sets have no names
+    telemetry::NamedNumbers by_name;        // empty if sets have no names, or if sequences() is 0
   };
   // The mean losses over the first sequences() of each set. Collective: all ranks call it.
   Losses evaluate(Engine& engine) const;
