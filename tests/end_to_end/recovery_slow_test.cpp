@@ -59,5 +59,22 @@ TEST_F(SilentHost, CostsOneRestartIfItCoordinated) {
   EXPECT_EQ(all[1]["from"], "memory");
 }
 
+// A host without power answers after kConnectS = 1 s. The survivors ask both lost hosts while their ranks end, not afterwards.
+TEST_F(SilentHost, TheSearchForACoordinatorGoesOnWhileRanksEnd) {
+  constexpr double kGraceS = 2.5;
+  const Hosts hosts(6);
+  start(hosts, 1, concat("--spares 2 --grace ", kGraceS),
+        "--checkpoint.interval=500 --training.steps=4000 --training.global_batch_size=8 --parallel.shard=4 ");
+  ASSERT_TRUE(reaches(10));
+  for (const int host : {0, 1}) hosts.power_off(host);
+  ASSERT_TRUE(comes_true(60, [&] { return attempts().size() == 2 && attempts()[1]["seconds"].contains("first_step"); }));
+  const std::vector<Json> all = attempts();
+  EXPECT_EQ(all[1]["coordinator"]["node"], 2);
+  EXPECT_EQ(all[1]["nodes"].size(), 4u);
+  EXPECT_LT(all[0]["seconds"]["stop"], kGraceS + 2) << all[0];
+  for (const int host : {2, 3, 4, 5}) signal_process(only_child_of(supervisors_[static_cast<std::size_t>(host)]->pid()), SIGTERM);
+  for (const int host : {2, 3, 4, 5}) EXPECT_EQ(end_of(host).code, 75);
+}
+
 }  // namespace
 }  // namespace octet::testing

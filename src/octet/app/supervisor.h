@@ -212,6 +212,11 @@ class Supervisor {
   Role search();
   enum class Answer : std::uint8_t { none, welcome, searching, another, taken };  // taken: another supervisor is this node there
   Answer ask(const NodePlace& place, std::optional<NodePlace>& other, std::string& trouble, double answer_s);
+  // The nodes that a search asks, in this order: `first`, if there is one, and then those below `below`.
+  std::vector<NodePlace> places_to_ask(const std::optional<NodePlace>& first, int below) const;
+  // Finds the nodes that cannot be reached after the loss of the coordinator, while the ranks of this node end. Returns before
+  // `until`.
+  void find_absent(Clock::time_point until);
   // Asks one of the missing nodes, another one each time. Returns whether this node has found a coordinator to follow.
   bool ask_a_missing_node();
   void hold(const NodeEvent& event);
@@ -280,6 +285,8 @@ class Supervisor {
   std::optional<NodePlace> lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
+  std::vector<int> absent_;  // of find_absent(), for the next search
+  Clock::time_point absent_at_;
   std::vector<NodeEvent> early_;  // messages that arrived before this node knew its role
   std::set<std::string> refusals_;  // of nodes that this one has asked; each is printed once
   Clock::time_point pages_sent_;
