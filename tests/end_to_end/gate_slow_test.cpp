@@ -54,6 +54,11 @@ TEST_F(SuperviseGate, ASpareTakesThePlaceOfAHostThatIsUnfit) {
   EXPECT_TRUE(says(attempts()[0]["what"], "gate: out/gate-host1-")) << attempts()[0]["what"];
   EXPECT_EQ(attempts()[0]["next"], "restarts without node1 (host1)");
   EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host2"}));
+  const Json status = json_of(run_.run("status out --json").out);
+  EXPECT_EQ(status["excluded"][0]["host"], "host1");
+  EXPECT_TRUE(says(status["excluded"][0]["why"], "gate: out/gate-host1-")) << status["excluded"];
+  EXPECT_EQ(status["restarts"]["used"], 0) << "such a restart does not count";
+  EXPECT_TRUE(says(run_.run("status out").out, "  excluded    node1 (host1): gate: out/gate-host1-"));
   EXPECT_TRUE(says(node_log(0), "node1 (host1) takes no part in this run any more: gate: out/gate-host1-")) << node_log(0);
   EXPECT_TRUE(says(node_log(0), "cannot create: Permission denied. ")) << node_log(0);
   EXPECT_TRUE(says(node_log(2), "this host has passed its full gate in ")) << node_log(2);

@@ -550,6 +550,10 @@ TEST_F(SuperviseHosts, TellsWhichHostItExcludes) {
   expect_reference_from({0, 1, 2});
   ASSERT_EQ(attempts().size(), 3u);
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host2"}));
+  ASSERT_EQ(attempts()[2]["excluded"].size(), 1u) << attempts()[2];
+  EXPECT_EQ(attempts()[2]["excluded"][0]["host"], "host1");
+  EXPECT_EQ(attempts()[2]["excluded"][0]["why"],
+            "to blame for two of the last three attempts: rank 1 was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(read_file(run_ / "excluded"), "host1|137|rank 1 was killed by signal 9 (SIGKILL)\n");
   EXPECT_TRUE(says(node_log(0), "--on-exclude ended with code 4")) << node_log(0);
 }

@@ -192,6 +192,7 @@ std::optional<int> Supervisor::coordinate() {
   for (Member& member : members_) member.here = member.runs = member.asked = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
+  why_unfit_[me()] = ranks_.unfit();
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
   record(write_trouble_, [&] { made_room_ = attempts_.keep_room() || made_room_; });
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
@@ -235,6 +236,7 @@ std::optional<int> Supervisor::coordinate() {
       return std::nullopt;
     }
     if (!decision.restarts) free_room();
+    attempt.excluded = excluded();
     write_down(attempt);
     ended_.push_back(attempt);
     if (attempt.code != 0)
@@ -304,7 +306,10 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
              .coordinator_host = network_ ? member(me()).join.host : "",
              .started = utc_now(),
              .supervisor = ProcessIdentity::mine(),
-             .pages = ranks_.pages().descriptor()};
+             .pages = ranks_.pages().descriptor(),
+             .most_restarts = options_.limits.restarts,
+             .most_per_hour = options_.limits.per_hour,
+             .excluded = excluded()};
   if (network_) {
     for (const int node : chosen_) attempt.nodes.push_back(member(node).join.name);
   }
@@ -418,6 +423,11 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
       record_start(attempt, ranks_.pages().page(0));
       write_down(attempt);
     }
+    // The gate of a spare may find a fault while the others train.
+    if (std::vector<telemetry::ExcludedHost> now = excluded(); now != attempt.excluded) {
+      attempt.excluded = std::move(now);
+      write_down(attempt);
+    }
     if (seconds_since(tried_at_) >= kWriteAgainS) write_waiting();
     say_recovered();
     tell_progress(attempt.ranks);
@@ -465,6 +475,7 @@ void Supervisor::handle(const NodeEvent& event) {
       member(node) = {.here = true, .join = join};
       // A supervisor that has been started again checks its host again.
       roster_.set_unfit(node, !join.unfit.empty());
+      why_unfit_[node] = join.unfit;
       roster_.set_slow(node, false);
       roster_.take_back(node);
       ranks_.say(concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));

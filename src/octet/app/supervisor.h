@@ -136,6 +136,8 @@ class Supervisor {
   bool is_of_later_job(const telemetry::Attempt& attempt) const;
   // Reports that a node runs no ranks any more because its gate has found a fault.
   void exclude_unfit(int node, std::string_view what);
+  // The nodes that are here and run no ranks because of a fault.
+  std::vector<telemetry::ExcludedHost> excluded() const;
   // Whether the run can continue with this many hosts.
   bool suffice(int hosts) const;
   int fewest() const;  // that suffice
@@ -243,6 +245,7 @@ class Supervisor {
     std::string what;
   };
   std::map<int, Fault> faults_;  // of each node that has ended an attempt, its last one
+  std::map<int, std::string> why_unfit_, why_slow_;  // of each node of which the roster says so
   AttemptVerdict verdict_;
   std::vector<int> found_unfit_;     // nodes that ran a gate in this attempt
   std::vector<int> chosen_;          // nodes that run ranks, in the order of their ranks; all nodes know them

@@ -8,6 +8,11 @@
 #include "octet/telemetry/format.h"
 
 namespace octet::app {
+namespace {
+
+constexpr std::string_view kSuspected = "to blame for two of the last three attempts";
+
+}  // namespace
 
 std::string Supervisor::names_of(const std::vector<int>& nodes) const {
   std::vector<std::string> names;
@@ -18,9 +23,34 @@ std::string Supervisor::names_of(const std::vector<int>& nodes) const {
 void Supervisor::exclude_unfit(int node, std::string_view what) {
   if (roster_.is_unfit(node)) return;
   roster_.set_unfit(node, true);
+  why_unfit_[node] = what;
   found_unfit_.push_back(node);
   ranks_.say(concat(name_of(node), " takes no part in this run any more: ", what));
   exclude_command_.start(host_of(node), static_cast<int>(ExitCode::unfit), std::string(what));
+}
+
+std::vector<telemetry::ExcludedHost> Supervisor::excluded() const {
+  std::vector<telemetry::ExcludedHost> result;
+  const auto why_of = [](const std::map<int, std::string>& whys, int node) {
+    const auto found = whys.find(node);
+    return found == whys.end() ? std::string() : found->second;
+  };
+  for (int node = 0; node < nodes(); ++node) {
+    if (!members_[static_cast<std::size_t>(node)].here) continue;
+    std::string why;
+    if (roster_.is_unfit(node)) {
+      why = why_of(why_unfit_, node);
+    } else if (!runs_ranks(node) && roster_.is_suspect(node)) {
+      const auto fault = faults_.find(node);
+      why = concat(kSuspected, fault == faults_.end() ? "" : ": " + fault->second.what);
+    } else if (!runs_ranks(node) && roster_.is_slow(node)) {
+      why = why_of(why_slow_, node);
+    } else {
+      continue;
+    }
+    result.push_back({.node = node, .host = host_of(node), .why = why});
+  }
+  return result;
 }
 
 bool Supervisor::suffice(int hosts) const {
@@ -44,11 +74,10 @@ void Supervisor::exclude_suspects(const std::vector<int>& ran_before, bool has_f
   for (const int node : ran_before) {
     const bool runs = runs_ranks(node);
     if (runs || !roster_.is_suspect(node) || roster_.is_unfit(node)) continue;
-    constexpr std::string_view kWhy = " to blame for two of the last three attempts";
-    ranks_.say(concat(name_of(node), " no longer runs ranks, because it is", kWhy,
+    ranks_.say(concat(name_of(node), " no longer runs ranks, because it is ", kSuspected,
                       smaller_ && roster_.is_left_out(node) ? "; to take it back, start its supervisor again" : ""));
     exclude_command_.start(host_of(node), faults_[node].code, faults_[node].what);
-    ended_.back().next += concat(", without ", name_of(node), ", which is", kWhy);
+    ended_.back().next += concat(", without ", name_of(node), ", which is ", kSuspected);
     if (has_file) write_down(ended_.back());
   }
 }
@@ -74,6 +103,7 @@ void Supervisor::exclude_straggler(int ranks) {
   without_straggler_ = concat("restarts without ", name_of(node), ", because ", what);
   ranks_.say(concat(name_of(node), " is slow: ", what, "; saves, and a spare takes its place"));
   roster_.set_slow(node, true);
+  why_slow_[node] = what;
   exclude_command_.start(host_of(node), static_cast<int>(ExitCode::unfit), what);
   regrouping_ = true;
   stop_others(kSaveS);
