@@ -59,7 +59,9 @@ TEST(Config, DefaultsAreTheContract) {
       at("/parallel"),
       R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"expert_lanes":1,"pipeline":1,"pipeline_schedule":"1f1b","pipeline_chunks":1,"pipeline_head_blocks":-1,"reshard_after_forward":"auto","gradients":"auto"})");
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none","layers":-1})");
-  EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","allow":[],"async":true,"max_failed_saves":3,"retry_s":60.0,"memory_every":"auto","replicas":1,"local_dir":"","remote":""})");
+  EXPECT_EQ(
+      at("/checkpoint"),
+      R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","allow":[],"async":true,"max_failed_saves":3,"retry_s":60.0,"memory_every":"auto","mtbf_hours":8000.0,"replicas":1,"local_dir":"","remote":""})");
   EXPECT_EQ(at("/run/set_aside"), "false");
   EXPECT_EQ(at("/anomaly"), R"({"spike":"auto","max_rollbacks":3,"remedy":"rollback"})");
   EXPECT_EQ(at("/health"), R"({"replicas_every":10,"sdc_every":0,"straggler":0.85})");
