@@ -368,6 +368,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
         .replicas = replica_places(node),
+        .links = count > 0 ? link_places(node) : std::vector<std::string>(),
         .chosen = chosen_,
         .command = command,
         .config = options_.config};
@@ -380,13 +381,14 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
   }
 }
 
+std::string Supervisor::replica_place(int node) const {
+  const NodeJoin& join = members_[static_cast<std::size_t>(node)].join;
+  return concat(join.host, ":", join.replicas_port);
+}
+
 // A host's snapshots go to the host half the list further on, so that both are rarely in one rack.
 checkpoint::ReplicaPlaces Supervisor::replica_places(int node) const {
   checkpoint::ReplicaPlaces places{.ranks_per_host = options_.ranks};
-  const auto place_of = [&](int other) {
-    const NodeJoin& join = members_[static_cast<std::size_t>(other)].join;
-    return concat(join.host, ":", join.replicas_port);
-  };
   std::vector<int> ring = chosen_, others;
   for (int other = 0; other < nodes(); ++other) {
     if (!members_[static_cast<std::size_t>(other)].here || other == node) continue;
@@ -397,8 +399,8 @@ checkpoint::ReplicaPlaces Supervisor::replica_places(int node) const {
   if (options_.replicas == 0 || mine == chosen_.end() || ring.size() == 1) return places;
   const int keeper = ring[(static_cast<std::size_t>(mine - chosen_.begin()) + ring.size() / 2) % ring.size()];
   std::stable_partition(others.begin(), others.end(), [&](int other) { return other == keeper; });
-  places.to = place_of(keeper);
-  for (const int other : others) places.from.push_back(place_of(other));
+  places.to = replica_place(keeper);
+  for (const int other : others) places.from.push_back(replica_place(other));
   return places;
 }
 
@@ -409,6 +411,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   save_to_grow_ = save_to_exclude_ = {};
   without_straggler_.clear();
   found_unfit_.clear();
+  links_.clear();
   fault_.reset();
   begin_ns_ = telemetry::monotonic_ns();
   if (ended_ns_ > 0) attempt.seconds["waited"] = std::max(0.0, -since_begin(ended_ns_));
@@ -418,6 +421,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   while (std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.runs; })) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
+    if (const std::optional<LinkReport> report = ranks_.links()) hear_links(me(), *report);
     lose_late();
     if (!attempt.seconds.contains("first_step") && ranks_.pages().page(0).first_step_ns > 0) {
       record_start(attempt, ranks_.pages().page(0));
@@ -487,6 +491,8 @@ void Supervisor::handle(const NodeEvent& event) {
                           "storage compare times of several hosts"));
     } else if (event.what == topic::kPages) {
       if (member(node).runs && read_pages(event.text, attempt_, ranks_.pages())) member(node).has_begun = true;
+    } else if (event.what == topic::kLinks) {
+      hear_links(node, link_report_of(event.text));
     } else if (event.what == topic::kEnded) {
       handle_end(node, end_of(event.text));
     }

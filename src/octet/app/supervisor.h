@@ -151,6 +151,12 @@ class Supervisor {
   // Corrects the file of the newest attempt, which says that the run restarts, and ends the run.
   int end_between_attempts(bool has_file, ExitCode code, const std::string& next);
   void give_orders(const telemetry::Attempt& attempt);
+  // Where the ranks and gates of other hosts reach the node's ReplicaServer.
+  std::string replica_place(int node) const;
+  // Returns where the gate of a node measures its links; it runs ranks.
+  std::vector<std::string> link_places(int node) const;
+  // Excludes a host whose link is slow, when all gates of the attempt have reported.
+  void hear_links(int node, const LinkReport& report);
   // Returns where the ranks of a node send their snapshots, and where they find snapshots that they lack.
   checkpoint::ReplicaPlaces replica_places(int node) const;
   void run_attempt(telemetry::Attempt& attempt);
@@ -247,6 +253,7 @@ class Supervisor {
   std::map<int, Fault> faults_;  // of each node that has ended an attempt, its last one
   std::map<int, std::string> why_unfit_, why_slow_;  // of each node of which the roster says so
   AttemptVerdict verdict_;
+  std::map<int, std::vector<NodeLink>> links_;  // of this attempt, by the node whose gate has measured them
   std::vector<int> found_unfit_;     // nodes that ran a gate in this attempt
   std::vector<int> chosen_;          // nodes that run ranks, in the order of their ranks; all nodes know them
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing

@@ -29,6 +29,46 @@ void Supervisor::exclude_unfit(int node, std::string_view what) {
   exclude_command_.start(host_of(node), static_cast<int>(ExitCode::unfit), std::string(what));
 }
 
+// Every host measures its links to the next two hosts, so that each has two links in both directions.
+std::vector<std::string> Supervisor::link_places(int node) const {
+  std::vector<std::string> places;
+  const std::size_t hosts = chosen_.size();
+  if (!options_.gate || !replicas_ || hosts < 3) return places;
+  const auto mine = static_cast<std::size_t>(std::find(chosen_.begin(), chosen_.end(), node) - chosen_.begin());
+  for (const std::size_t further : {1, 2}) places.push_back(replica_place(chosen_[(mine + further) % hosts]));
+  return places;
+}
+
+void Supervisor::hear_links(int node, const LinkReport& report) {
+  if (report.attempt != attempt_ || !runs_ranks(node)) return;
+  std::vector<NodeLink>& measured = links_[node];
+  measured.clear();
+  for (const LinkRate& link : report.links) {
+    const auto to = std::find_if(chosen_.begin(), chosen_.end(), [&](int other) { return replica_place(other) == link.to; });
+    // A link that is broken shows when the ranks meet.
+    if (to != chosen_.end() && link.trouble.empty())
+      measured.push_back({.from = node, .to = *to, .bytes_per_s = link.bytes_per_s, .latency_s = link.latency_s});
+  }
+  if (links_.size() < chosen_.size() || stopping_) return;
+  std::vector<NodeLink> all;
+  for (const auto& [from, links] : links_) all.insert(all.end(), links.begin(), links.end());
+  for (const SlowHost& slow : slow_hosts(all)) {
+    int others = 0;
+    for (int other = 0; other < nodes(); ++other) others += other != slow.node && is_ready(other) ? 1 : 0;
+    if (!suffice(others)) {
+      ranks_.say(concat("warning: ", name_of(slow.node), " has a slow link: it ", slow.what,
+                        "; the run keeps it, because the other hosts are too few"));
+      continue;
+    }
+    const std::string what = concat("gate: has a slow link: it ", slow.what,
+                                    ". Look at its cable, at its port of the switch, and at ", "what else uses its network");
+    exclude_unfit(slow.node, what);
+    verdict_.rank_failed(slow.node, static_cast<int>(ExitCode::unfit), what);
+    if (!fault_) fault_ = Clock::now();
+    stop_others(options_.grace_s);
+  }
+}
+
 std::vector<telemetry::ExcludedHost> Supervisor::excluded() const {
   std::vector<telemetry::ExcludedHost> result;
   const auto why_of = [](const std::map<int, std::string>& whys, int node) {

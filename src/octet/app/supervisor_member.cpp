@@ -241,6 +241,7 @@ std::optional<int> Supervisor::follow() {
       if (const std::optional<int> code = obey(event)) return code;
     }
     std::optional<NodeEnd> end = ranks_.news();
+    if (const std::optional<LinkReport> report = ranks_.links()) network_->send(kUplink, topic::kLinks, text_of(*report));
     if (end || seconds_since(pages_sent_) >= kPagesS) send_pages();
     if (end) {
       end->port = join.port = own_port();
