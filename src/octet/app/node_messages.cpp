@@ -40,6 +40,7 @@ std::string text_of(const NodeJoin& join) {
                {"ranks", join.ranks},
                {"replicas_port", join.replicas_port},
                {"command", join.command},
+               {"launch", join.launch},
                {"unfit", join.unfit},
                {"utc_s", join.utc_s}});
 }
@@ -52,6 +53,7 @@ NodeJoin join_of(const std::string& text) {
                     .ranks = json.at("ranks").get<int>(),
                     .replicas_port = json.at("replicas_port").get<int>(),
                     .command = json.at("command").get<std::string>(),
+                    .launch = json.at("launch").get<std::string>(),
                     .unfit = json.at("unfit").get<std::string>(),
                     .utc_s = json.at("utc_s").get<std::int64_t>()};
   });

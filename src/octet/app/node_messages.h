@@ -37,6 +37,7 @@ struct NodeJoin {
   int ranks = 1;     // that it runs in an attempt
   int replicas_port = 0;  // of its ReplicaServer; 0: it has none
   std::string command;
+  std::string launch;  // the options of `octet launch` that should be the same on all hosts
   std::string unfit;  // what its gate has found; "": nothing
   std::int64_t utc_s = 0;  // what the host's clock shows, in seconds since 1970
 };

@@ -74,6 +74,13 @@ std::string own_host(const SupervisorOptions& options) {
   fail(ExitCode::config, "the address of this host is not known; set comm.interface");
 }
 
+// The options of which those of the host that coordinates count.
+std::string launch_text(const SupervisorOptions& options) {
+  return fmt::format("--spares {} --min-hosts {} --restarts {} --restarts-per-hour {} --exclude-stragglers {} --gate {}",
+                     options.spares, options.min_hosts, options.limits.restarts, options.limits.per_hour,
+                     options.exclude_stragglers, options.gate ? "on" : "off");
+}
+
 LocalToken token_of(const SupervisorOptions& options) {
   if (options.hosts.hosts.size() == 1) return LocalToken();
   return LocalToken(options.needs_token ? options.run_folder / ".token" : std::filesystem::path());
@@ -172,6 +179,7 @@ NodeJoin Supervisor::own_join() {
           .ranks = options_.ranks,
           .replicas_port = replicas_ ? replicas_->port() : 0,
           .command = fmt::format("{}", fmt::join(options_.command, " ")),
+          .launch = launch_text(options_),
           .unfit = ranks_.unfit(),
           .utc_s = std::time(nullptr)};
 }
@@ -483,6 +491,10 @@ void Supervisor::handle(const NodeEvent& event) {
       roster_.set_slow(node, false);
       roster_.take_back(node);
       ranks_.say(concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
+      if (!join.launch.empty() && join.launch != member(me()).join.launch)
+        ranks_.say(concat("warning: ", name_of(node), " was started with other options than ", name_of(me()), ": ", join.launch,
+                          " instead of ", member(me()).join.launch, ". Those of the host that coordinates count, and another ",
+                          "host may coordinate after a fault; start the same command everywhere"));
       const std::int64_t ahead_s = join.utc_s - std::time(nullptr);
       if (std::abs(ahead_s) > kClocksS)
         ranks_.say(concat("warning: the clock of ", name_of(node), " is ", std::abs(ahead_s), " s ",
