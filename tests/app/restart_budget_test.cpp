@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "octet/base/utc.h"
+
 namespace octet::app {
 namespace {
 
@@ -37,6 +39,25 @@ TEST(RestartBudget, WaitsTwiceForStorage) {
   EXPECT_EQ(last.code, kData);
   EXPECT_EQ(last.why, "2 restarts have not brought the storage back");
   EXPECT_TRUE(after(budget, 0, 20).restarts) << "a kill is another matter";
+}
+
+// What `octet status` tells.
+TEST(RestartBudget, SaysHowMuchIsUsed) {
+  const auto attempt = [](std::int64_t from_step, std::int64_t saved, const std::string& next) {
+    return telemetry::Attempt{.from_step = from_step, .ended = utc_now(), .code = 137, .checkpoint_step = saved, .next = next};
+  };
+  std::vector<telemetry::Attempt> all;
+  const auto use = [&](std::int64_t step, double at_s = 100) { return budget_after(all, {}, 100).use(step, at_s); };
+  EXPECT_EQ(use(10).restarts, 0);
+  EXPECT_FALSE(use(10).since_step);
+  all = {attempt(0, 10, "restarts"), attempt(10, 10, "restarts in 5 s"), attempt(10, 10, "restarts with more hosts")};
+  EXPECT_EQ(use(10).restarts, 2);
+  EXPECT_EQ(use(10).since_step, 10);
+  EXPECT_EQ(use(20).restarts, 0) << "a checkpoint since the last restart";
+  EXPECT_EQ(use(20).in_hour, 2);
+  EXPECT_EQ(use(20, 100 + 3601).in_hour, 0);
+  all.push_back(attempt(12, 10, "restarts"));
+  EXPECT_EQ(use(12).restarts, 1) << "the last attempt continued from a later snapshot";
 }
 
 // A run that needs more memory than there is ends with 1, so that no job script starts it again. One that lasts until it has

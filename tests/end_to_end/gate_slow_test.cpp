@@ -1,6 +1,7 @@
 // Supervisors on several hosts (support/hosts.h) that run `octet doctor --gate` before ranks, on hosts that are unfit.
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -54,12 +55,37 @@ TEST_F(SuperviseGate, ASpareTakesThePlaceOfAHostThatIsUnfit) {
   EXPECT_TRUE(says(attempts()[0]["what"], "gate: out/gate-host1-")) << attempts()[0]["what"];
   EXPECT_EQ(attempts()[0]["next"], "restarts without node1 (host1)");
   EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host2"}));
+  const Json status = json_of(run_.run("status out --json").out);
+  EXPECT_EQ(status["excluded"][0]["host"], "host1");
+  EXPECT_TRUE(says(status["excluded"][0]["why"], "gate: out/gate-host1-")) << status["excluded"];
+  EXPECT_EQ(status["restarts"]["used"], 0) << "such a restart does not count";
+  EXPECT_TRUE(says(run_.run("status out").out, "  excluded    node1 (host1): gate: out/gate-host1-"));
   EXPECT_TRUE(says(node_log(0), "node1 (host1) takes no part in this run any more: gate: out/gate-host1-")) << node_log(0);
   EXPECT_TRUE(says(node_log(0), "cannot create: Permission denied. ")) << node_log(0);
   EXPECT_TRUE(says(node_log(2), "this host has passed its full gate in ")) << node_log(2);
   const std::string excluded = read_file(run_ / "excluded");
   EXPECT_EQ(excluded.rfind("host1|79|gate: out/gate-host1-", 0), 0u) << excluded;
   EXPECT_EQ(std::count(excluded.begin(), excluded.end(), '\n'), 1);
+}
+
+// What host 1 sends is held back by the kernel's traffic control, before the switch of the test. Heartbeats get through.
+TEST_F(SuperviseGate, ASpareTakesThePlaceOfAHostWithASlowLink) {
+  const std::string options = kGateRun + "--parallel.shard=-1 ";
+  const Hosts hosts(4);
+  const std::string slow = concat(hosts.on(1), "tc qdisc add dev eth0 root tbf rate 4mbit burst 16kbit latency 50ms 2>/dev/null");
+  if (std::system(slow.c_str()) != 0) GTEST_SKIP() << "`tc` (Debian: iproute2) with the discipline `tbf` is missing";
+  start(hosts, 1, "--spares 1 --gate on", options);
+  for (int host = 0; host < 4; ++host) {
+    const ProgramResult result = end_of(host);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  ASSERT_EQ(attempts().size(), 2u);
+  EXPECT_EQ(attempts()[0]["code"], 79);
+  EXPECT_TRUE(says(attempts()[0]["what"], "gate: has a slow link: it sends at most 0.")) << attempts()[0]["what"];
+  EXPECT_EQ(attempts()[0]["next"], "restarts without node1 (host1)");
+  EXPECT_EQ(attempts()[1]["nodes"], Json({"host0", "host3", "host2"}));
+  EXPECT_EQ(attempts()[1]["excluded"][0]["host"], "host1");
+  EXPECT_TRUE(says(node_log(1), "the link to 10.91.0.3:")) << node_log(1);
 }
 
 // The coordinator's own host is unfit. It goes on to coordinate, without ranks.

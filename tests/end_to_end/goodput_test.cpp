@@ -86,7 +86,9 @@ void expect_played_ways(const Json& plan, const std::string& what) {
   expect_played(best, run, what + ": checkpoints");
 }
 
-constexpr const char* kOnTwoHosts = "configs/llama3.1-8b.toml --gpus 16xH200 --goodput --mtbf 50 ";
+constexpr const char* kTwoHosts = "configs/llama3.1-8b.toml --gpus 16xH200 --goodput --mtbf 50 ";
+// `auto` then takes as many snapshots as cost 1% of the time.
+constexpr const char* kOnTwoHosts = "configs/llama3.1-8b.toml --gpus 16xH200 --goodput --mtbf 50 --checkpoint.mtbf_hours=0 ";
 
 // Each of 16 ranks holds a sixteenth of a master weight and two moments in F32, and a host keeps two snapshots of each of its
 // ranks and of each of another host's.
@@ -137,6 +139,19 @@ TEST(PlanGoodput, SnapshotsFollowTheConfiguration) {
   }
   EXPECT_NE(text("--checkpoint.replicas=0").find("The loss of a host takes its snapshots with it"), std::string::npos);
   EXPECT_EQ(text("--checkpoint.memory_every=0").find("napshot"), std::string::npos);
+}
+
+// A run that is told how often its GPUs fail loses less time than one that takes as many snapshots as cost 1%, or as few as
+// checkpoints.
+TEST(PlanGoodput, SnapshotsFollowTheRateOfFailures) {
+  const auto snapshots = [](const std::string& options) { return goodput(std::string(kTwoHosts) + options)["snapshots"]; };
+  const Json told = snapshots("--checkpoint.mtbf_hours=50"), often = snapshots("--checkpoint.mtbf_hours=0"),
+             rarely = snapshots("--checkpoint.mtbf_hours=1e9");
+  EXPECT_GT(told["interval"], often["interval"]);
+  EXPECT_LT(told["interval"], rarely["interval"]);
+  EXPECT_GE(told["productive"], often["productive"]);
+  EXPECT_GT(told["productive"], rarely["productive"]);
+  expect_played_ways(goodput(std::string(kTwoHosts) + "--checkpoint.mtbf_hours=50"), "told");
 }
 
 // The lines between a mark and its end.

@@ -550,11 +550,29 @@ TEST_F(SuperviseHosts, TellsWhichHostItExcludes) {
   expect_reference_from({0, 1, 2});
   ASSERT_EQ(attempts().size(), 3u);
   EXPECT_EQ(attempts()[2]["nodes"], Json({"host0", "host2"}));
+  ASSERT_EQ(attempts()[2]["excluded"].size(), 1u) << attempts()[2];
+  EXPECT_EQ(attempts()[2]["excluded"][0]["host"], "host1");
+  EXPECT_EQ(attempts()[2]["excluded"][0]["why"],
+            "to blame for two of the last three attempts: rank 1 was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(read_file(run_ / "excluded"), "host1|137|rank 1 was killed by signal 9 (SIGKILL)\n");
   EXPECT_TRUE(says(node_log(0), "--on-exclude ended with code 4")) << node_log(0);
 }
 
 // `-n auto` gives a smaller number on a host that has lost a GPU.
+TEST_F(SuperviseHosts, WarnsOfAHostWithOtherOptions) {
+  const Hosts hosts(2);
+  supervisors_.resize(2);
+  for (const int host : {0, 1}) {
+    command_ = concat("launch --hosts ", hosts.list(), " -n 1 --min-hosts ", 2 - host, " --supervise -- train run.toml ", kTimes,
+                      kRun, "--parallel.shard=2 --training.steps=4");
+    start_on(hosts, host);
+  }
+  for (const int host : {0, 1}) EXPECT_EQ(end_of(host).code, 0);
+  EXPECT_TRUE(
+      says(node_log(0), "warning: node1 (host1) was started with other options than node0 (host0): --spares 0 --min-hosts 1 "))
+      << node_log(0);
+}
+
 TEST_F(SuperviseHosts, RefusesAHostWithAnotherNumberOfRanks) {
   const Hosts hosts(2);
   supervisors_.resize(2);

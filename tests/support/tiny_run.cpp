@@ -79,6 +79,7 @@ interval = 10
 sequences = 7
 [checkpoint]
 interval = 5
+mtbf_hours = 0
 [metrics]
 log_freq = 1
 health_freq = 7

@@ -24,6 +24,9 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
                 .started = "2026-11-25T10:00:00Z",
                 .supervisor = ProcessIdentity::mine(),
                 .pages = 7,
+                .most_restarts = 3,
+                .most_per_hour = 20,
+                .excluded = {{.node = 1, .host = "host1", .why = "gate: a wrong product"}},
                 .from_step = 40,
                 .from = "memory"};
   attempts.begin(first);
@@ -49,6 +52,10 @@ TEST(Attempts, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.started, first.started);
   EXPECT_TRUE(read.supervisor == first.supervisor);
   EXPECT_EQ(read.pages, 7);
+  EXPECT_EQ(read.most_restarts, 3);
+  EXPECT_EQ(read.most_per_hour, 20);
+  EXPECT_TRUE(read.excluded == first.excluded);
+  EXPECT_EQ(all.back().most_restarts, -1) << "as in a file of an earlier version";
   EXPECT_EQ(read.from_step, 40);
   EXPECT_EQ(read.from, "memory");
   EXPECT_EQ(read.ended, first.ended);

@@ -7,6 +7,7 @@
 //   octet  version
 //   gate.kind .seconds  "quick" or "full"; how long it took
 //   gate.fault .check  what is wrong with this host, and the name of the fact that says so; "" if the host is fit
+//   links.to .bytes_per_s .latency_s .trouble  lists with an element for each host to which the supervisor had the link measured
 //   storage.folder .free_bytes  the folder of the run, and the room that is left there
 //   storage.write_seconds  for a synced write of a MiB and reading it; null if that failed
 //   storage.trouble .may_pass  why the folder cannot be written or read; whether that may go away by itself
@@ -29,6 +30,7 @@
 
 #include "octet/app/facts.h"
 #include "octet/app/gemm_check.h"
+#include "octet/app/links.h"
 #include "octet/app/machine.h"
 #include "octet/device/cuda/gpu_state.h"
 
@@ -53,6 +55,8 @@ std::vector<Fact> storage_facts(const StorageState& storage, GateKind kind);
 std::vector<Fact> cpu_gemm_facts(const GemmCheck& check);
 // Checks of all GPUs; their rates are judged in a full gate.
 std::vector<Fact> gpu_gemm_facts(const std::vector<GemmCheck>& checks, GateKind kind);
+
+std::vector<Fact> link_facts(const std::vector<LinkRate>& links);
 
 // `wanted` is the number of GPUs that ranks of this host use.
 std::vector<Fact> gate_limit_facts(const Machine& machine, int wanted);

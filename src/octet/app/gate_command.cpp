@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <iterator>
 
 #include "octet/app/commands.h"
@@ -37,6 +38,19 @@ std::vector<GemmCheck> check_gpus(int gpus, const GemmLoad& load) {
   return checks;
 }
 
+// A rank's number identifies its connection to ReplicaServer. Gates must have other numbers.
+constexpr std::uint64_t kFirstGate = 1'000'000;
+
+std::vector<LinkRate> measure_links() {
+  const std::optional<LinkPlaces> places = inherited_link_places();
+  std::vector<LinkRate> links;
+  if (!places) return links;
+  const comm::Claim claim{kFirstGate + static_cast<std::uint64_t>(places->node), 1, train::version_text()};
+  for (const std::string& to : places->to)
+    links.push_back(measure_link(to, comm::find_token(&::getenv), claim, kLinksS / static_cast<double>(places->to.size())));
+  return links;
+}
+
 }  // namespace
 
 std::vector<Fact> cpu_gemm_facts(const GemmCheck& check) {
@@ -53,6 +67,20 @@ std::vector<Fact> cpu_gemm_facts(const GemmCheck& check) {
           {.name = "cpu_gemm.gemms", .value = check.gemms},
           {.name = "cpu_gemm.fp8_gflops", .value = rate(check.fp8_gflops)},
           {.name = "cpu_gemm.bf16_gflops", .value = rate(check.bf16_gflops)}};
+}
+
+std::vector<Fact> link_facts(const std::vector<LinkRate>& links) {
+  Fact to{.name = "links.to", .label = links.empty() ? "" : "links", .value = Json::array()};
+  Fact rate{.name = "links.bytes_per_s", .value = Json::array()}, latency{.name = "links.latency_s", .value = Json::array()};
+  Fact trouble{.name = "links.trouble", .value = Json::array()};
+  for (const LinkRate& link : links) {
+    to.text += concat(to.text.empty() ? "" : "; ", text_of(link));
+    to.value.push_back(link.to);
+    rate.value.push_back(link.bytes_per_s);
+    latency.value.push_back(link.latency_s);
+    trouble.value.push_back(link.trouble);
+  }
+  return {std::move(to), std::move(rate), std::move(latency), std::move(trouble)};
 }
 
 std::vector<Fact> gate_limit_facts(const Machine& machine, int wanted) {
@@ -83,6 +111,8 @@ int run_gate(const DoctorArgs& args) {
   // A supervisor passes on the signals that schedulers send to ranks. It ends the gate itself.
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   const Clock::time_point start = Clock::now();
+  // Before anything else, because the gates of the other hosts begin at the same time and do the same.
+  const std::vector<LinkRate> links = measure_links();
   const GateKind kind = args.gate == "full" ? GateKind::full : GateKind::quick;
   const int gpus = args.gpus.value_or(cuda_device_count()), there = std::min(gpus, cuda_device_count());
   std::vector<Fact> facts = {{.name = "octet", .label = "octet", .value = train::version(), .text = train::version_text()},
@@ -90,6 +120,7 @@ int run_gate(const DoctorArgs& args) {
   const auto add = [&](std::vector<Fact> more) {
     facts.insert(facts.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
+  add(link_facts(links));
   const StorageState storage = try_storage(args.folder);
   add(gate_limit_facts(describe_machine(), gpus));
   add(cpu_gemm_facts(check_gemm(DeviceKind::cpu, 0, kind == GateKind::full ? kFullOnCpu : kQuickOnCpu)));

@@ -11,17 +11,29 @@ namespace {
 
 std::string gate_command(GateKind kind) { return concat("octet doctor --gate ", name_of(kind)); }
 
+// What link_facts() has written.
+std::vector<LinkRate> links_of(const Json& json) {
+  std::vector<LinkRate> links;
+  for (std::size_t i = 0; json.is_object() && i < json.at("to").size(); ++i) {
+    links.push_back({.to = json["to"][i].get<std::string>(),
+                     .bytes_per_s = json["bytes_per_s"][i].get<double>(),
+                     .latency_s = json["latency_s"][i].get<double>(),
+                     .trouble = json["trouble"][i].get<std::string>()});
+  }
+  return links;
+}
+
 ProcessGroupOptions gate_options(GateKind kind, const std::filesystem::path& folder, int gpus) {
   return {.program = "/proc/self/exe",
           .arguments = {"octet", "doctor", concat("--gate=", name_of(kind)), concat("--folder=", folder.string()),
                         concat("--gpus=", gpus), "--json"},
-          .environment = {{}},
           .first_rank = 1};  // rank 0 would get this process's stdin
 }
 
 }  // namespace
 
-GateProcess::GateProcess(GateKind kind, const std::filesystem::path& folder, int gpus, SignalPipe& signals)
+GateProcess::GateProcess(GateKind kind, const std::filesystem::path& folder, int gpus, std::vector<std::string> environment,
+                         SignalPipe& signals)
     : kind_(kind),
       group_(
           [&] {
@@ -33,6 +45,7 @@ GateProcess::GateProcess(GateKind kind, const std::filesystem::path& folder, int
                 last_words_ = line.substr(0, line.find('\n'));
             };
             options.note = [](std::string_view) {};
+            options.environment = {std::move(environment)};
             return options;
           }(),
           &signals) {
@@ -58,8 +71,8 @@ GateEnd GateProcess::conclude() {
                            " s. Run it by hand; `dmesg` may say what hangs."),
             .cause = Cause::storage};
   const int code = group_.conclude();
-  if (code == 0) return {};
   const Json json = json_of(json_);
+  if (code == 0) return {.links = json.is_object() ? links_of(json.value("links", Json())) : std::vector<LinkRate>()};
   const Json gate = json.is_object() ? json.value("gate", Json()) : Json();
   if ((code != unfit && code != static_cast<int>(ExitCode::data)) || !gate.is_object())
     return {.code = code, .what = concat("`", gate_command(kind_), "` ended with code ", code, ": ", last_words_)};

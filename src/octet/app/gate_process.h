@@ -4,8 +4,10 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "octet/app/gate.h"
+#include "octet/app/links.h"
 #include "octet/app/process_group.h"
 #include "octet/app/restart_budget.h"
 #include "octet/base/clock.h"
@@ -20,12 +22,14 @@ struct GateEnd {
   int code = 0;  // 0: the host is fit
   std::string what;
   Cause cause = Cause::unknown;  // storage: perhaps not the host is to blame, but what several hosts share
+  std::vector<LinkRate> links;   // to other hosts, if the gate was told to measure some
 };
 
 class GateProcess {
  public:
-  // Starts `octet doctor --gate`, which writes in the folder and checks `gpus` GPUs.
-  GateProcess(GateKind kind, const std::filesystem::path& folder, int gpus, SignalPipe& signals);
+  // Starts `octet doctor --gate`, which writes in the folder and checks `gpus` GPUs. `environment` has further variables.
+  GateProcess(GateKind kind, const std::filesystem::path& folder, int gpus, std::vector<std::string> environment,
+              SignalPipe& signals);
 
   GateKind kind() const { return kind_; }
   bool running() const { return group_.running() && seconds() < limit_s() + kGateKillS; }

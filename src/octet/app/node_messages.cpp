@@ -40,6 +40,7 @@ std::string text_of(const NodeJoin& join) {
                {"ranks", join.ranks},
                {"replicas_port", join.replicas_port},
                {"command", join.command},
+               {"launch", join.launch},
                {"unfit", join.unfit},
                {"utc_s", join.utc_s}});
 }
@@ -52,6 +53,7 @@ NodeJoin join_of(const std::string& text) {
                     .ranks = json.at("ranks").get<int>(),
                     .replicas_port = json.at("replicas_port").get<int>(),
                     .command = json.at("command").get<std::string>(),
+                    .launch = json.at("launch").get<std::string>(),
                     .unfit = json.at("unfit").get<std::string>(),
                     .utc_s = json.at("utc_s").get<std::int64_t>()};
   });
@@ -82,6 +84,7 @@ std::string text_of(const Order& order) {
                {"replicas_to", order.replicas.to},
                {"replicas_from", order.replicas.from},
                {"ranks_per_host", order.replicas.ranks_per_host},
+               {"links", order.links},
                {"chosen", order.chosen},
                {"command", order.command},
                {"config", order.config}});
@@ -104,6 +107,7 @@ Order order_of(const std::string& text) {
                 .replicas = {.to = json.at("replicas_to").get<std::string>(),
                              .from = json.at("replicas_from").get<std::vector<std::string>>(),
                              .ranks_per_host = json.at("ranks_per_host").get<int>()},
+                .links = json.at("links").get<std::vector<std::string>>(),
                 .chosen = json.at("chosen").get<std::vector<int>>(),
                 .command = json.at("command").get<std::vector<std::string>>(),
                 .config = json.at("config").get<std::string>()};
@@ -111,6 +115,27 @@ Order order_of(const std::string& text) {
     demand(ranks.first >= 0 && ranks.count >= 0 && ranks.count <= kMostRanks && ranks.all >= ranks.first + ranks.count,
            ExitCode::peer, "ordered ", ranks.count, " ranks from ", ranks.first, " on, of ", ranks.all);
     return order;
+  });
+}
+
+std::string text_of(const LinkReport& report) {
+  Value links = Value::array();
+  for (const LinkRate& link : report.links)
+    links.push_back(
+        {{"to", link.to}, {"bytes_per_s", link.bytes_per_s}, {"latency_s", link.latency_s}, {"trouble", link.trouble}});
+  return dump({{"attempt", report.attempt}, {"links", std::move(links)}});
+}
+
+LinkReport link_report_of(const std::string& text) {
+  return read_message(topic::kLinks, text, [](const Value& json) {
+    LinkReport report{.attempt = json.at("attempt").get<std::int64_t>(), .links = {}};
+    for (const Value& link : json.at("links")) {
+      report.links.push_back({.to = link.at("to").get<std::string>(),
+                              .bytes_per_s = link.at("bytes_per_s").get<double>(),
+                              .latency_s = link.at("latency_s").get<double>(),
+                              .trouble = link.at("trouble").get<std::string>()});
+    }
+    return report;
   });
 }
 

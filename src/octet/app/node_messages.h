@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/app/links.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/restart_budget.h"
 #include "octet/base/json.h"
@@ -18,6 +19,7 @@ namespace octet::app {
 namespace topic {
 inline constexpr const char* kJoin = "join";            // NodeJoin
 inline constexpr const char* kPages = "pages";          // pages_text()
+inline constexpr const char* kLinks = "links";          // LinkReport, after a gate
 inline constexpr const char* kEnded = "ended";          // NodeEnd, when the first rank fails and when all have ended
 inline constexpr const char* kWelcome = "welcome";      // Order without ranks: this node coordinates
 inline constexpr const char* kRedirect = "redirect";    // NodeAddress: that node coordinates
@@ -35,6 +37,7 @@ struct NodeJoin {
   int ranks = 1;     // that it runs in an attempt
   int replicas_port = 0;  // of its ReplicaServer; 0: it has none
   std::string command;
+  std::string launch;  // the options of `octet launch` that should be the same on all hosts
   std::string unfit;  // what its gate has found; "": nothing
   std::int64_t utc_s = 0;  // what the host's clock shows, in seconds since 1970
 };
@@ -55,9 +58,15 @@ struct Order {
   bool gate = true;    // hosts that have a gate run it before the ranks
   RanksHere ranks;     // none: the node is a spare
   checkpoint::ReplicaPlaces replicas;
+  std::vector<std::string> links;  // "HOST:PORT" of the hosts to which the gate measures links; see links.h
   std::vector<int> chosen;  // the nodes that run ranks, in the order of their ranks
   std::vector<std::string> command;
   std::string config;  // the text of RUN.toml with which the job began; "": the ranks read the file
+};
+
+struct LinkReport {
+  std::int64_t attempt = 0;
+  std::vector<LinkRate> links;
 };
 
 struct NodeEnd {
@@ -79,12 +88,14 @@ struct RunOver {
 std::string text_of(const NodeJoin& join);
 std::string text_of(const NodeAddress& address);
 std::string text_of(const Order& order);
+std::string text_of(const LinkReport& report);
 std::string text_of(const NodeEnd& end);
 std::string text_of(const RunOver& over);
 // These throw Error{peer} if the text is not such a message.
 NodeJoin join_of(const std::string& text);
 NodeAddress address_of(const std::string& text);
 Order order_of(const std::string& text);
+LinkReport link_report_of(const std::string& text);
 NodeEnd end_of(const std::string& text);
 RunOver over_of(const std::string& text);
 double grace_of(const std::string& text);  // of a stop

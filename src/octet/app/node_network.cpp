@@ -160,12 +160,14 @@ void NodeNetwork::run() {
     door_.watch(polled);
     const std::size_t first = polled.size();
     nodes.clear();
+    auto wakes = ends ? *ends : last_turn + beat;
     for (const auto& [node, link] : links_) {
       nodes.push_back(node);
+      wakes = std::min(wakes, link.heard + comm::seconds(options_.silence_s));
       polled.push_back({link.connection.fd(), static_cast<short>(POLLIN | (link.connection.has_output() ? POLLOUT : 0)), 0});
     }
     lock.unlock();
-    ::poll(polled.data(), polled.size(), comm::milliseconds_until(ends ? *ends : last_turn + beat));
+    ::poll(polled.data(), polled.size(), comm::milliseconds_until(wakes));
     lock.lock();
     wake_.clear();
 

@@ -48,6 +48,7 @@ void NodeRanks::start(const Order& order) {
   pages_.clear();
   group_.reset();
   early_end_.reset();
+  links_.reset();
   ranks_wait_ = order.ranks.count > 0;
   // A signal that came before the order was for this host, and no rank will hear of it.
   if (ranks_wait_ && asked_) {
@@ -67,7 +68,14 @@ void NodeRanks::prepare_and_start() {
     if (options_.replicas) options_.replicas->offer(snapshots_);
   }
   const std::optional<GateKind> kind = gate_of(order);
-  if (kind && !gate_) gate_.emplace(*kind, options_.run_folder, options_.gpus, signals_);
+  if (kind && !gate_) {
+    std::vector<std::string> environment;
+    if (ranks_wait_ && !order.links.empty()) {
+      environment.push_back(LinkPlaces{.node = options_.node, .to = order.links}.variable());
+      if (!options_.token.empty()) environment.push_back(options_.token);
+    }
+    gate_.emplace(*kind, options_.run_folder, options_.gpus, std::move(environment), signals_);
+  }
   if (ranks_wait_ && !gate_) start_ranks();
 }
 
@@ -103,6 +111,10 @@ void NodeRanks::end_gate() {
                     fmt::format("this host has passed its {} gate in {:.1f} s", name_of(gate_->kind()), gate_->seconds()));
   } else if (end.code == static_cast<int>(ExitCode::unfit) && end.cause == Cause::unknown) {
     unfit_ = end.what;
+  }
+  if (ranks_wait_ && !end.links.empty()) {
+    links_ = {.attempt = order_.attempt, .links = end.links};
+    for (const LinkRate& link : end.links) logs_.node_line(options_.node, concat("the link to ", text_of(link)));
   }
   gate_.reset();
   if (end.code == 0 && ranks_wait_) return or_end_early([this] { start_ranks(); });

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "octet/app/gate_process.h"
 #include "octet/app/job_memory.h"
@@ -52,6 +53,8 @@ class NodeRanks {
   // Returns what is to be reported about the attempt since the last call: first that a rank has failed, then that all have
   // ended.
   std::optional<NodeEnd> news();
+  // Returns once what the gate before these ranks has measured of this host's links.
+  std::optional<LinkReport> links() { return std::exchange(links_, std::nullopt); }
   // Ends the ranks. A gate continues, because its result is worth the wait, but no ranks follow it.
   void end(double grace_s);
   // Makes the threads of all ranks write their stacks into the logs of the ranks, and adds what the kernel knows about them.
@@ -98,6 +101,7 @@ class NodeRanks {
   std::optional<ProcessGroup> group_;
   std::optional<GateProcess> gate_;
   std::optional<NodeEnd> early_end_;  // to be reported
+  std::optional<LinkReport> links_;   // to be reported
   std::string unfit_;
   bool has_passed_ = false;  // a full gate
   bool ranks_wait_ = false;  // for the gate

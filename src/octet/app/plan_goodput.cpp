@@ -73,7 +73,7 @@ double update_seconds(const std::vector<parallel::TimedTask>& update) {
 // beside which a copy costs nothing.
 std::optional<Snapshots> snapshots_of(const PlannedRun& run, const train::Config& config, const GoodputPlan& plan,
                                       double hidden) {
-  const train::SnapshotPace pace = *train::SnapshotPace::parse(config.checkpoint.memory_every);
+  const train::SnapshotPace pace = train::SnapshotPace::of(config.checkpoint, run.cluster.gpus);
   if (pace.takes_none()) return std::nullopt;
   Snapshots result{.bytes = static_cast<double>(run.memory.held)};
   const bool replicated = run.layout.mesh.size(parallel::Axis::replicate) > 1;  // another host has the same state

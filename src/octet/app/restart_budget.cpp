@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "octet/base/require.h"
+#include "octet/base/utc.h"
 
 namespace octet::app {
 namespace {
@@ -12,6 +13,9 @@ namespace {
 constexpr double kHour = 3600;
 constexpr std::array kWaits = {0.0, 5.0, 20.0, 60.0};  // seconds before the first restart without progress, the second, ...
 constexpr double kStorageWaitS = 60;                   // a file server may need that long to start again
+
+// The supervisor counts no restart "with more hosts", or "without" hosts that were unfit, slow or asked to leave.
+bool is_restart_of_a_fault(const std::string& next) { return next.starts_with("restarts") && !next.starts_with("restarts with"); }
 
 }  // namespace
 
@@ -67,6 +71,29 @@ void RestartBudget::count(const End& end) {
   note_progress(end);
   ++without_progress_[static_cast<std::size_t>(end.cause)];
   restarts_.push_back(end.at_s);
+}
+
+RestartBudget::Use RestartBudget::use(std::int64_t step, double at_s) const {
+  Use use{.since_step = latest_step_};
+  if (!latest_step_ || step <= *latest_step_)
+    use.restarts = std::accumulate(without_progress_.begin(), without_progress_.end(), 0);
+  use.in_hour = static_cast<int>(
+      std::count_if(restarts_.begin(), restarts_.end(), [&](double restart_s) { return at_s - restart_s < kHour; }));
+  return use;
+}
+
+RestartBudget budget_after(const std::vector<telemetry::Attempt>& attempts, RestartLimits limits, double at_s) {
+  RestartBudget budget(limits);
+  const double utc_s = seconds_of_utc(utc_now()).value_or(0);
+  for (const telemetry::Attempt& attempt : attempts) {
+    if (attempt.ended.empty() || !is_restart_of_a_fault(attempt.next)) continue;
+    budget.count({.code = attempt.code,
+                  .cause = attempt.code == static_cast<int>(ExitCode::data) ? Cause::storage : Cause::unknown,
+                  .saved_step = attempt.checkpoint_step,
+                  .from_step = attempt.from_step,
+                  .at_s = at_s - std::max(0.0, utc_s - seconds_of_utc(attempt.ended).value_or(utc_s))});
+  }
+  return budget;
 }
 
 void RestartBudget::note_progress(const End& end) {

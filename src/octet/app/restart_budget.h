@@ -10,6 +10,9 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "octet/telemetry/attempts.h"
 
 namespace octet::app {
 
@@ -50,6 +53,14 @@ class RestartBudget {
   Decision judge(const End& end);
   // Counts a restart that another node has decided. Call it before the restarts that this object judges.
   void count(const End& end);
+  struct Use {
+    int restarts = 0;  // without progress
+    int in_hour = 0;
+    std::optional<std::int64_t> since_step;  // the step after which there was no progress; nothing: there was no restart
+  };
+  // Returns how much is used at the time `at_s` of a run whose newest checkpoint, or the snapshot from which it continued, is of
+  // `step`.
+  Use use(std::int64_t step, double at_s) const;
 
  private:
   void note_progress(const End& end);
@@ -58,6 +69,9 @@ class RestartBudget {
   std::optional<std::int64_t> latest_step_;  // that any attempt has saved or gone on from
   std::deque<double> restarts_;   // of the last hour
 };
+
+// Returns the budget after these attempts of one job, which must be in order. `at_s` is now, on the clock of End::at_s.
+RestartBudget budget_after(const std::vector<telemetry::Attempt>& attempts, RestartLimits limits, double at_s);
 
 // Returns how many restarts without progress may follow ends with this code and cause, if RestartLimits allow as many. Starting
 // again can help after a crash, a kill, a lost peer and an internal error. It cannot help after success, a request, an invalid

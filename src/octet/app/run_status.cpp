@@ -99,6 +99,17 @@ std::vector<telemetry::Attempt> attempts_that_count(const std::vector<telemetry:
   return has_run ? result : attempts;
 }
 
+// Sets how much of the restart budget the newest job has used.
+void read_restarts(RunStatus& status) {
+  if (status.attempts.empty() || status.attempts.back().most_restarts < 0) return;
+  const telemetry::Attempt& last = status.attempts.back();
+  std::vector<telemetry::Attempt> of_job = status.attempts;
+  std::erase_if(of_job, [&](const telemetry::Attempt& attempt) { return attempt.job != last.job; });
+  const double now_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9;
+  status.restarts = budget_after(of_job, {.restarts = last.most_restarts, .per_hour = last.most_per_hour}, now_s)
+                        .use(std::max(status.checkpoint_step, last.from_step), now_s);
+}
+
 // Returns the attempt whose ranks a supervisor of this machine has started and that has not ended, or null.
 const telemetry::Attempt* current_of(const RunStatus& status) {
   for (auto attempt = status.attempts.rbegin(); attempt != status.attempts.rend(); ++attempt) {
@@ -198,6 +209,7 @@ RunStatus status_of(const fs::path& folder) {
   read_metrics(folder, last_ended, status);
   demand(!all.empty() || status.steps > 0, ExitCode::data, folder.string(), ": no attempts/ and no run.json here; give ",
          kWanted);
+  read_restarts(status);
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
   status.state = state_of(status, status.attempts.empty() ? nullptr : &status.attempts.back(), folder, lock);

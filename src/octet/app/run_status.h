@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "octet/app/restart_budget.h"
 #include "octet/app/stall.h"
 #include "octet/telemetry/attempts.h"
 #include "octet/telemetry/metrics.h"
@@ -64,6 +65,7 @@ struct RunStatus {
   std::optional<NewestSnapshot> snapshot;  // in memory, while the supervisor is on this machine
   std::vector<telemetry::StragglerRecord> stragglers;  // that the last start of the run has found and that have not recovered
   std::vector<telemetry::Attempt> attempts;            // without refused starts, unless nothing else is known about the run
+  std::optional<RestartBudget::Use> restarts;          // if a supervisor has said how many it allows
   std::vector<RankStatus> ranks;  // while the supervisor is on this machine
 };
 

@@ -54,6 +54,13 @@ std::string start_text(const std::vector<telemetry::Attempt>& attempts) {
   return lost_s ? fmt::format("{}; {} lost", text, format_duration(*lost_s)) : text;
 }
 
+// "1 of 3 used without progress since step 40, 2 of 20 in the last hour".
+std::string restarts_text(const RestartBudget::Use& use, const telemetry::Attempt& last) {
+  std::string text = fmt::format("{} of {} used without progress", use.restarts, last.most_restarts);
+  if (use.restarts > 0 && use.since_step) text += fmt::format(" since step {}", format_count(*use.since_step));
+  return last.most_per_hour > 0 ? fmt::format("{}, {} of {} in the last hour", text, use.in_hour, last.most_per_hour) : text;
+}
+
 constexpr double kLongS = 5;  // a rank without progress for this long is mentioned
 
 // "2 training step 13, 1 saving"; then the rank that has stood still for longest.
@@ -114,6 +121,9 @@ std::string to_text(const std::filesystem::path& folder, const RunStatus& s) {
                                                          telemetry::format_share(time.productive()), format_duration(time.all))
                                            : "";
     line("attempts", fmt::format("{}{}", format_count(static_cast<std::int64_t>(s.attempts.size())), share));
+    if (s.restarts && s.state != RunState::done) line("restarts", restarts_text(*s.restarts, s.attempts.back()));
+    for (const telemetry::ExcludedHost& host : s.attempts.back().excluded)
+      line("excluded", printable(fmt::format("node{} ({}): {}", host.node, host.host, host.why)));
     if (s.attempts.size() > 1) line(fmt::format("attempt {}", s.attempts.back().number), start_text(s.attempts));
   }
   const auto failed = std::find_if(s.attempts.rbegin(), s.attempts.rend(), [](const telemetry::Attempt& a) {
@@ -147,8 +157,21 @@ std::string to_json(const RunStatus& s) {
                {"stragglers", Json::array()},
                {"holder", s.holder},
                {"productive", time.all > 0 ? Json(time.productive()) : Json(nullptr)},
+               {"restarts", nullptr},
+               {"excluded", Json::array()},
                {"ranks", Json::array()},
                {"attempts", Json::array()}};
+  if (s.restarts) {
+    json["restarts"] = {{"used", s.restarts->restarts},
+                        {"most", s.attempts.back().most_restarts},
+                        {"since_step", s.restarts->since_step ? Json(*s.restarts->since_step) : Json(nullptr)},
+                        {"used_in_hour", s.restarts->in_hour},
+                        {"most_per_hour", s.attempts.back().most_per_hour}};
+  }
+  if (!s.attempts.empty()) {
+    for (const telemetry::ExcludedHost& host : s.attempts.back().excluded)
+      json["excluded"].push_back({{"node", host.node}, {"host", host.host}, {"why", host.why}});
+  }
   for (const telemetry::StragglerRecord& record : s.stragglers)
     json["stragglers"].push_back(parse_ordered_json(telemetry::to_json_line(record), "a straggler"));
   for (const RankStatus& rank : s.ranks) {

@@ -74,6 +74,13 @@ std::string own_host(const SupervisorOptions& options) {
   fail(ExitCode::config, "the address of this host is not known; set comm.interface");
 }
 
+// The options of which those of the host that coordinates count.
+std::string launch_text(const SupervisorOptions& options) {
+  return fmt::format("--spares {} --min-hosts {} --restarts {} --restarts-per-hour {} --exclude-stragglers {} --gate {}",
+                     options.spares, options.min_hosts, options.limits.restarts, options.limits.per_hour,
+                     options.exclude_stragglers, options.gate ? "on" : "off");
+}
+
 LocalToken token_of(const SupervisorOptions& options) {
   if (options.hosts.hosts.size() == 1) return LocalToken();
   return LocalToken(options.needs_token ? options.run_folder / ".token" : std::filesystem::path());
@@ -172,6 +179,7 @@ NodeJoin Supervisor::own_join() {
           .ranks = options_.ranks,
           .replicas_port = replicas_ ? replicas_->port() : 0,
           .command = fmt::format("{}", fmt::join(options_.command, " ")),
+          .launch = launch_text(options_),
           .unfit = ranks_.unfit(),
           .utc_s = std::time(nullptr)};
 }
@@ -192,6 +200,7 @@ std::optional<int> Supervisor::coordinate() {
   for (Member& member : members_) member.here = member.runs = member.asked = false;
   member(me()) = {.here = true, .join = own_join()};
   roster_.set_unfit(me(), !ranks_.unfit().empty());
+  why_unfit_[me()] = ranks_.unfit();
   if (network_) ranks_.say(concat(name_of(me()), " coordinates ", nodes(), " hosts"));
   record(write_trouble_, [&] { made_room_ = attempts_.keep_room() || made_room_; });
   for (const NodeEvent& event : std::exchange(early_, {})) handle(event);
@@ -235,6 +244,7 @@ std::optional<int> Supervisor::coordinate() {
       return std::nullopt;
     }
     if (!decision.restarts) free_room();
+    attempt.excluded = excluded();
     write_down(attempt);
     ended_.push_back(attempt);
     if (attempt.code != 0)
@@ -304,7 +314,10 @@ bool Supervisor::begin(telemetry::Attempt& attempt, bool& has_file) {
              .coordinator_host = network_ ? member(me()).join.host : "",
              .started = utc_now(),
              .supervisor = ProcessIdentity::mine(),
-             .pages = ranks_.pages().descriptor()};
+             .pages = ranks_.pages().descriptor(),
+             .most_restarts = options_.limits.restarts,
+             .most_per_hour = options_.limits.per_hour,
+             .excluded = excluded()};
   if (network_) {
     for (const int node : chosen_) attempt.nodes.push_back(member(node).join.name);
   }
@@ -363,6 +376,7 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
         .gate = gate,
         .ranks = {.first = count > 0 ? before : 0, .count = count, .all = attempt.ranks, .host = first.host, .port = first.port},
         .replicas = replica_places(node),
+        .links = count > 0 ? link_places(node) : std::vector<std::string>(),
         .chosen = chosen_,
         .command = command,
         .config = options_.config};
@@ -375,13 +389,14 @@ void Supervisor::give_orders(const telemetry::Attempt& attempt) {
   }
 }
 
+std::string Supervisor::replica_place(int node) const {
+  const NodeJoin& join = members_[static_cast<std::size_t>(node)].join;
+  return concat(join.host, ":", join.replicas_port);
+}
+
 // A host's snapshots go to the host half the list further on, so that both are rarely in one rack.
 checkpoint::ReplicaPlaces Supervisor::replica_places(int node) const {
   checkpoint::ReplicaPlaces places{.ranks_per_host = options_.ranks};
-  const auto place_of = [&](int other) {
-    const NodeJoin& join = members_[static_cast<std::size_t>(other)].join;
-    return concat(join.host, ":", join.replicas_port);
-  };
   std::vector<int> ring = chosen_, others;
   for (int other = 0; other < nodes(); ++other) {
     if (!members_[static_cast<std::size_t>(other)].here || other == node) continue;
@@ -392,8 +407,8 @@ checkpoint::ReplicaPlaces Supervisor::replica_places(int node) const {
   if (options_.replicas == 0 || mine == chosen_.end() || ring.size() == 1) return places;
   const int keeper = ring[(static_cast<std::size_t>(mine - chosen_.begin()) + ring.size() / 2) % ring.size()];
   std::stable_partition(others.begin(), others.end(), [&](int other) { return other == keeper; });
-  places.to = place_of(keeper);
-  for (const int other : others) places.from.push_back(place_of(other));
+  places.to = replica_place(keeper);
+  for (const int other : others) places.from.push_back(replica_place(other));
   return places;
 }
 
@@ -404,6 +419,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   save_to_grow_ = save_to_exclude_ = {};
   without_straggler_.clear();
   found_unfit_.clear();
+  links_.clear();
   fault_.reset();
   begin_ns_ = telemetry::monotonic_ns();
   if (ended_ns_ > 0) attempt.seconds["waited"] = std::max(0.0, -since_begin(ended_ns_));
@@ -413,9 +429,15 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   while (std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.runs; })) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
+    if (const std::optional<LinkReport> report = ranks_.links()) hear_links(me(), *report);
     lose_late();
     if (!attempt.seconds.contains("first_step") && ranks_.pages().page(0).first_step_ns > 0) {
       record_start(attempt, ranks_.pages().page(0));
+      write_down(attempt);
+    }
+    // The gate of a spare may find a fault while the others train.
+    if (std::vector<telemetry::ExcludedHost> now = excluded(); now != attempt.excluded) {
+      attempt.excluded = std::move(now);
       write_down(attempt);
     }
     if (seconds_since(tried_at_) >= kWriteAgainS) write_waiting();
@@ -465,9 +487,14 @@ void Supervisor::handle(const NodeEvent& event) {
       member(node) = {.here = true, .join = join};
       // A supervisor that has been started again checks its host again.
       roster_.set_unfit(node, !join.unfit.empty());
+      why_unfit_[node] = join.unfit;
       roster_.set_slow(node, false);
       roster_.take_back(node);
       ranks_.say(concat(name_of(node), " has joined from ", join.host, join.unfit.empty() ? "" : ", but is unfit: ", join.unfit));
+      if (!join.launch.empty() && join.launch != member(me()).join.launch)
+        ranks_.say(concat("warning: ", name_of(node), " was started with other options than ", name_of(me()), ": ", join.launch,
+                          " instead of ", member(me()).join.launch, ". Those of the host that coordinates count, and another ",
+                          "host may coordinate after a fault; start the same command everywhere"));
       const std::int64_t ahead_s = join.utc_s - std::time(nullptr);
       if (std::abs(ahead_s) > kClocksS)
         ranks_.say(concat("warning: the clock of ", name_of(node), " is ", std::abs(ahead_s), " s ",
@@ -476,6 +503,8 @@ void Supervisor::handle(const NodeEvent& event) {
                           "storage compare times of several hosts"));
     } else if (event.what == topic::kPages) {
       if (member(node).runs && read_pages(event.text, attempt_, ranks_.pages())) member(node).has_begun = true;
+    } else if (event.what == topic::kLinks) {
+      hear_links(node, link_report_of(event.text));
     } else if (event.what == topic::kEnded) {
       handle_end(node, end_of(event.text));
     }

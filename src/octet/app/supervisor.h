@@ -136,6 +136,8 @@ class Supervisor {
   bool is_of_later_job(const telemetry::Attempt& attempt) const;
   // Reports that a node runs no ranks any more because its gate has found a fault.
   void exclude_unfit(int node, std::string_view what);
+  // The nodes that are here and run no ranks because of a fault.
+  std::vector<telemetry::ExcludedHost> excluded() const;
   // Whether the run can continue with this many hosts.
   bool suffice(int hosts) const;
   int fewest() const;  // that suffice
@@ -149,6 +151,12 @@ class Supervisor {
   // Corrects the file of the newest attempt, which says that the run restarts, and ends the run.
   int end_between_attempts(bool has_file, ExitCode code, const std::string& next);
   void give_orders(const telemetry::Attempt& attempt);
+  // Where the ranks and gates of other hosts reach the node's ReplicaServer.
+  std::string replica_place(int node) const;
+  // Returns where the gate of a node measures its links; it runs ranks.
+  std::vector<std::string> link_places(int node) const;
+  // Excludes a host whose link is slow, when all gates of the attempt have reported.
+  void hear_links(int node, const LinkReport& report);
   // Returns where the ranks of a node send their snapshots, and where they find snapshots that they lack.
   checkpoint::ReplicaPlaces replica_places(int node) const;
   void run_attempt(telemetry::Attempt& attempt);
@@ -212,6 +220,11 @@ class Supervisor {
   Role search();
   enum class Answer : std::uint8_t { none, welcome, searching, another, taken };  // taken: another supervisor is this node there
   Answer ask(const NodeAddress& address, std::optional<NodeAddress>& other, std::string& trouble, double answer_s);
+  // The nodes that a search asks, in this order: `first`, if there is one, and then those below `below`.
+  std::vector<NodeAddress> addresses_to_ask(const std::optional<NodeAddress>& first, int below) const;
+  // Finds the nodes that cannot be reached after the loss of the coordinator, while the ranks of this node end. Returns before
+  // `until`.
+  void find_absent(Clock::time_point until);
   // Asks one of the missing nodes, another one each time. Returns whether this node has found a coordinator to follow.
   bool ask_a_missing_node();
   void hold(const NodeEvent& event);
@@ -239,7 +252,9 @@ class Supervisor {
     std::string what;
   };
   std::map<int, Fault> faults_;  // of each node that has ended an attempt, its last one
+  std::map<int, std::string> why_unfit_, why_slow_;  // of each node of which the roster says so
   AttemptVerdict verdict_;
+  std::map<int, std::vector<NodeLink>> links_;  // of this attempt, by the node whose gate has measured them
   std::vector<int> found_unfit_;     // nodes that ran a gate in this attempt
   std::vector<int> chosen_;          // nodes that run ranks, in the order of their ranks; all nodes know them
   std::optional<DataMesh> smaller_;  // of the attempt, if hosts are missing
@@ -281,6 +296,8 @@ class Supervisor {
   std::optional<NodeAddress> lost_;
   std::string lost_how_;  // "has been silent for 5 s"
   int over_code_ = 0;
+  std::vector<int> absent_;  // of find_absent(), for the next search
+  Clock::time_point absent_at_;
   std::vector<NodeEvent> early_;  // messages that arrived before this node knew its role
   std::set<std::string> refusals_;  // of nodes that this one has asked; each is printed once
   Clock::time_point pages_sent_;

@@ -8,7 +8,6 @@
 #include "octet/app/supervisor.h"
 #include "octet/base/directory.h"
 #include "octet/base/require.h"
-#include "octet/base/utc.h"
 #include "octet/comm/socket.h"
 #include "octet/telemetry/jsonl.h"
 
@@ -16,9 +15,6 @@ namespace octet::app {
 namespace {
 
 constexpr double kLeavingS = 1;  // within which a scheduler asks all hosts, if it asks more than one
-
-// judge() counts no restart "with more hosts", or "without" hosts that were unfit, slow or asked to leave.
-bool is_restart_of_a_fault(const std::string& next) { return next.starts_with("restarts") && !next.starts_with("restarts with"); }
 
 constexpr int kUnfit = static_cast<int>(ExitCode::unfit), kMissesPeer = static_cast<int>(ExitCode::peer);
 
@@ -150,18 +146,13 @@ void Supervisor::look_back() {
     has_saved_ = has_saved_ || (info.job == job_ && info.checkpoint_step > 0);
   });
   for (const telemetry::Attempt& attempt : ended_) attempts[attempt.number] = attempt;
-  budget_ = RestartBudget(options_.limits);
-  const double now_s = static_cast<double>(telemetry::monotonic_ns()) * 1e-9, utc_s = seconds_of_utc(utc_now()).value_or(0);
-  for (const auto& [number, attempt] : attempts) {
+  std::vector<telemetry::Attempt> in_order;
+  for (auto& [number, attempt] : attempts) {
     has_loaded_ = has_loaded_ || attempt.seconds.contains("loading");
     has_trained_ = has_trained_ || attempt.seconds.contains("first_step");
-    if (attempt.ended.empty() || !is_restart_of_a_fault(attempt.next)) continue;
-    budget_.count({.code = attempt.code,
-                   .cause = attempt.code == static_cast<int>(ExitCode::data) ? Cause::storage : Cause::unknown,
-                   .saved_step = attempt.checkpoint_step,
-                   .from_step = attempt.from_step,
-                   .at_s = now_s - std::max(0.0, utc_s - seconds_of_utc(attempt.ended).value_or(utc_s))});
+    in_order.push_back(std::move(attempt));
   }
+  budget_ = budget_after(in_order, options_.limits, static_cast<double>(telemetry::monotonic_ns()) * 1e-9);
 }
 
 void Supervisor::judge(telemetry::Attempt& attempt, RestartBudget::Decision& decision) {

@@ -15,6 +15,8 @@ constexpr double kAnswerS = 15;      // a node that searches itself answers when
 constexpr double kPagesS = 0.5;      // between two reports of what the ranks do
 constexpr double kShortAnswerS = 1;  // for a node that this one asks in passing
 constexpr double kRetryS = 0.25;     // between two rounds of a search
+constexpr double kAbsentS = 3;       // for which a node that could not be reached while ranks ended is not asked again
+constexpr double kLateKillS = 0.1;   // by which a node that asks others may kill its ranks too late
 constexpr int kLeft = static_cast<int>(ExitCode::preempted);
 constexpr const char* kOfAnOldJob = " belongs to a job that is over: ";
 
@@ -55,16 +57,15 @@ Supervisor::Role Supervisor::search() {
       return Role::over;
     }
     // The coordinator of the newest attempt first, then the lower nodes, and the higher ones if one of them may coordinate.
-    std::vector<NodeAddress> addresses;
+    std::optional<NodeAddress> before;
     const bool had_one = !fresh_ || (newest && telemetry::goes_on(*newest));
-    if (newest && telemetry::goes_on(*newest) && newest->coordinator != me() && newest->coordinator < nodes())
-      addresses.push_back({newest->coordinator, newest->coordinator_host});
-    for (int node = 0; node < (had_one ? nodes() : me()); ++node) {
-      const std::string& host = options_.hosts.hosts[static_cast<std::size_t>(node)];
-      const bool again =
-          std::any_of(addresses.begin(), addresses.end(), [&](const NodeAddress& address) { return address.node == node; });
-      if (node != me() && !again && !host.empty()) addresses.push_back({node, host});
-    }
+    if (newest && telemetry::goes_on(*newest) && newest->coordinator < nodes())
+      before = {newest->coordinator, newest->coordinator_host};
+    std::vector<NodeAddress> addresses = addresses_to_ask(before, had_one ? nodes() : me());
+    // find_absent() has just asked these nodes.
+    const bool still_absent = seconds_since(absent_at_) < kAbsentS;
+    for (const int node : std::exchange(absent_, {}))
+      std::erase_if(addresses, [&](const NodeAddress& address) { return still_absent && address.node == node; });
     bool lower_lives = false, elsewhere = false;
     if (!readable) {
       demand(seconds_since(start) < options_.join_timeout_s, ExitCode::data, read_trouble_.text);
@@ -116,6 +117,35 @@ Supervisor::Role Supervisor::search() {
     }
     for (const NodeEvent& event : turn(kRetryS)) hold(event);
     if (ranks_.asked()) return Role::asked;
+  }
+}
+
+std::vector<NodeAddress> Supervisor::addresses_to_ask(const std::optional<NodeAddress>& first, int below) const {
+  std::vector<NodeAddress> addresses;
+  if (first && first->node != me()) addresses.push_back(*first);
+  for (int node = 0; node < below; ++node) {
+    const std::string& host = options_.hosts.hosts[static_cast<std::size_t>(node)];
+    if (node != me() && !(first && first->node == node) && !host.empty()) addresses.push_back({node, host});
+  }
+  return addresses;
+}
+
+// A host without power costs each of those that search for it kConnectS. The ranks need longer than that to end.
+void Supervisor::find_absent(Clock::time_point until) {
+  absent_.clear();
+  absent_at_ = Clock::now();
+  for (const NodeAddress& address : addresses_to_ask(coordinator_, nodes())) {
+    if (!ranks_.running() || ranks_.asked() || Clock::now() + comm::seconds(kConnectS) > until) return;
+    try {
+      network_->connect(address.node, address.host, kConnectS);
+      network_->close(kUplink);
+      if (address.node < me()) return;  // that node coordinates next
+    } catch (const comm::Refused&) {
+      return;  // search() asks it for the reason
+    } catch (const Error&) {
+      absent_.push_back(address.node);
+    }
+    for (const NodeEvent& event : turn(0)) hold(event);
   }
 }
 
@@ -211,6 +241,7 @@ std::optional<int> Supervisor::follow() {
       if (const std::optional<int> code = handle_as_member(event)) return code;
     }
     std::optional<NodeEnd> end = ranks_.news();
+    if (const std::optional<LinkReport> report = ranks_.links()) network_->send(kUplink, topic::kLinks, text_of(*report));
     if (end || seconds_since(pages_sent_) >= kPagesS) send_pages();
     if (end) {
       end->port = join.port = own_port();
@@ -231,6 +262,7 @@ std::optional<int> Supervisor::follow() {
   coordinator_ = lost_;
   if (metrics_) metrics_->end();
   const Clock::time_point lost_at = Clock::now();
+  find_absent(lost_at + comm::seconds(options_.grace_s + kLateKillS));
   while (ranks_.running() && !ranks_.in_gate()) {
     // As long as its old ranks may write, this node cannot take part in the next attempt.
     if (seconds_since(lost_at) >= options_.grace_s + kLateS) give_up_own_ranks();

@@ -79,13 +79,27 @@ void print_memory(const train::Config& config, const train::MemoryPlan& plan) {
   }
 }
 
+// What one snapshot cost on GPUs (docs/measurements/checkpoints.md, "Four GPUs").
+constexpr double kPauseS = 0.014;
+
 // The memory for snapshots is no part of the plan, because ranks without a supervisor do not take it.
 void print_snapshots(const train::Config& config, const train::MemoryPlan& plan, const comm::RankEnvironment& where) {
-  const auto pace = train::SnapshotPace::parse(config.checkpoint.memory_every);
-  if (!pace || pace->takes_none()) return;
+  const train::SnapshotPace pace = train::SnapshotPace::of(config.checkpoint, where.size);
+  if (pace.takes_none()) return;
   fmt::print("under `octet launch --supervise` this host keeps {} snapshots of {} in memory{}\n",
              checkpoint::kSlotsPerRank * where.local_size, telemetry::format_bytes(plan.held),
              config.checkpoint.replicas > 0 ? ", and on several hosts up to as many again for another host" : "");
+  if (!pace.is_auto()) return;
+  const std::string failures = pace.mtbf_s() > 0 ? fmt::format("with a failure every {} (checkpoint.mtbf_hours / {})",
+                                                               telemetry::format_duration(pace.mtbf_s()),
+                                                               telemetry::format_count(std::int64_t{where.size}, "rank"))
+                                                 : "without checkpoint.mtbf_hours";
+  const std::string farthest = pace.mtbf_s() > 0 && config.checkpoint.interval > 0
+                                   ? fmt::format(", or every {} steps (checkpoint.interval) if that is more often",
+                                                 telemetry::format_count(config.checkpoint.interval))
+                                   : "";
+  fmt::print("{}, a snapshot that costs training {:.0f} ms is taken every {}{}; the run measures what its snapshots cost\n",
+             failures, 1e3 * kPauseS, telemetry::format_duration(pace.auto_s(kPauseS)), farthest);
 }
 
 }  // namespace

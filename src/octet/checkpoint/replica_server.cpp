@@ -147,6 +147,7 @@ void ReplicaServer::serve(int rank, ReplicaStream& stream) {
 }
 
 void ReplicaServer::handle(int rank, ReplicaStream& stream, const ReplicaMessage& message) {
+  if (message.topic == topic::kEcho) return stream.send(topic::kDone, nlohmann::json::object());
   const nlohmann::json request = parse_json(message.text, message.topic);
   const auto text = [&](const char* key) { return request.at(key).get<std::string>(); };
   const auto number = [&](const char* key) { return request.at(key).get<std::int64_t>(); };

@@ -1,11 +1,12 @@
 // How a rank and the supervisor of another host exchange snapshots. Over a connection of comm/handshake.h they send messages of
-// the kind `post`. Each is JSON, except `data`, which holds bytes, and `failed`, which is a sentence. The rank asks, the
-// supervisor answers.
+// the kind `post`. Each is JSON, except `data` and `echo`, which hold bytes, and `failed`, which is a sentence. The rank asks,
+// the supervisor answers.
 //   keep      {"rank", "bytes", "manifest", "stays"}      keeps a snapshot, not in the place of that of step `stays`; answered by
 //                                                         `ready`, then after data by `done`
 //   find      {"ranks", "size", "timeline"}               answered by `found` [{"rank", "bytes", "manifest"}, ..]
 //   read      {"rank", "size", "timeline", "attempt", "step"}  answered by data
 //   forget    {}                                          drops the rank's snapshots; answered by `done`
+//   echo      any bytes                                   answered by `done`; a gate measures the link between two hosts so
 // Instead of an answer, the supervisor may send `failed`.
 #pragma once
 
@@ -25,6 +26,7 @@ inline constexpr const char* kFind = "find";
 inline constexpr const char* kFound = "found";
 inline constexpr const char* kRead = "read";
 inline constexpr const char* kForget = "forget";
+inline constexpr const char* kEcho = "echo";
 inline constexpr const char* kData = "data";
 inline constexpr const char* kReady = "ready";
 inline constexpr const char* kDone = "done";

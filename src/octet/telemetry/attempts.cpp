@@ -46,6 +46,8 @@ Json to_json(const Attempt& a) {
                {"steps", a.steps},
                {"checkpoint_step", a.checkpoint_step},
                {"next", a.next},
+               {"restarts", nullptr},
+               {"excluded", Json::array()},
                {"seconds", Json::object()},
                {"supervisor",
                 {{"host", a.supervisor.host},
@@ -56,6 +58,9 @@ Json to_json(const Attempt& a) {
                  {"start_ticks", a.supervisor.start_ticks},
                  {"pages", a.pages}}}};
   for (const auto& [name, seconds] : a.seconds) json["seconds"][name] = seconds;
+  if (a.most_restarts >= 0) json["restarts"] = {{"most", a.most_restarts}, {"most_per_hour", a.most_per_hour}};
+  for (const ExcludedHost& host : a.excluded)
+    json["excluded"].push_back({{"node", host.node}, {"host", host.host}, {"why", host.why}});
   return json;
 }
 
@@ -88,6 +93,12 @@ Attempt attempt_of(const nlohmann::json& json) {
                   .pid = by.at("pid").get<std::int64_t>(),
                   .start_ticks = by.at("start_ticks").get<std::int64_t>()};
   a.pages = by.at("pages").get<int>();
+  if (const auto most = json.find("restarts"); most != json.end() && !most->is_null()) {
+    a.most_restarts = most->at("most").get<int>();
+    a.most_per_hour = most->at("most_per_hour").get<int>();
+  }
+  for (const nlohmann::json& host : json.value("excluded", nlohmann::json::array()))
+    a.excluded.push_back({host.at("node").get<int>(), host.at("host").get<std::string>(), host.at("why").get<std::string>()});
   return a;
 }
 

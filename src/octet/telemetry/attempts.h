@@ -15,6 +15,13 @@
 
 namespace octet::telemetry {
 
+// A host that is there and runs no ranks because of a fault.
+struct ExcludedHost {
+  int node = 0;
+  std::string host, why;
+  bool operator==(const ExcludedHost&) const = default;
+};
+
 struct Attempt {
   std::int64_t number = 0;
   int ranks = 0;
@@ -25,6 +32,9 @@ struct Attempt {
   std::string started;         // UTC
   ProcessIdentity supervisor;  // and the descriptor of its telemetry::RankPages
   int pages = -1;
+  // How often the run may restart without progress, and in an hour (0: no limit). -1: the file is of an earlier version.
+  int most_restarts = -1, most_per_hour = -1;
+  std::vector<ExcludedHost> excluded;
   // Known after the attempt's first step:
   std::int64_t from_step = 0;  // the step from which rank 0 went on, or the lowest one, if a rollback went below it
   std::string from;            // "memory", "local disk" or "storage", where it found the state of that step; "": it began with none

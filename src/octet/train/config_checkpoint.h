@@ -19,6 +19,7 @@ struct CheckpointConfig {
   std::int64_t max_failed_saves = 3;
   double retry_s = 60;
   std::string memory_every = "auto";
+  double mtbf_hours = 8000;
   std::int64_t replicas = 1;
   std::string local_dir;  // "" when not used
   std::string remote;  // "" when not used
@@ -59,10 +60,16 @@ void visit_fields(C& c, auto&& visit) {
         c.retry_s);
   visit(Field{.name = "memory_every",
               .help = "Steps between snapshots in the memory of `octet launch --supervise`, from which a run continues after "
-                      "it has lost ranks. 0 takes none; auto takes as many as cost 1% of the time.",
+                      "it has lost ranks. 0 takes none; auto chooses from checkpoint.mtbf_hours and what a snapshot costs.",
               .value = "auto | STEPS",
               .number = true},
         c.memory_every);
+  visit(Field{.name = "mtbf_hours",
+              .help = "Mean time between two failures of one GPU, or on CPUs of one rank, for memory_every = \"auto\". 0: not known; "
+                      "auto then takes as many snapshots as cost 1% of the time.",
+              .value = "hours",
+              .range = {.min = 0, .max = 1e12}},
+        c.mtbf_hours);
   visit(Field{.name = "replicas",
               .help = "Copies of each such snapshot on other hosts, so that a run on several hosts continues from memory "
                       "after it has lost one of them.",

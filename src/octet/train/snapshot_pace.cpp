@@ -7,12 +7,11 @@
 namespace octet::train {
 namespace {
 
-constexpr double kShare = 0.01;              // of the time, for snapshots
 constexpr std::int64_t kFarthest = 100'000;  // steps
 
-// The fewest steps among which a snapshot costs at most kShare of the time.
-std::int64_t affordable(double cost_s, double step_s) {
-  const double steps = step_s > 0 ? std::ceil(cost_s / (kShare * step_s)) : 1;
+// The fewest steps that take `seconds`.
+std::int64_t steps_in(double seconds, double step_s) {
+  const double steps = step_s > 0 ? std::ceil(seconds / step_s) : 1;
   return std::clamp(static_cast<std::int64_t>(std::min(steps, 1e9)), std::int64_t{1}, kFarthest);
 }
 
@@ -33,10 +32,34 @@ bool SnapshotPace::due(std::int64_t step) {
   return step >= *next_;
 }
 
-void SnapshotPace::took(std::int64_t step, double cost_s, double step_s) { next_ = step + affordable(cost_s, step_s); }
+SnapshotPace SnapshotPace::of(const CheckpointConfig& config, int ranks) {
+  SnapshotPace pace = *parse(config.memory_every);
+  pace.mtbf_s_ = 3600 * config.mtbf_hours / ranks;
+  pace.farthest_ = config.interval > 0 ? config.interval : kFarthest;
+  return pace;
+}
+
+// A snapshot every T seconds costs the share cost_s / T for itself, and T / (2 mtbf_s) for steps that are repeated. The sum is
+// least at T = sqrt(2 cost_s mtbf_s): J. W. Young, "A first order approximation to the optimum checkpoint interval",
+// Communications of the ACM 17 (1974). Beyond cost_s / kLeastShare there is little to gain, and people and other programs end
+// processes, too.
+double SnapshotPace::auto_s(double cost_s) const {
+  const double affordable_s = cost_s / kMostShare;
+  if (mtbf_s_ <= 0) return affordable_s;
+  return std::max(affordable_s, std::min(std::sqrt(2 * cost_s * mtbf_s_), cost_s / kLeastShare));
+}
+
+std::int64_t SnapshotPace::apart(double cost_s, double step_s) const {
+  const std::int64_t affordable = steps_in(cost_s / kMostShare, step_s);
+  if (mtbf_s_ <= 0) return affordable;
+  // The nearest number of steps costs little more than the best time.
+  return std::max(affordable, std::min(steps_in(auto_s(cost_s) - step_s / 2, step_s), farthest_));
+}
+
+void SnapshotPace::took(std::int64_t step, double cost_s, double step_s) { next_ = step + apart(cost_s, step_s); }
 
 std::int64_t SnapshotPace::between(double cost_s, double step_s, std::int64_t least) const {
-  if (!every_) return std::max(least, affordable(cost_s, step_s));
+  if (!every_) return std::max(least, apart(cost_s, step_s));
   return *every_ * std::max<std::int64_t>(1, least / *every_ + (least % *every_ > 0));
 }
 

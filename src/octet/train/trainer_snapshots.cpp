@@ -52,7 +52,7 @@ bool Trainer::job_has_trained() {
 }
 
 void Trainer::open_snapshots() {
-  pace_ = SnapshotPace::parse(config_.checkpoint.memory_every);
+  pace_ = SnapshotPace::of(config_.checkpoint, world_.size());
   std::optional<checkpoint::InheritedSlots> slots = checkpoint::inherited_slots();
   const std::string& local_dir = config_.checkpoint.local_dir;
   if (!slots && !local_dir.empty())
