@@ -111,7 +111,8 @@ fs::path checkpoint_at(const fs::path& path, const char* option) {
   const fs::path checkpoint = find_model_at(path).value_or(path);
   if (checkpoint == path) demand_one(path, "a checkpoint or the folder of a run");
   demand(is_checkpoint(checkpoint), ExitCode::data, checkpoint.string(), ": not a checkpoint, for it has no ",
-         checkpoint::kManifestName, "; ", option, " takes RUN/checkpoints/step-N, or RUN for its newest checkpoint");
+         checkpoint::kManifestName, "; ", option,
+         " takes RUN/checkpoints/step-N, or RUN for its newest checkpoint; --model takes model directories and adapters");
   return checkpoint;
 }
 
