@@ -525,6 +525,40 @@ TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {
   EXPECT_TRUE(says(none.err, "its run has no [lora]"));
 }
 
+// The model is gone but for its FP8 codes. The adapter of a checkpoint is exported without it, and merged with what the codes
+// decode to.
+TEST_F(Lora, IsMergedWithDecodedCodesIfTheModelIsGone) {
+  ASSERT_EQ(train("--training.steps=2").code, 0);
+  ASSERT_EQ(run_.run("convert export --checkpoint base/model --output base-fp8 --dtype fp8").code, 0);
+  fs::rename(run_ / "base", run_ / "gone");
+  EXPECT_TRUE(refused(run_.run("convert export --checkpoint out --output merged"), 76, "base/model: neither model.safetensors"));
+  const ProgramResult adapter = run_.run("convert export --checkpoint out --output adapter --adapter");
+  EXPECT_EQ(adapter.code, 0) << adapter.err;
+  EXPECT_TRUE(
+      says(adapter.err, "warning: out/checkpoints/step-00000002: base/model, the model of its adapters, is not there any more"));
+  EXPECT_TRUE(tensors_of(run_ / "adapter/adapter_model.safetensors") ==
+              tensors_of(run_ / "out/adapter/adapter_model.safetensors"));
+
+  ASSERT_EQ(run_.run("convert import --input base-fp8 --output decoded --dtype fp32").code, 0);
+  for (const std::string base : {"base-fp8", "decoded"}) {
+    Json json = json_of(read_file(run_ / "adapter/adapter_config.json"));
+    json["base_model_name_or_path"] = base;
+    write_text(run_ / "adapter/adapter_config.json", json.dump());
+    const ProgramResult merged = run_.run("convert export --checkpoint adapter --output merged-" + base);
+    EXPECT_EQ(merged.code, 0) << merged.err;
+    const bool warns =
+        says(merged.err, "warning: base-fp8: 14 weights are stored as FP8 codes; the adapter is added to the values decoded");
+    EXPECT_EQ(warns, base == "base-fp8") << merged.err;
+  }
+  EXPECT_TRUE(tensors_of(run_ / "merged-base-fp8/model.safetensors") == tensors_of(run_ / "merged-decoded/model.safetensors"));
+
+  // A run whose model is a directory of codes.
+  ASSERT_EQ(train("--training.steps=2 --model.init_from=base-fp8 --run.output_dir=on-codes").code, 0);
+  const ProgramResult merged = run_.run("convert export --checkpoint on-codes --output of-run");
+  EXPECT_EQ(merged.code, 0) << merged.err;
+  EXPECT_TRUE(says(merged.err, "warning: base-fp8: 14 weights are stored as FP8 codes"));
+}
+
 // A model whose weights are not read must not be taken for one whose weights start at random.
 TEST_F(Lora, NeedsWeightsThatCanBeRead) {
   ASSERT_EQ(train("--training.steps=2").code, 0);
