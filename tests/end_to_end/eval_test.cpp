@@ -64,6 +64,10 @@ TEST_F(EvalModel, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused(run_.run("eval run.toml --checkpoint out --model out"), 2, "--checkpoint excludes --model"));
   EXPECT_TRUE(refused(run_.run("eval run.toml --checkpoint base/model"), 76, "--model takes model directories and adapters"));
   EXPECT_TRUE(refused(run_.run("eval run.toml --model nowhere"), 76, "nowhere: no such folder"));
+  for (const std::string command : {"eval run.toml", "generate --prompt x"}) {
+    EXPECT_TRUE(refused(run_.run(command + " --model out/adapter/adapter_config.json"), 76,
+                        "adapter_config.json: not a folder; give a model directory, a checkpoint or the folder of a run"));
+  }
   EXPECT_TRUE(refused(run_.run(eval + " --training.seq_len=128"), 2, "training.seq_len = 128 is beyond the model's"));
   EXPECT_TRUE(refused(run_.run(eval + " --data.split=1,0"), 2, "out/adapter: no held-out text"));
 

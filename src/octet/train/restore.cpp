@@ -77,7 +77,8 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
 
 void demand_one(const fs::path& path, const char* wanted) {
   demand(path_exists(path), ExitCode::data, path.string(), ": no such folder; give ", wanted);
-  if (!is_folder(path) || path_exists(path / "run.json")) return;
+  demand(is_folder(path), ExitCode::data, path.string(), ": not a folder; give ", wanted);
+  if (path_exists(path / "run.json")) return;
   std::string runs;
   fs::path last;
   for (const fs::path& entry : entries_of(path)) {
