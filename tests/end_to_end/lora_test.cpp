@@ -61,6 +61,51 @@ TEST_P(PeftGolden, IsWrittenAsPeftWritesIt) {
   EXPECT_NEAR(octet["lora_alpha"].get<double>() / r, scale, 1e-12);
 }
 
+// The tokens of the golden as held-out text: two sequences, and the token that follows them.
+void put_corpus(const fs::path& prefix, const std::vector<double>& tokens) {
+  std::string bytes;
+  for (const double id : tokens) bytes += static_cast<char>(id);
+  write_corpus(prefix, {bytes + bytes.front()});
+}
+
+double evaluated(const ProgramResult& result) {
+  EXPECT_EQ(result.code, 0) << result.err;
+  return result.code == 0 ? json_of(result.out)["eval_loss"].get<double>() : -1;
+}
+
+// PEFT's loss of the next tokens follows from its logits. The merged model sums the same products in another order: between the
+// embedding and a logit lie about 512 roundings of sums.
+TEST_P(PeftGolden, IsEvaluatedAsPeftAndTheMergedModelAre) {
+  const TemporaryFolder folder;
+  const std::string model = put_adapter(GetParam(), folder / "adapter");
+  const SafetensorsFile input = SafetensorsFile::open(fs::path(model) / "tokens.safetensors");
+  const SafetensorsFile peft = SafetensorsFile::open(fs::path(golden_dir()) / "lora" / GetParam() / "expected.safetensors");
+  const std::vector<double> tokens = values_of(input.get("tokens")), logits = values_of(peft.get("logits"));
+  put_corpus(folder / "corpus", tokens);
+  const std::int64_t rows = input.get("tokens").shape[0], length = input.get("tokens").shape[1];
+  const std::size_t vocab = logits.size() / tokens.size();
+  double loss = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = std::span(logits).subspan(i * vocab, vocab);
+    double sum = 0;
+    for (const double logit : row) sum += std::exp(logit);
+    loss += std::log(sum) - row[static_cast<std::size_t>(tokens[(i + 1) % tokens.size()])];
+  }
+  loss /= static_cast<double>(tokens.size());
+
+  // [model] and [lora] of the file are those of another model, which the directory replaces.
+  write_text(folder / "run.toml", tiny_toml() + "[lora]\nrank = 999\nalpha = 1\n");
+  const std::string eval =
+      concat("eval run.toml --json --precision.recipe=fp32 --data.split=0,1 --training.micro_batch_size=", rows,
+             " --training.seq_len=", length, " --model ");
+  const double of_adapter = evaluated(run_program(eval + "adapter", folder.path()));
+  EXPECT_NEAR(of_adapter, loss, 1e-4 * loss) << "the project promises this bound";
+  const double of_base = evaluated(run_program(concat(eval, "'", model, "/model'"), folder.path()));
+  EXPECT_GT(std::abs(of_base - loss), 1e-3 * loss) << "without the adapter";
+  ASSERT_EQ(run_program("convert export --checkpoint adapter --output merged --dtype fp32", folder.path()).code, 0);
+  EXPECT_NEAR(evaluated(run_program(eval + "merged", folder.path())), of_adapter, gamma(512, kUnitRoundoffF32) * loss);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, PeftGolden,
                          ::testing::Values("llama-all", "llama-some", "llama-one-layer", "qwen3-all", "gpt_neox-all"),
                          [](const auto& param) {
@@ -478,6 +523,40 @@ TEST_F(Lora, RefusesWhatWouldBeAnotherRun) {
   const ProgramResult none = run_.run("convert export --adapter --output adapter --checkpoint base");
   EXPECT_EQ(none.code, 2);
   EXPECT_TRUE(says(none.err, "its run has no [lora]"));
+}
+
+// The model is gone but for its FP8 codes. The adapter of a checkpoint is exported without it, and merged with what the codes
+// decode to.
+TEST_F(Lora, IsMergedWithDecodedCodesIfTheModelIsGone) {
+  ASSERT_EQ(train("--training.steps=2").code, 0);
+  ASSERT_EQ(run_.run("convert export --checkpoint base/model --output base-fp8 --dtype fp8").code, 0);
+  fs::rename(run_ / "base", run_ / "gone");
+  EXPECT_TRUE(refused(run_.run("convert export --checkpoint out --output merged"), 76, "base/model: neither model.safetensors"));
+  const ProgramResult adapter = run_.run("convert export --checkpoint out --output adapter --adapter");
+  EXPECT_EQ(adapter.code, 0) << adapter.err;
+  EXPECT_TRUE(
+      says(adapter.err, "warning: out/checkpoints/step-00000002: base/model, the model of its adapters, is not there any more"));
+  EXPECT_TRUE(tensors_of(run_ / "adapter/adapter_model.safetensors") ==
+              tensors_of(run_ / "out/adapter/adapter_model.safetensors"));
+
+  ASSERT_EQ(run_.run("convert import --input base-fp8 --output decoded --dtype fp32").code, 0);
+  for (const std::string base : {"base-fp8", "decoded"}) {
+    Json json = json_of(read_file(run_ / "adapter/adapter_config.json"));
+    json["base_model_name_or_path"] = base;
+    write_text(run_ / "adapter/adapter_config.json", json.dump());
+    const ProgramResult merged = run_.run("convert export --checkpoint adapter --output merged-" + base);
+    EXPECT_EQ(merged.code, 0) << merged.err;
+    const bool warns =
+        says(merged.err, "warning: base-fp8: 14 weights are stored as FP8 codes; the adapter is added to the values decoded");
+    EXPECT_EQ(warns, base == "base-fp8") << merged.err;
+  }
+  EXPECT_TRUE(tensors_of(run_ / "merged-base-fp8/model.safetensors") == tensors_of(run_ / "merged-decoded/model.safetensors"));
+
+  // A run whose model is a directory of codes.
+  ASSERT_EQ(train("--training.steps=2 --model.init_from=base-fp8 --run.output_dir=on-codes").code, 0);
+  const ProgramResult merged = run_.run("convert export --checkpoint on-codes --output of-run");
+  EXPECT_EQ(merged.code, 0) << merged.err;
+  EXPECT_TRUE(says(merged.err, "warning: base-fp8: 14 weights are stored as FP8 codes"));
 }
 
 // A model whose weights are not read must not be taken for one whose weights start at random.

@@ -96,12 +96,14 @@ TEST(Html, TextOfTheRunsIsEscaped) {
   runs[1].info.data = "\xff\x01'";
   runs[0].health.push_back({.step = 1, .tensor = "<i>\"'&.x", .amax = 1, .sqnr_db = 3});
   runs[0].health.push_back({.step = 1, .tensor = "<i>norm.n", .edge_pct = 62.5});
+  runs[0].health.push_back({.step = 1, .tensor = "<i>down.x", .top_channel_pct = 3.25});
   const std::string html = render_html("</title><script>", runs, compare(runs));
   EXPECT_EQ(markup_fault(html), "");
   EXPECT_EQ(html.find("<script"), std::string::npos);
   EXPECT_EQ(html.find("<img"), std::string::npos);
   EXPECT_EQ(html.find("<i>"), std::string::npos);
   EXPECT_EQ(count_of(html, "weights of the norm, at the edge of their binade: 62.5%"), 1u);
+  EXPECT_EQ(count_of(html, "largest elements of all channels, after SwiGLU: at most 3.25% (&lt;i&gt;down, step 1)."), 1u);
   EXPECT_EQ(count_of(html, "Weights of norms at the edge of their binade: at most 62.5% (&lt;i&gt;norm, step 1)."), 1u);
 }
 

@@ -139,6 +139,22 @@ TEST(HealthVerdict, WatchesChannelsWhoseGateAndUpRowsAlign) {
             "weight, cosine of a channel's gate and up rows: 0.970, the limit is 0.9 (Fishman et al., 2024)");
 }
 
+TEST(HealthVerdict, WatchesAChannelThatHoldsTheLargestElements) {
+  const auto input = [](double pct) {
+    std::vector<HealthSample> samples = inputs({3});
+    samples[0].top_channel_pct = pct;
+    return samples;
+  };
+  EXPECT_TRUE(find_unhealthy(input(25)).empty());
+  EXPECT_TRUE(find_unhealthy(input(kUnknown)).empty());
+  const std::vector<HealthFinding> found = find_unhealthy(input(62.5));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].concern, Concern::watch);
+  EXPECT_EQ(sentence_of(found[0]),
+            "input, share of the top channel in all channels' largest elements: 62.5%, the limit is 25% (Fishman et al., 2024)");
+  EXPECT_TRUE(layers_of(found).empty()) << "nothing is kept in BF16 for it yet";
+}
+
 TEST(HealthVerdict, WatchesNormsAtTheEdgeOfTheirBinade) {
   const auto norms = [](double edge_pct) {
     return std::vector<HealthSample>{{.step = 1, .tensor = "a.x", .saturated_pct = 0, .flushed_pct = 0, .sqnr_db = 31},

@@ -47,7 +47,7 @@ TEST(Jsonl, TheFieldsAreThoseOfTheContract) {
   EXPECT_EQ(
       to_json_line(HealthSample{.step = 1, .tensor = "a\"b.x", .amax = 2, .scale = 0.5, .saturated_pct = 0, .flushed_pct = 1.5}),
       R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null,"kurtosis":null,)"
-      R"("amax_to_rms":null,"alignment":null,"edge_pct":null})");
+      R"("amax_to_rms":null,"alignment":null,"top_channel_pct":null,"edge_pct":null})");
 }
 
 TEST(Jsonl, EveryFieldSurvivesTheRoundTripBitwise) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "octet/telemetry/health_verdict.h"
@@ -10,6 +11,7 @@
 #include "support/mesh_ranks.h"
 #include "support/near.h"
 #include "support/tiny_model.h"
+#include "train/meshes.h"
 
 namespace octet::testing {
 namespace {
@@ -18,7 +20,7 @@ namespace {
 class Witness final : public nn::Watch {
  public:
   struct Measured {
-    double amax = 0, saturated_pct = 0, flushed_pct = 0, sqnr_db = 0, kurtosis = 0, amax_to_rms = 0;
+    double amax = 0, saturated_pct = 0, flushed_pct = 0, sqnr_db = 0, kurtosis = 0, amax_to_rms = 0, top_channel_pct = 0;
   };
   explicit Witness(train::HealthWatch& health) : health_(health) {}
 
@@ -32,6 +34,7 @@ class Witness final : public nn::Watch {
     const std::int64_t scale_rows = scales.shape.rank() > 1 ? scales.rows() : 1;
     const std::int64_t scale_cols = scales.shape.rank() > 1 ? scales.cols() : 1;
     Measured m;
+    std::vector<double> channels(static_cast<std::size_t>(cols));
     double signal = 0, noise = 0, fourth = 0, nonzero = 0, saturated = 0, flushed = 0;
     for (std::int64_t i = 0; i < rows * cols; ++i) {
       // Every quantisation starts from BF16 values.
@@ -46,6 +49,8 @@ class Witness final : public nn::Watch {
           q.tile == ScaleTile::mx_1x32 ? std::exp2(scales.as_bytes()[at] - 127.0) : static_cast<double>(scales.as<float>()[at]);
       const double largest = static_cast<double>(fp8_max(q.format));
       m.amax = std::max(m.amax, std::abs(x));
+      double& channel = channels[static_cast<std::size_t>(i % cols)];
+      channel = std::max(channel, std::abs(x));
       nonzero += x != 0;
       saturated += std::abs(x) > largest * scale_inv * (1 + 0x1p-12);
       flushed += x != 0 && code == 0;
@@ -58,6 +63,7 @@ class Witness final : public nn::Watch {
     m.sqnr_db = 10 * std::log10(signal / noise);
     m.kurtosis = nonzero * fourth / (signal * signal);
     m.amax_to_rms = m.amax / std::sqrt(signal / nonzero);
+    m.top_channel_pct = 100 * m.amax / std::accumulate(channels.begin(), channels.end(), 0.0);
     measured.emplace_back(concat(linear, ".", role_letter(role)), m);
   }
   void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
@@ -82,6 +88,7 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
   train::EngineOptions options = tiny_options(GetParam().recipe);
   options.checkpointing = GetParam().checkpointing;
   options.watch = &health;
+  health.set_gated(train::gated_linears(options));
   const auto engine = make_engine(options);  // measures its memory with the watch
   EXPECT_TRUE(health.take(1).empty()) << "samples of the dry run";
   engine->begin_step();
@@ -115,7 +122,67 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
     EXPECT_NEAR(s.sqnr_db, m.sqnr_db, 1e-3) << s.tensor;
     EXPECT_NEAR(s.kurtosis, m.kurtosis, 1e-6 * m.kurtosis) << s.tensor;
     EXPECT_NEAR(s.amax_to_rms, m.amax_to_rms, 1e-6 * m.amax_to_rms) << s.tensor;
+    ASSERT_EQ(s.top_channel_pct.has_value(), s.tensor.ends_with(".down_proj.x")) << s.tensor;
+    EXPECT_NEAR(s.top_channel_pct.value_or(m.top_channel_pct), m.top_channel_pct, 1e-9) << s.tensor;
   }
+}
+
+// The names of linears before and after SwiGLU, also where the directory stores gate and up as one tensor.
+TEST(HealthOfGatedLayers, AreThoseOfEveryFamily) {
+  using Names = std::set<std::string, std::less<>>;
+  const auto gated = [](const models::DecoderConfig& config) {
+    train::EngineOptions options = tiny_options("fp8_delayed");
+    options.model = config;
+    options.model.layers = 1;
+    return train::gated_linears(options);
+  };
+  const std::string mlp = "model.layers.0.mlp.";
+  EXPECT_EQ(gated(tiny_config()).up, Names{mlp + "gate_proj.fused"});
+  EXPECT_EQ(gated(tiny_config()).down, Names{mlp + "down_proj"});
+  EXPECT_EQ(gated(tiny_phi3_config()).up, Names{mlp + "gate_up_proj"});
+  EXPECT_EQ(gated(tiny_phi3_config()).down, Names{mlp + "down_proj"});
+  EXPECT_TRUE(gated(tiny_gpt_neox_config(true)).up.empty() && gated(tiny_gpt_neox_config(true)).down.empty());
+  const train::EngineOptions mixture = mixture_options("fp8_delayed");
+  const train::GatedLinears experts = train::gated_linears(mixture);
+  const auto count = static_cast<std::size_t>(mixture.model.experts * mixture.model.layers);
+  EXPECT_EQ(experts.up.size(), count);
+  EXPECT_EQ(experts.down.size(), count);
+}
+
+// Up rows of one channel that are 256 times larger make its part of SwiGLU's output so much larger.
+TEST(HealthOfGatedLayers, FindsTheTopChannel) {
+  train::EngineOptions options = tiny_options("fp8_delayed");
+  train::HealthWatch health;
+  health.set_gated(train::gated_linears(options));
+  options.watch = &health;
+  const auto engine = make_engine(options);
+  const auto shares = [&] {
+    engine->refresh();
+    engine->begin_step();
+    engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
+    engine->stream().synchronize();
+    std::vector<double> result;
+    for (const telemetry::HealthSample& s : health.take(1)) {
+      if (s.top_channel_pct) result.push_back(*s.top_channel_pct);
+    }
+    return result;
+  };
+  const std::vector<double> before = shares();
+  ASSERT_EQ(before.size(), static_cast<std::size_t>(options.model.layers));
+  for (const double share : before) EXPECT_LT(share, telemetry::kMaxTopChannelPct) << "random rows";
+  for (parallel::Parameter& p : engine->model().parameters().parameters()) {
+    if (p.spec.name != "model.layers.1.mlp.gate_proj.fused.weight") continue;
+    const Tensor w = p.primary();
+    float* const row = w.slice_rows(w.rows() / 2 + 3, w.rows() / 2 + 4).as<float>();
+    for (std::int64_t i = 0; i < w.cols(); ++i) row[i] *= 256;
+  }
+  const std::vector<double> after = shares();
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_GT(after[1], 50);
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_DOUBLE_EQ(train::top_channel_pct(std::vector<float>{1, 3, 0}), 75);
+  EXPECT_TRUE(std::isnan(train::top_channel_pct(std::vector<float>{0, 0})));
+  EXPECT_TRUE(std::isnan(train::top_channel_pct(std::vector<float>{1, infinity})));
 }
 
 // A channel's gate row is copied to its up row, or to another channel's.

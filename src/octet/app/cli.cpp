@@ -203,20 +203,7 @@ void Octet::add_training() {
   flag(train, {.name = "--dry-run", .help = "Print the precision of each layer and the memory plan, then stop."}, train_.dry_run);
   flag(train, {.name = "--print-config", .help = "Print every key with its value, then stop."}, train_.print_config);
 
-  CLI::App& eval = add(root_,
-                       {.name = "eval",
-                        .summary = "Computes the held-out loss of a checkpoint.",
-                        .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/fp8_delayed"},
-                       [this] { return run_eval(eval_); });
-  line_.takes_run(eval, eval_.run);
-  option(eval,
-         {.name = "--checkpoint",
-          .help = "Folder of a checkpoint, or of a run, which stands for its newest checkpoint.",
-          .value = "DIR",
-          .s3 = true},
-         eval_.checkpoint)
-      ->required();
-  flag(eval, json_field(), eval_.json);
+  add_eval();
 
   CLI::App& compare =
       add(root_,

@@ -33,6 +33,34 @@ std::string why_not_replaced(const std::string& path) {
 
 }  // namespace
 
+void Octet::add_eval() {
+  CLI::App& eval =
+      add(root_,
+          {.name = "eval",
+           .summary = "Computes the held-out loss of a checkpoint, or of a model with or without an adapter.",
+           .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/fp8_delayed\n  "
+                      "octet eval configs/quickstart.toml --model out/quickstart/fp8_delayed/model",
+           .notes = "A model directory takes the place of [model] and [lora] in RUN.toml, and an adapter that of the model that "
+                    "it names, too. Everything else is as in a run that begins with this model: recipe, text and scales."},
+          [this] { return run_eval(eval_); });
+  line_.takes_run(eval, eval_.run);
+  CLI::Option* const checkpoint =
+      option(eval,
+             {.name = "--checkpoint",
+              .help = "Folder of a checkpoint, or of a run, which stands for its newest checkpoint. Required without --model.",
+              .value = "DIR",
+              .s3 = true},
+             eval_.checkpoint);
+  option(eval,
+         {.name = "--model",
+          .help = "Hugging Face directory, adapter directory of PEFT, checkpoint, or folder of a run: its newest checkpoint.",
+          .value = "DIR",
+          .s3 = true},
+         eval_.model)
+      ->excludes(checkpoint);
+  flag(eval, json_field(), eval_.json);
+}
+
 void Octet::add_models() {
   CLI::App& generate =
       add(root_,

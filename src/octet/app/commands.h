@@ -64,7 +64,7 @@ int run_train(const TrainArgs& args);
 
 struct EvalArgs {
   RunFile run;
-  std::filesystem::path checkpoint;
+  std::filesystem::path checkpoint, model;  // one of them is given
   bool json = false;
 };
 int run_eval(const EvalArgs& args);

@@ -22,6 +22,7 @@ class Octet {
 
   void add_data();
   void add_training();
+  void add_eval();
   void add_models();
   void add_convert();
   void add_planning();

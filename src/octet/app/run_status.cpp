@@ -195,7 +195,6 @@ std::optional<NewestSnapshot> newest_snapshot(const Pages& pages) {
 RunStatus status_of(const fs::path& folder) {
   constexpr const char* kWanted = "the folder of a run";
   train::demand_one(folder, kWanted);
-  demand(is_folder(folder), ExitCode::data, folder.string(), ": not a folder; give ", kWanted);
   const std::vector<telemetry::Attempt> all = telemetry::Attempts(folder).read();
   RunStatus status{.attempts = attempts_that_count(all, folder)};
   read_checkpoints(folder, status);

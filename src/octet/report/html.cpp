@@ -255,15 +255,23 @@ std::string attention_text(const Run& run) {
 }
 
 // "Weights of norms at the edge of their binade: at most 3.1% (model.layers.3.input_layernorm, step 40)."
-std::string norms_text(const Run& run) {
+std::string largest_text(const Run& run, const char* figure, std::optional<double> telemetry::HealthSample::*value) {
   const telemetry::HealthSample* most = nullptr;
   for (const telemetry::HealthSample& s : run.health) {
-    if (s.edge_pct && (!most || *s.edge_pct > *most->edge_pct)) most = &s;
+    if (s.*value && std::isfinite(*(s.*value)) && (!most || *(s.*value) > *(most->*value))) most = &s;
   }
   if (!most) return "";
-  return fmt::format("<p class=\"hint\">Weights of norms at the edge of their binade: at most {}% ({}, step {}).</p>",
-                     format_significant(*most->edge_pct, 3), escape(most->tensor.substr(0, most->tensor.size() - 2)),
-                     format_count(most->step));
+  return fmt::format("<p class=\"hint\">{}: at most {}% ({}, step {}).</p>", figure, format_significant(*(most->*value), 3),
+                     escape(most->tensor.substr(0, most->tensor.size() - 2)), format_count(most->step));
+}
+
+std::string norms_text(const Run& run) {
+  return largest_text(run, "Weights of norms at the edge of their binade", &telemetry::HealthSample::edge_pct);
+}
+
+std::string channels_text(const Run& run) {
+  return largest_text(run, "Share of the top channel in the largest elements of all channels, after SwiGLU",
+                      &telemetry::HealthSample::top_channel_pct);
 }
 
 // What the samples say about the run, in a sentence for each finding.
@@ -295,7 +303,7 @@ std::string health_section(const std::vector<Shown>& shown) {
         format_count(static_cast<std::int64_t>(sheet.rows.size()), "linear layer"), format_count(sheet.first_step),
         format_count(sheet.last_step));
     put(sheets, "{}<figure>{}</figure>{}</details>", verdict_text(*s.run, sheet), draw(sheet, "FP8 health of " + s.row->label),
-        attention_text(*s.run) + norms_text(*s.run));
+        attention_text(*s.run) + channels_text(*s.run) + norms_text(*s.run));
   }
   if (rows.empty()) return "";
   return fmt::format(

@@ -60,7 +60,7 @@ class Values {
 struct TensorHealth {
   std::string layer;
   char operand;
-  Values saturated, flushed, sqnr, kurtosis, amax_to_rms, alignment, edge;
+  Values saturated, flushed, sqnr, kurtosis, amax_to_rms, alignment, top_channel, edge;
 };
 
 void add_attention(std::span<const AttentionSample> samples, std::vector<HealthFinding>& findings) {
@@ -120,6 +120,7 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
                          .kurtosis = {},
                          .amax_to_rms = {},
                          .alignment = {},
+                         .top_channel = {},
                          .edge = {}});
     }
     TensorHealth& tensor = tensors[place->second];
@@ -130,6 +131,7 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
     tensor.kurtosis.add(sample.kurtosis);
     tensor.amax_to_rms.add(sample.amax_to_rms, latest);
     if (sample.alignment) tensor.alignment.add(*sample.alignment, latest);
+    if (sample.top_channel_pct) tensor.top_channel.add(*sample.top_channel_pct, latest);
     if (sample.edge_pct) tensor.edge.add(*sample.edge_pct, latest);
   }
   std::map<char, Values> peers;
@@ -161,6 +163,8 @@ std::vector<HealthFinding> find_unhealthy(std::span<const HealthSample> samples,
     danger("flushed to zero", "%", tensor.flushed.above(kMaxFlushedPct));
     danger("signal to noise", "dB", tensor.sqnr.below(least_db));
     watch("cosine of a channel's gate and up rows", "", tensor.alignment, kAligned, "Fishman et al., 2024");
+    watch("share of the top channel in all channels' largest elements", "%", tensor.top_channel, kMaxTopChannelPct,
+          "Fishman et al., 2024");
     watch("at the edge of their binade", "%", tensor.edge, kMaxEdgePct, "Su et al., 2025");
     if (tensor.operand != 'x') continue;
     watch("largest against root mean square", "×", tensor.amax_to_rms, kMassive, "Sun et al., 2024");

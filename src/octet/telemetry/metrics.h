@@ -60,6 +60,7 @@ struct HealthSample {
   double kurtosis = kUnknown;
   double amax_to_rms = kUnknown;
   std::optional<double> alignment{};
+  std::optional<double> top_channel_pct{};
   std::optional<double> edge_pct{};
 
   bool of_linear() const { return !tensor.ends_with(".n"); }
@@ -268,6 +269,10 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .help = "Largest |cosine| between the gate's and the up projection's row of a channel; null except for "
                           "weights of gated layers."},
         r.alignment);
+  visit(FieldName{.json = "top_channel_pct",
+                  .help = "Per cent of the sum of all channels' largest absolute values that the largest channel holds; null "
+                          "except for what SwiGLU gives to a down projection."},
+        r.top_channel_pct);
   visit(FieldName{.json = "edge_pct",
                   .help = "Per cent of a norm's weights that would get the largest code of their block of 32 as the MX "
                           "specification scales it; null for other tensors, which have the other fields instead."},

@@ -7,6 +7,7 @@
 
 #include "octet/base/directory.h"
 #include "octet/base/json.h"
+#include "octet/base/log.h"
 #include "octet/base/new_directory.h"
 #include "octet/checkpoint/block_fp8.h"
 #include "octet/checkpoint/model_dir.h"
@@ -14,6 +15,7 @@
 #include "octet/checkpoint/untrusted.h"
 #include "octet/data/tokenizer/files.h"
 #include "octet/recipes/registry.h"
+#include "octet/telemetry/format.h"
 #include "octet/tensor/host_tensor.h"
 #include "octet/train/adapter_files.h"
 #include "octet/train/config.h"
@@ -171,6 +173,10 @@ class MergedSource : public Source {
   void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
                      const Fp8Choice& is_fp8) const override {
     merged_.check(model);
+    if (const std::int64_t coded = merged_.coded_weights(); coded > 0) {
+      log_warning(concat(merged_.base_name(), ": ", telemetry::format_count(coded, "weight"), coded == 1 ? " is" : " are",
+                         " stored as FP8 codes; the adapter is added to the values decoded from them"));
+    }
     const auto whole = [&](const Parameter& p) { return merged_.whole(model, p); };
     checkpoint::save_weights(to, model.names, form, whole, std::cref(is_fp8));
   }
@@ -191,7 +197,7 @@ std::unique_ptr<Source> open_source(const fs::path& path) {
   if (!path_exists(path / "manifest.json")) return std::make_unique<DirectorySource>(path);
   checkpoint::Reader reader = checkpoint::Reader::open(path);
   const Config run = config_of_run(reader);
-  if (run.lora) return std::make_unique<MergedSource>(MergedModel(std::move(reader), run));
+  if (run.lora) return std::make_unique<MergedSource>(MergedModel(std::move(reader), run, MergedModel::Base::read));
   return std::make_unique<CheckpointSource>(std::move(reader));
 }
 
@@ -261,7 +267,7 @@ void export_adapter(const fs::path& path, const fs::path& to) {
     checkpoint::Reader reader = checkpoint::Reader::open(path);
     const Config run = config_of_run(reader);
     demand(run.lora.has_value(), ExitCode::config, path.string(), ": its run has no [lora], so it has no adapter");
-    return MergedModel(std::move(reader), run);
+    return MergedModel(std::move(reader), run, MergedModel::Base::may_be_gone);
   };
   MergedModel model = merged();
   DescribedModel described(model.config(), model.adapters());

@@ -38,7 +38,7 @@ struct Converted {
 };
 
 // Converts `source`, a Hugging Face directory (in any form that ModelWeights reads), an adapter directory, or a checkpoint.
-// Adapters are added to the weights of the model beneath them. Writes:
+// Adapters are added to the weights of the model beneath them; a warning says if these are decoded from FP8 codes. Writes:
 //   - the weights in BF16 (rounded to nearest even) or F32. With WeightType::fp8, the linears of the blocks are E4M3 codes with
 //   128 x 128
 //     scales, cast like weights of the recipe fp8_block, each tensor of the directory separately; the other weights are BF16;
@@ -51,7 +51,8 @@ struct Converted {
 Converted convert_model(const std::filesystem::path& source, const ConvertOptions& options);
 
 // Writes the adapters of a checkpoint, or of an adapter directory, as an adapter directory of PEFT. The output directory appears
-// only when it is complete. Throws Error{config} if the checkpoint's run has no [lora], or the output already exists.
+// only when it is complete. Of a checkpoint, the model beneath the adapters may be gone, which a warning says. Throws
+// Error{config} if the checkpoint's run has no [lora], or the output already exists.
 void export_adapter(const std::filesystem::path& source, const std::filesystem::path& output);
 
 }  // namespace octet::train

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "octet/base/log.h"
+#include "octet/kernels/channel_amaxes/channel_amaxes.h"
 #include "octet/kernels/row_cosines/row_cosines.h"
 #include "octet/recipes/registry.h"
 #include "octet/telemetry/health_verdict.h"
@@ -15,16 +16,22 @@ void HealthWatch::operand(const nn::Scope& scope, std::string_view linear, Role 
   const ArenaScope temporaries(scope.scratch);
   const Tensor out = allocate(scope.scratch, DType::f32, {kernels::kHealthValues});
   kernels::quantize_health(scope.stream, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});
-  const bool gated = role == Role::weight && gated_.contains(linear);
+  const bool gated = role == Role::weight && gated_.up.contains(linear);
   const Tensor cosines = gated ? allocate(scope.scratch, DType::f32, {source.rows() / 2}) : Tensor{};
   if (gated) kernels::row_cosines(scope.stream, {.x = source, .y = cosines});
+  const bool of_swiglu = role == Role::activation && gated_.down.contains(linear);
+  const Tensor amaxes = of_swiglu ? allocate(scope.scratch, DType::f32, {source.shape[1]}) : Tensor{};
+  if (of_swiglu) kernels::channel_amaxes(scope.stream, {.x = source, .y = amaxes});
   if (scope.stream.kind() == DeviceKind::meta) return;  // only the memory of the measurement counts
   Sample& sample = samples_.emplace_back();
   sample.tensor = concat(linear, ".", role_letter(role));
   scope.stream.copy_to_host(sample.values.data(), out.data, out.bytes());
-  if (!gated) return;
-  sample.cosines.resize(static_cast<std::size_t>(cosines.elements()));
-  scope.stream.copy_to_host(sample.cosines.data(), cosines.data, cosines.bytes());
+  const auto fetch = [&](std::vector<float>& to, const Tensor& from) {
+    to.resize(static_cast<std::size_t>(from.elements()));
+    scope.stream.copy_to_host(to.data(), from.data, from.bytes());
+  };
+  if (gated) fetch(sample.cosines, cosines);
+  if (of_swiglu) fetch(sample.amaxes, amaxes);
 }
 
 void HealthWatch::attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) {
@@ -61,6 +68,15 @@ double edge_pct(std::span<const double> weights) {
   return weights.empty() ? 0.0 : 100.0 * static_cast<double>(at_edge) / static_cast<double>(weights.size());
 }
 
+double top_channel_pct(std::span<const float> amaxes) {
+  double sum = 0, top = 0;
+  for (const float amax : amaxes) {
+    sum += static_cast<double>(amax);
+    top = std::max(top, static_cast<double>(amax));
+  }
+  return 100 * top / sum;
+}
+
 std::vector<telemetry::HealthSample> HealthWatch::take(std::int64_t step) {
   std::vector<telemetry::HealthSample> result;
   for (const Sample& s : samples_) {
@@ -74,6 +90,7 @@ std::vector<telemetry::HealthSample> HealthWatch::take(std::int64_t step) {
                       .kurtosis = s.values[5],
                       .amax_to_rms = s.values[6] > 0 ? static_cast<double>(s.values[0]) / s.values[6] : telemetry::kUnknown});
     if (!s.cosines.empty()) result.back().alignment = *std::max_element(s.cosines.begin(), s.cosines.end());
+    if (!s.amaxes.empty()) result.back().top_channel_pct = top_channel_pct(s.amaxes);
   }
   samples_.clear();
   for (const auto& [name, weight] : norms_) {
@@ -107,13 +124,21 @@ std::vector<telemetry::AttentionSample> HealthWatch::take_attention(std::int64_t
   return result;
 }
 
-std::set<std::string, std::less<>> gated_linears(const EngineOptions& options) {
-  models::Decoder model(options.model, options.recipe);
-  std::set<std::string, std::less<>> names;
-  for (const auto* linear : model.linears()) {
-    if (linear->parts().size() == 2) names.insert(linear->name());  // queries, keys and values are three
+GatedLinears gated_linears(const EngineOptions& options) {
+  const models::DecoderConfig& config = options.model;
+  GatedLinears gated;
+  if (config.gelu) return gated;
+  models::Decoder model(config, options.recipe);
+  const std::vector<nn::LinearWeight*> linears = model.linears();
+  std::size_t next = 0;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    next += 2;  // of attention
+    for (std::int64_t pair = config.is_mixture(layer) ? config.experts : 1; pair > 0; --pair, next += 2) {
+      gated.up.insert(linears[next]->name());
+      gated.down.insert(linears[next + 1]->name());
+    }
   }
-  return names;
+  return gated;
 }
 
 std::vector<std::string> linears_to_demote(const std::vector<telemetry::HealthSample>& samples) {

@@ -20,12 +20,18 @@
 
 namespace octet::train {
 
+// The names of a model's linears before and after SwiGLU.
+struct GatedLinears {
+  std::set<std::string, std::less<>> up;    // their weights are a gate and an up projection, one below the other
+  std::set<std::string, std::less<>> down;  // their inputs are what SwiGLU makes of the two
+};
+GatedLinears gated_linears(const EngineOptions& options);
+
 // Measures the FP8 operands and attention layers of the first micro-batch of a sampled step. Other steps have no cost.
 class HealthWatch final : public nn::Watch {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
-  // The linears whose weights are a gate and an up projection, one below the other.
-  void set_gated(std::set<std::string, std::less<>> linears) { gated_ = std::move(linears); }
+  void set_gated(GatedLinears linears) { gated_ = std::move(linears); }
   void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
   void attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) override;
   // Also measures the weights of norms from now on.
@@ -41,11 +47,12 @@ class HealthWatch final : public nn::Watch {
   // Whether to measure in this scope. Operands that a recompute makes again were measured before.
   bool measures(const nn::Scope& scope) const { return scope.record != nn::Record::nothing || (rehearses_ && !scope.rebuilds); }
 
-  std::set<std::string, std::less<>> gated_;
+  GatedLinears gated_;
   struct Sample {
     std::string tensor;
     std::array<float, kernels::kHealthValues> values{};  // in the order of kernels::QuantizeHealth
     std::vector<float> cosines;                          // of the channels of a gated layer's weight
+    std::vector<float> amaxes;                           // of the channels of SwiGLU's output
   };
   std::deque<Sample> samples_;  // a deque, because copies to the samples may be running and their addresses must not change
   std::vector<std::pair<std::string, HostTensor>> lse_;  // by layer
@@ -59,8 +66,9 @@ class HealthWatch final : public nn::Watch {
 // in BF16.
 double edge_pct(std::span<const double> weights);
 
-// Returns the names of a model's linears whose weights are a gate and an up projection.
-std::set<std::string, std::less<>> gated_linears(const EngineOptions& options);
+// Returns the per cent of the sum of all channels' amaxes that the channel with the largest one holds. NaN if there are no amaxes
+// above zero, or one is infinite.
+double top_channel_pct(std::span<const float> amaxes);
 
 // Returns the linears that anomaly.remedy = "demote" puts into BF16 after such a sample, as patterns of precision.skip. The
 // experts of a layer have one precision, so one bad expert moves all of them.

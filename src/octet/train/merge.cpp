@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "octet/base/log.h"
 #include "octet/base/rng.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/kernels/fill/fill.h"
@@ -53,7 +54,7 @@ MergedModel::MergedModel(const fs::path& adapter) : device_(make_device(DeviceKi
   adapter_weights_ = std::move(named.weights);
 }
 
-MergedModel::MergedModel(checkpoint::Reader reader, const Config& config)
+MergedModel::MergedModel(checkpoint::Reader reader, const Config& config, Base base)
     : config_(models::parse_config(reader.meta().value("model", nlohmann::json()), reader.path().string())),
       adapters_(adapters_of(config)),
       base_(config.model.init_from),
@@ -62,9 +63,19 @@ MergedModel::MergedModel(checkpoint::Reader reader, const Config& config)
       dtype_(reader.meta().value("recipe", "") == "fp32" ? DType::f32 : DType::bf16),
       device_(make_device(DeviceKind::cpu)),
       stream_(device_->make_stream()) {
-  check_base(reader.meta(), hash_of_base(config), reader.path().string());
-  if (!base_.empty() && checkpoint::has_weights(base_)) base_weights_ = checkpoint::ModelWeights::open(base_);
+  if (base == Base::may_be_gone && init_from_is_gone(config)) {
+    log_warning(concat(reader.path().string(), ": ", base_name_, ", the model of its adapters, is not there any more"));
+  } else {
+    check_base(reader.meta(), hash_of_base(config), reader.path().string());
+    if (!base_.empty() && checkpoint::has_weights(base_)) base_weights_ = checkpoint::ModelWeights::open(base_);
+  }
   reader_ = std::move(reader);
+}
+
+std::int64_t MergedModel::coded_weights() const {
+  if (!base_weights_) return 0;
+  const auto is_coded = [&](const std::string& name) { return base_weights_->find(name)->dtype == DType::f8_e4m3; };
+  return std::count_if(base_weights_->names().begin(), base_weights_->names().end(), is_coded);
 }
 
 void MergedModel::check(DescribedModel& described) const {

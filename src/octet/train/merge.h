@@ -17,9 +17,12 @@ class MergedModel {
  public:
   // Merges an adapter directory of PEFT with the model that it names. Throws Error{data}.
   explicit MergedModel(const std::filesystem::path& adapter);
+  // Whether the model beneath the adapters is read. Their names and shapes are known without it.
+  enum class Base : std::uint8_t { read, may_be_gone };
   // Merges the adapters of a checkpoint with the model that its run began with, which is loaded again. Throws Error{data}, also
-  // if another model is there now.
-  MergedModel(checkpoint::Reader reader, const Config& config);
+  // if another model is there now. With Base::may_be_gone, warns if no model is there; only whole_of_adapter() may be called
+  // then.
+  MergedModel(checkpoint::Reader reader, const Config& config, Base base);
 
   const models::DecoderConfig& config() const { return config_; }
   // The Hugging Face directory of the model; empty for a model of random weights.
@@ -27,6 +30,8 @@ class MergedModel {
   // The name that the run or the adapter gives the model: an s3:// URL if base() is a copy.
   const std::string& base_name() const { return base_name_; }
   const models::Adapters& adapters() const { return adapters_; }
+  // The number of the model's weights that are stored as FP8 codes: whole() decodes them.
+  std::int64_t coded_weights() const;
 
   // Throws one error that lists all missing, unexpected and misshapen tensors.
   void check(DescribedModel& described) const;

@@ -77,7 +77,8 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
 
 void demand_one(const fs::path& path, const char* wanted) {
   demand(path_exists(path), ExitCode::data, path.string(), ": no such folder; give ", wanted);
-  if (!is_folder(path) || path_exists(path / "run.json")) return;
+  demand(is_folder(path), ExitCode::data, path.string(), ": not a folder; give ", wanted);
+  if (path_exists(path / "run.json")) return;
   std::string runs;
   fs::path last;
   for (const fs::path& entry : entries_of(path)) {
@@ -111,7 +112,8 @@ fs::path checkpoint_at(const fs::path& path, const char* option) {
   const fs::path checkpoint = find_model_at(path).value_or(path);
   if (checkpoint == path) demand_one(path, "a checkpoint or the folder of a run");
   demand(is_checkpoint(checkpoint), ExitCode::data, checkpoint.string(), ": not a checkpoint, for it has no ",
-         checkpoint::kManifestName, "; ", option, " takes RUN/checkpoints/step-N, or RUN for its newest checkpoint");
+         checkpoint::kManifestName, "; ", option,
+         " takes RUN/checkpoints/step-N, or RUN for its newest checkpoint; --model takes model directories and adapters");
   return checkpoint;
 }
 

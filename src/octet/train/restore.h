@@ -15,7 +15,7 @@ namespace octet::train {
 // would now be held out. Checkpoints made before data.split_by existed held out windows.
 void check_split(const checkpoint::Reader& reader, const Config& config);
 
-// Throws Error{data} if there is nothing under this path, or if it is a folder that only holds the folders of runs, as `octet
+// Throws Error{data} if there is no folder under this path, or if it is a folder that only holds the folders of runs, as `octet
 // compare` leaves it. `wanted` names what to give instead: "the folder of a run".
 void demand_one(const std::filesystem::path& path, const char* wanted);
 

@@ -122,9 +122,14 @@ models::Adapters adapters_of(const Config& config) {
 }
 
 EngineOptions engine_options(const Config& config, const Recipe& recipe) {
+  return engine_options(config, recipe, decoder_config(config), adapters_of(config));
+}
+
+EngineOptions engine_options(const Config& config, const Recipe& recipe, const models::DecoderConfig& model,
+                             const models::Adapters& adapters) {
   EngineOptions options = optimizer_options(config, recipe);
-  options.model = decoder_config(config);
-  options.adapters = adapters_of(config);
+  options.model = model;
+  options.adapters = adapters;
   demand(config.activation_checkpoint.layers <= options.model.layers, ExitCode::config, config.file,
          ": activation_checkpoint.layers = ", config.activation_checkpoint.layers, ": the model has ", options.model.layers, " layers");
   options.seq_len = config.training.seq_len;

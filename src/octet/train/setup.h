@@ -28,6 +28,9 @@ std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& 
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe);
 // Returns options with the model and the sizes of [training]. Throws Error{config} if seq_len exceeds the model's maximum.
 EngineOptions engine_options(const Config& config, const Recipe& recipe);
+// The same with another model and other adapters than those of [model] and [lora].
+EngineOptions engine_options(const Config& config, const Recipe& recipe, const models::DecoderConfig& model,
+                             const models::Adapters& adapters);
 // Returns the file in which chosen GEMM algorithms are stored, and a function that logs the progress of choosing. The file is
 // octet/gemm.json in XDG_CACHE_HOME, or in ~/.cache if that is not set. Without either folder, choices are not stored.
 kernels::GemmTuning gemm_tuning();

@@ -142,9 +142,6 @@ class Trainer {
   bool has_room_for_bf16();
   // Sets the scales of delayed scaling from the batch of the next step that trains. The batch is read again afterwards.
   void calibrate();
-  // Returns the position, over all ranks, of the next batch with a token that is trained on. A batch without one has no
-  // gradients to set scales from, and its step changes nothing.
-  std::int64_t first_trained_batch() const;
   // Computes the held-out loss of the weights from which a run starts, before its first step.
   void evaluate_initial();
   // Computes the held-out losses after the present step, and passes them to best_.

@@ -14,6 +14,7 @@
 #include "octet/checkpoint/steps.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/calibration.h"
 #include "octet/train/initial_loss.h"
 #include "octet/train/restore.h"
 #include "octet/train/trainer.h"
@@ -108,22 +109,11 @@ std::string Trainer::why_it_ends() const {
                 go_on);
 }
 
-std::int64_t Trainer::first_trained_batch() const {
-  const std::int64_t position = loader_->position(), batch = config_.training.global_batch_size;
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(dataset_->seq_len())), targets(tokens.size()), starts;
-  for (std::int64_t sample = 0; sample < dataset_->samples_per_epoch(); ++sample) {
-    starts.clear();
-    dataset_->train_sample(position + sample, {.tokens = tokens, .targets = targets}, starts);
-    if (std::any_of(targets.begin(), targets.end(), [](std::int32_t target) { return target != data::kNoTarget; }))
-      return position + sample / batch * batch;
-  }
-  return position;
-}
-
 void Trainer::calibrate() {
   if (!std::exchange(scales_are_new_, false) || !engine_options_.calibrates) return;
   const Clock::time_point start = Clock::now();
-  const std::int64_t position = loader_->position(), first = first_trained_batch();
+  const std::int64_t position = loader_->position(),
+                     first = first_trained_batch(*dataset_, position, config_.training.global_batch_size);
   loader_->seek(first);
   engine_->calibrate(accumulation_, [&] { return loader_->next(); });
   engine_->stream().synchronize();
