@@ -237,6 +237,7 @@ void Trainer::load(const checkpoint::Reader& reader) {
 bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
+  if (reader && !world_.first_says("whether run.output_dir holds the checkpoint", continued_from_ == step_)) saved_step_ = -1;
   set_old_history_aside();
   // What came after the chosen checkpoint is not lost: its metrics and its model are set aside as after a rollback.
   if (world_.first_says("whether later steps are given up", missing_step_ > 0 && !old_history_))
