@@ -195,8 +195,8 @@ void Octet::add_training() {
       train_.resume);
   option(train,
          {.name = "--until",
-          .help = "Train up to this step, save and end. The same command without --until continues. Learning rates are those "
-                  "of the whole run.",
+          .help = "Train up to this step, save and end. The same command without --until, and with --resume auto, continues. "
+                  "Learning rates are those of the whole run.",
           .value = "STEP",
           .range = {.min = 1}},
          train_.until);

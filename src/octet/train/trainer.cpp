@@ -391,11 +391,10 @@ kernels::StepScalars Trainer::step(Watch watch) {
   return scalars;
 }
 
-std::string Trainer::how_to_go_on() const {
-  if (options_.resume == "auto") return "; the same command continues from there";
-  if (!options_.label.empty())
+std::string Trainer::how_to_go_on(std::string_view how) const {
+  if (options_.resume != "auto" && !options_.label.empty())
     return concat("; `octet compare` begins anew and moves this to ", config_.run.output_dir, "/history");
-  return "; the same command with --resume auto continues from there";
+  return concat("; ", how, "the same command", options_.resume == "auto" ? "" : " with --resume auto", " continues from there");
 }
 
 void Trainer::end_together() {
@@ -565,7 +564,7 @@ ExitCode Trainer::train_to_end() {
   if (pauses) {
     log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ",
                     telemetry::format_count(step_), " of ", telemetry::format_count(steps_), " in ", checkpoints().string(),
-                    "; without --until the same command continues from there"));
+                    how_to_go_on("without --until ")));
     end_together();
     demand_remote();
     return ExitCode::done;
