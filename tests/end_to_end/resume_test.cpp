@@ -482,6 +482,30 @@ TEST_F(Resume, UntilAStepAndOnIsTheSameRun) {
   EXPECT_TRUE(refused(train("--until 0"), 2, "--until"));
 }
 
+// A checkpoint of another folder is loaded, and no step is trained. The new folder then has a checkpoint of its own.
+TEST_F(Resume, WhatIsSaidToBeSavedIsThere) {
+  const std::string from = " --resume out/checkpoints/step-00000010 --run.output_dir=";
+  for (const std::string until : {"10", "5"}) {
+    const ProgramResult result = train("--until " + until + from + "until-" + until);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(
+        says(result.err, concat("step 10 of 20 in until-", until,
+                                "/checkpoints; without --until the same command with --resume auto continues from there\n")));
+    EXPECT_EQ(tensors_of(last_checkpoint(run_ / ("until-" + until)) / "rank-00000.safetensors"),
+              tensors_of(checkpoint(10) / "rank-00000.safetensors"));
+  }
+  EXPECT_TRUE(says(train("--resume auto --run.output_dir=until-10").err, "resuming after step 10 from until-10/checkpoints/"));
+
+  const ProgramResult finished = train("--resume out --run.output_dir=runs/copy");
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_TRUE(says(finished.err, "done: the model is in runs/copy/model\n")) << "there are no curves to draw";
+  EXPECT_TRUE(run_.run("status runs/copy").out.starts_with("runs/copy: done\n  step        20 of 20"));
+  fs::copy(run_ / "out", run_ / "runs/trained", fs::copy_options::recursive);
+  const ProgramResult report = run_.run("report runs");
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_TRUE(says(report.err, "warning: runs/copy: metrics.jsonl holds no step, so the report leaves this run out\n"));
+}
+
 // A run that pauses has no model yet, or that of an earlier end.
 TEST_F(Resume, APauseIsNoEnd) {
   drop(20);

@@ -176,9 +176,11 @@ int run_train(const TrainArgs& args) {
   stops->training_ended();
   progress.end();
   if (trainer.has_exported()) {
+    const std::filesystem::path folder = config.run.output_dir;
+    const auto logged = std::filesystem::file_size(folder / "metrics.jsonl", unknown);
     log_info(concat("done: the ", config.lora ? "adapter is in " : "model is in ", config.run.output_dir,
-                    config.lora ? "/adapter" : "/model", ", `octet report ", shell_word(config.run.output_dir),
-                    "` draws the curves"));
+                    config.lora ? "/adapter" : "/model",
+                    unknown || logged == 0 ? "" : concat(", `octet report ", shell_word(folder.string()), "` draws the curves")));
   }
   return static_cast<int>(code);
 }
