@@ -315,6 +315,7 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
   goes_along("reference/model");
   goes_along("out/model");
+  EXPECT_TRUE(says(train("--model.init_from=out").err, "model.init_from = out is no model directory; the checkpoint holds"));
   EXPECT_EQ(json_of(read_file(run_ / "out/run.json"))["initial_eval_loss"].dump(),
             json_of(read_file(run_ / "reference/run.json"))["initial_eval_loss"].dump());
   const std::string newest = last_checkpoint(run_ / "out").string();

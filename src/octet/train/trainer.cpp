@@ -250,8 +250,9 @@ bool Trainer::resume() {
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", from_memory_ && !from_local_dir_ ? "memory" : reader->path().string()));
   if (init_from_is_gone(config_)) {
-    log_info(
-        concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
+    log_info(concat("  model.init_from = ", config_.model.init_from,
+                    path_exists(config_.model.init_from) ? " is no model directory" : " is not there any more",
+                    "; the checkpoint holds the whole model"));
   }
   const std::string kernels = product_kernels(device_), kernels_before = reader->meta().value("product_kernels", kernels);
   if (kernels != kernels_before && !kernels.empty() && !kernels_before.empty())
