@@ -570,7 +570,7 @@ int run(int argc, const char* const* argv) {
   try {
     hold_standard_streams();
     const int code = Octet().run(argc, argv);
-    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) || lost_output();
+    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout);  // never after outlive_stdout()
     return code == 0 && lost ? say("octet: cannot write to stdout", ExitCode::internal) : code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());
