@@ -250,7 +250,10 @@ TEST_F(Resume, OtherKernelsOfProductsAreNamed) {
 }
 
 TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
-  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere"));
+  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "checkpoint.resume = \"nowhere\": no such folder; give auto, none, the "));
+  EXPECT_TRUE(refused(train("--resume ''"), 2, "octet train: --resume: the path is empty; a variable may not be set."));
+  EXPECT_TRUE(
+      refused(train("--checkpoint.resume="), 2, "checkpoint.resume is empty; give auto, none, the folder of a checkpoint"));
   const std::string wanted = "out/model: not a checkpoint, for it has no manifest.json; ";
   EXPECT_TRUE(refused(train("--resume out/model"), 76, "out/model is not a checkpoint, for it has no manifest.json; give auto, none, the "));
   EXPECT_TRUE(refused(run_.run("eval run.toml --checkpoint out/model"), 76,
@@ -376,7 +379,7 @@ TEST_F(ResumeFromWeights, ButStartsOnlyFromIt) {
                       "new/checkpoints has no checkpoint"));
   EXPECT_FALSE(fs::exists(run_ / "new"));
   EXPECT_TRUE(refused(train("--resume none"), 76, "published/config.json: No such file", "checkpoint.resume = \"none\""));
-  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere is not a checkpoint, for it has no manifest.json"));
+  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "checkpoint.resume = \"nowhere\": no such folder"));
   EXPECT_TRUE(refused(train("--model.num_hidden_layers=3"), 76, "out/checkpoints/step-", "model.layers.2."));
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), checkpoints);
 }

@@ -394,7 +394,7 @@ TEST(Run, ExpectsToEndAtUntil) {
 TEST(Run, RefusesAnotherWordForAuto) {
   const TinyRun run;
   const std::string why =
-      "checkpoint.resume = \"atuo\": atuo is not a checkpoint, for it has no manifest.json; give auto, none, the folder of a checkpoint, "
+      "checkpoint.resume = \"atuo\": no such folder; give auto, none, the folder of a checkpoint, "
       "or that of a run for its newest one (did you mean auto?)";
   for (const char* options : {"--resume atuo", "--resume atuo --dry-run"}) EXPECT_TRUE(refused(run.train(options), 76, why));
   for (const std::string other : {"foo", "run.toml"})
