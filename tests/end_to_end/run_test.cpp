@@ -390,6 +390,14 @@ TEST(Run, ExpectsToEndAtUntil) {
   EXPECT_NE(result.out.find("  eta 0.0s", last), std::string::npos) << result.out;
 }
 
+// The file has training.steps, which the option replaces.
+TEST(Run, SaysThatEpochsSetItsLength) {
+  const TinyRun run;
+  const ProgramResult result = run.train("--training.epochs=0.01");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("\n1 step (training.epochs = 0.01) of 4 sequences of 32 tokens: "), std::string::npos) << result.out;
+}
+
 // What the run would refuse, --dry-run refuses, too.
 TEST(Run, RefusesAnotherWordForAuto) {
   const TinyRun run;

@@ -158,7 +158,8 @@ int run_train(const TrainArgs& args) {
   trainer_options.until = args.until;
   train::Trainer trainer(trainer_options);
   print_memory(config, trainer.plan());
-  fmt::print("{} of {} of {}: {} of {} to a step\n", telemetry::format_count(trainer.steps(), "step"),
+  fmt::print("{}{} of {} of {}: {} of {} to a step\n", telemetry::format_count(trainer.steps(), "step"),
+             config.training.epochs > 0 ? concat(" (training.epochs = ", config.training.epochs, ")") : "",
              telemetry::format_count(config.training.global_batch_size, "sequence"),
              telemetry::format_count(config.training.seq_len, "token"),
              telemetry::format_count(train::accumulation_of(config, mesh.data_coordinates()), "micro-batch"),
