@@ -512,6 +512,7 @@ TEST_F(Resume, WhatIsSaidToBeSavedIsThere) {
 
 // A run that pauses has no model yet, or that of an earlier end.
 TEST_F(Resume, APauseIsNoEnd) {
+  EXPECT_TRUE(refused(train("--until 21"), 2, "octet: --until 21: the run has 20 steps. Leave --until out to train all of them"));
   drop(20);
   ProgramResult result = train("--training.steps=40 --until 25");
   ASSERT_EQ(result.code, 0) << result.err;

@@ -109,6 +109,8 @@ Trainer::Trainer(const TrainerOptions& options)
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
+  demand(options_.until <= steps_, ExitCode::config, "--until ", options_.until, ": the run has ",
+         telemetry::format_count(steps_, "step"), ". Leave --until out to train all of them");
   if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8() && has_room_for_bf16()) {
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
