@@ -303,8 +303,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     demand(!job.empty(), ExitCode::interrupted, "data prepare: interrupted; nothing was written to ", options.output.string());
     save();
     writer.keep();
-    fail(ExitCode::preempted, "data prepare: interrupted after ", writer.documents(),
-         " documents; the same command continues from there");
+    fail(ExitCode::preempted, "data prepare: interrupted after ", format_count(writer.documents(), "document"),
+         "; the same command continues from there");
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();
   OrderedPipeline<Task, Encoded> pipeline({.read = [&](Task& task) { return reader.next(task); },
