@@ -1,6 +1,8 @@
 // Uses the command line as a user would.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/train/version.h"
@@ -116,6 +118,19 @@ TEST(CommandLine, MissingAndWrongArguments) {
                " generate: --seed: `99999999999999999999` is too large. See `octet generate --help`.");
   expect_error("quantize --input x --recipe fp8_block --role weight --output y --scale nan", 2,
                " quantize: --scale: `nan` must be finite. See `octet quantize --help`.");
+  for (const auto& [arguments, command, option] :
+       std::vector<std::array<const char*, 3>>{{"train ''", "train", "RUN.toml"},
+                                               {"train a.toml --resume=", "train", "--resume"},
+                                               {"eval a.toml --checkpoint ''", "eval", "--checkpoint"},
+                                               {"generate --prompt x --model ''", "generate", "--model"},
+                                               {"status ''", "status", "DIR"},
+                                               {"report a ''", "report", "DIR"},
+                                               {"data inspect ''", "data inspect", "PREFIX"},
+                                               {"data prepare --output x --input ''", "data prepare", "--input"}}) {
+    expect_error(
+        arguments, 2,
+        concat(" ", command, ": ", option, ": the path is empty; a variable may not be set. See `octet ", command, " --help`."));
+  }
   expect_error("launch --hosts '' -n 1 --supervise -- train run.toml", 2,
                " launch: --hosts: the list is empty; a variable may not be set. See `octet launch --help`.");
   expect_error("data prepare --chat --input x --output y", 2, " data prepare: `--chat` needs a value: --chat=TEMPLATE");

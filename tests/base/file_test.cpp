@@ -171,6 +171,11 @@ TEST_F(FileTest, SaysWhatIsWrong) {
   EXPECT_EQ(caught([&] { read_file(folder_); }), std::pair(ExitCode::data, folder_.string() + ": not a regular file but a folder"));
   EXPECT_EQ(caught([&] { FileWriter writer(folder_ / "none" / "x"); }),
             std::pair(ExitCode::internal, (folder_ / "none" / "x").string() + ": cannot create: No such file or directory"));
+  EXPECT_EQ(caught([&] { FileWriter writer(folder_ / "none.tmp-0af-7-8" / "x.tmp-7659"); }),
+            std::pair(ExitCode::internal, (folder_ / "none" / "x").string() + ": cannot create: No such file or directory"))
+      << "the names that the user knows";
+  EXPECT_EQ(caught([&] { FileWriter writer(folder_ / "none.tmp-mine" / "x"); }).second,
+            (folder_ / "none.tmp-mine" / "x").string() + ": cannot create: No such file or directory");
 }
 
 TEST_F(FileTest, AtomicWritesReplaceAndLeaveNothingBehind) {

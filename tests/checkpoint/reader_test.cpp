@@ -1,6 +1,7 @@
 #include "octet/checkpoint/reader.h"
 
 #include <cmath>
+#include <regex>
 
 #include "checkpoint/files.h"
 #include "octet/base/checksum.h"
@@ -60,6 +61,10 @@ TEST_F(ReaderTest, PassesOverADamagedOneMovesItAndSaysSo) {
   EXPECT_EQ(latest(), 2);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_TRUE(contains(warnings_[0], data_file(3).string() + ": tensor \"b\": its bytes are damaged"));
+  const std::regex sums("XXH3 sum ([0-9a-f]{16}), the manifest says ([0-9a-f]{16})\\)");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(warnings_[0], found, sums)) << warnings_[0];
+  EXPECT_TRUE(contains(slurp(folder_ / "damaged/step-00000003/manifest.json"), found[2].str())) << "as the manifest has it";
   EXPECT_TRUE(contains(warnings_[0], "; using " + directory(2).string() + " in its place; the damaged one is now " +
                                          (folder_ / "damaged/step-00000003").string()));
   EXPECT_EQ(slurp(folder_ / "damaged/step-00000003/rank-00000.safetensors"), damaged);

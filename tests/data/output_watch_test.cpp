@@ -3,6 +3,7 @@
 #include "data/acting_tokenizer.h"
 #include "data/files.h"
 #include "octet/data/prepare.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::data {
 namespace {
@@ -67,11 +68,14 @@ TEST(OutputWatch, ALimitStopsThePreparationWhichGoesOnWithALargerOne) {
   options.output = folder / "c";
   options.max_output_bytes = whole / 2;
   const std::string message = error_of(ExitCode::does_not_fit, [&] { prepare(options, ByteTokenizer()); });
-  EXPECT_TRUE(contains(message, (folder / "c").string() + ": the corpus would be larger than --max-output "));
+  EXPECT_TRUE(contains(message, (folder / "c").string() + ": the corpus would be larger than --max-output = " +
+                                    telemetry::format_count(whole / 2, "byte") + "; stopped after "));
   EXPECT_TRUE(contains(message, " documents. The same command with a larger --max-output continues from there"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c.bin"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c.json"));
   EXPECT_TRUE(std::filesystem::exists(folder / "c.json.part"));
+  EXPECT_LE(std::filesystem::file_size(folder / "c.bin.part") + std::filesystem::file_size(folder / "c.idx.part"),
+            static_cast<std::uintmax_t>(whole / 2));
   options.max_output_bytes = whole - 1;
   error_of(ExitCode::does_not_fit, [&] { prepare(options, ByteTokenizer()); });
   options.max_output_bytes = whole;  // exactly

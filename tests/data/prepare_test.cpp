@@ -171,6 +171,17 @@ TEST(Prepare, GoesOnWhereItWasKilled) {
   EXPECT_EQ(names_in(folder.path()).size(), 7u);
 }
 
+TEST(Prepare, CountsOneDocumentInTheSingular) {
+  const TemporaryFolder folder;
+  folder.write("one.txt", "text");
+  std::atomic<bool> stop{false};
+  const std::string message = error_of(ExitCode::preempted, [&] {
+    prepare({.inputs = {folder / "one.txt"}, .output = folder / "c", .workers = 1, .stop = &stop},
+            ActingTokenizer(kLetters, 1, [&] { stop.store(true); }));
+  });
+  EXPECT_EQ(message, "data prepare: interrupted after 1 document; the same command continues from there");
+}
+
 TEST(Prepare, StartsOverWhenItIsAnotherJob) {
   const TemporaryFolder folder;
   fill(folder);

@@ -109,6 +109,8 @@ TEST(Generate, WritesNoIdsOfPadding) {
 TEST_F(Model, TalksUntilItIsToldToQuit) {
   write_text(run_ / "talk", "/quit\r\nhi\r\n");
   EXPECT_EQ(generate("--chat zephyr < talk"), "");
+  EXPECT_TRUE(
+      refused(run_.run("generate --model out/model --chat zephyr", "exec <&-; exec"), 76, "standard input: cannot read: "));
 }
 
 // --chat without a name takes the template beside the tokenizer, and the byte tokenizer has none.

@@ -99,7 +99,9 @@ TEST(Launch, AFullStdoutIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   const ProgramResult result = run_program("launch -n 2 -- --version >/dev/full");
   EXPECT_EQ(result.code, 1);
-  EXPECT_EQ(result.err, "octet: cannot write to stdout\n");
+  EXPECT_EQ(result.err,
+            "octet launch: cannot write to stdout: No space left on device; the ranks continue without it\n"
+            "octet: cannot write to stdout\n");
 }
 
 TEST(Launch, ATerminatedRunSaves) {

@@ -250,7 +250,10 @@ TEST_F(Resume, OtherKernelsOfProductsAreNamed) {
 }
 
 TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
-  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere"));
+  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "checkpoint.resume = \"nowhere\": no such folder; give auto, none, the "));
+  EXPECT_TRUE(refused(train("--resume ''"), 2, "octet train: --resume: the path is empty; a variable may not be set."));
+  EXPECT_TRUE(
+      refused(train("--checkpoint.resume="), 2, "checkpoint.resume is empty; give auto, none, the folder of a checkpoint"));
   const std::string wanted = "out/model: not a checkpoint, for it has no manifest.json; ";
   EXPECT_TRUE(refused(train("--resume out/model"), 76, "out/model is not a checkpoint, for it has no manifest.json; give auto, none, the "));
   EXPECT_TRUE(refused(run_.run("eval run.toml --checkpoint out/model"), 76,
@@ -315,6 +318,7 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
   goes_along("reference/model");
   goes_along("out/model");
+  EXPECT_TRUE(says(train("--model.init_from=out").err, "model.init_from = out is no model directory; the checkpoint holds"));
   EXPECT_EQ(json_of(read_file(run_ / "out/run.json"))["initial_eval_loss"].dump(),
             json_of(read_file(run_ / "reference/run.json"))["initial_eval_loss"].dump());
   const std::string newest = last_checkpoint(run_ / "out").string();
@@ -375,7 +379,7 @@ TEST_F(ResumeFromWeights, ButStartsOnlyFromIt) {
                       "new/checkpoints has no checkpoint"));
   EXPECT_FALSE(fs::exists(run_ / "new"));
   EXPECT_TRUE(refused(train("--resume none"), 76, "published/config.json: No such file", "checkpoint.resume = \"none\""));
-  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere is not a checkpoint, for it has no manifest.json"));
+  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "checkpoint.resume = \"nowhere\": no such folder"));
   EXPECT_TRUE(refused(train("--model.num_hidden_layers=3"), 76, "out/checkpoints/step-", "model.layers.2."));
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), checkpoints);
 }
@@ -482,8 +486,33 @@ TEST_F(Resume, UntilAStepAndOnIsTheSameRun) {
   EXPECT_TRUE(refused(train("--until 0"), 2, "--until"));
 }
 
+// A checkpoint of another folder is loaded, and no step is trained. The new folder then has a checkpoint of its own.
+TEST_F(Resume, WhatIsSaidToBeSavedIsThere) {
+  const std::string from = " --resume out/checkpoints/step-00000010 --run.output_dir=";
+  for (const std::string until : {"10", "5"}) {
+    const ProgramResult result = train("--until " + until + from + "until-" + until);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(
+        says(result.err, concat("step 10 of 20 in until-", until,
+                                "/checkpoints; without --until the same command with --resume auto continues from there\n")));
+    EXPECT_EQ(tensors_of(last_checkpoint(run_ / ("until-" + until)) / "rank-00000.safetensors"),
+              tensors_of(checkpoint(10) / "rank-00000.safetensors"));
+  }
+  EXPECT_TRUE(says(train("--resume auto --run.output_dir=until-10").err, "resuming after step 10 from until-10/checkpoints/"));
+
+  const ProgramResult finished = train("--resume out --run.output_dir=runs/copy");
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_TRUE(says(finished.err, "done: the model is in runs/copy/model\n")) << "there are no curves to draw";
+  EXPECT_TRUE(run_.run("status runs/copy").out.starts_with("runs/copy: done\n  step        20 of 20"));
+  fs::copy(run_ / "out", run_ / "runs/trained", fs::copy_options::recursive);
+  const ProgramResult report = run_.run("report runs");
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_TRUE(says(report.err, "warning: runs/copy: metrics.jsonl holds no step, so the report leaves this run out\n"));
+}
+
 // A run that pauses has no model yet, or that of an earlier end.
 TEST_F(Resume, APauseIsNoEnd) {
+  EXPECT_TRUE(refused(train("--until 21"), 2, "octet: --until 21: the run has 20 steps. Leave --until out to train all of them"));
   drop(20);
   ProgramResult result = train("--training.steps=40 --until 25");
   ASSERT_EQ(result.code, 0) << result.err;

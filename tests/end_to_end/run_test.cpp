@@ -390,11 +390,19 @@ TEST(Run, ExpectsToEndAtUntil) {
   EXPECT_NE(result.out.find("  eta 0.0s", last), std::string::npos) << result.out;
 }
 
+// The file has training.steps, which the option replaces.
+TEST(Run, SaysThatEpochsSetItsLength) {
+  const TinyRun run;
+  const ProgramResult result = run.train("--training.epochs=0.01");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("\n1 step (training.epochs = 0.01) of 4 sequences of 32 tokens: "), std::string::npos) << result.out;
+}
+
 // What the run would refuse, --dry-run refuses, too.
 TEST(Run, RefusesAnotherWordForAuto) {
   const TinyRun run;
   const std::string why =
-      "checkpoint.resume = \"atuo\": atuo is not a checkpoint, for it has no manifest.json; give auto, none, the folder of a checkpoint, "
+      "checkpoint.resume = \"atuo\": no such folder; give auto, none, the folder of a checkpoint, "
       "or that of a run for its newest one (did you mean auto?)";
   for (const char* options : {"--resume atuo", "--resume atuo --dry-run"}) EXPECT_TRUE(refused(run.train(options), 76, why));
   for (const std::string other : {"foo", "run.toml"})

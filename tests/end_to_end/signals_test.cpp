@@ -71,7 +71,11 @@ TEST(Signals, ASecondInterruptEndsTheRunAtOnce) {
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 130) << result.err;
   EXPECT_TRUE(checkpoint::find_checkpoints(run / "out/checkpoints").empty());
-  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.err, "SIGINT again: ended at once; the steps after the newest checkpoint are lost\n");
+  EXPECT_EQ(run.run("status out --code").code, 130) << "not 137, after which a job script would start the run again";
+  EXPECT_TRUE(run.run("status out").out.starts_with("out: ended with code 130\n"));
+  EXPECT_EQ(run.train("--training.steps=2").code, 0) << "the lock is not in the way";
+  EXPECT_EQ(run.run("status out --code").code, 0);
 }
 
 // Rank 0 waits for a rank that never comes.

@@ -407,6 +407,8 @@ TEST(Config, WrongOverridesNameThemselves) {
             "--data.source.2.path=x: there is no data.source.2; data.source.0 adds one");
   EXPECT_EQ(override_error("data.source.path=x"),
             "--data.source.path=x: data.source is a list; give the number of an element: --data.source.0.path");
+  EXPECT_EQ(override_error("data.source=[{path='c',weight=-1}]"),
+            "--data.source=[{path='c',weight=-1}]: data.source.weight = -1: must be above 0");
   EXPECT_EQ(override_error("run.name=\xff"), "--run.name=\\xff: not UTF-8 text");
   EXPECT_NE(override_error("training.steps=1\nseed=3"), "");
 }

@@ -195,8 +195,8 @@ void Octet::add_training() {
       train_.resume);
   option(train,
          {.name = "--until",
-          .help = "Train up to this step, save and end. The same command without --until continues. Learning rates are those "
-                  "of the whole run.",
+          .help = "Train up to this step, save and end. The same command without --until, and with --resume auto, continues. "
+                  "Learning rates are those of the whole run.",
           .value = "STEP",
           .range = {.min = 1}},
          train_.until);
@@ -557,7 +557,7 @@ int run(int argc, const char* const* argv) {
   try {
     hold_standard_streams();
     const int code = Octet().run(argc, argv);
-    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) || lost_output();
+    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout);  // never after outlive_stdout()
     return code == 0 && lost ? say("octet: cannot write to stdout", ExitCode::internal) : code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());

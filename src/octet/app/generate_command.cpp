@@ -10,6 +10,7 @@
 #include "octet/app/fetched.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
+#include "octet/base/system_call.h"
 #include "octet/data/tokenizer/tokenizer.h"
 #include "octet/train/generate.h"
 #include "octet/train/restore.h"
@@ -44,6 +45,7 @@ void talk(Chat& chat, const std::optional<std::string>& prompt) {
       log_info(error.what());  // somebody who types can ask something else
     }
   }
+  if (std::ferror(stdin)) fail_errno(ExitCode::data, "standard input: cannot read");
   if (terminal) print_now("\n");
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "octet/app/commands.h"
@@ -38,8 +39,7 @@ class Console {
 
   void note(std::string_view sentence) { write_line(StandardStream::err, fmt::format("octet launch: {}", sentence)); }
 
-  // If the disk under the log is full, the run continues, as it does without `launch`. The loss is reported at the end if the
-  // disk is still full.
+  // Whether output is missing, as on a full disk. A run continues without it, as it does without `launch`.
   bool stdout_failed() const { return out_.lost(); }
 
  private:
@@ -51,9 +51,16 @@ class Console {
     write(stream, text);
   }
 
-  void write(StandardStream stream, std::string_view text) { (stream == StandardStream::out ? out_ : err_).write(text); }
+  void write(StandardStream stream, std::string_view text) {
+    if (stream == StandardStream::err) {
+      err_.write(text);
+    } else if (const int error = out_.write(text); out_.lost() && !std::exchange(warned_, true)) {
+      note(concat("cannot write to stdout: ", std::strerror(error), "; the ranks continue without it"));
+    }
+  }
 
   LastingOutput out_{STDOUT_FILENO}, err_{STDERR_FILENO};
+  bool warned_ = false;
   std::array<bool, 2> rank_0_is_within_a_line_{};
 };
 
@@ -144,7 +151,8 @@ int run_launch(const LaunchArgs& args) {
     options.note = note;
     code = ProcessGroup(std::move(options)).run();
   }
-  demand(code != 0 || !console.stdout_failed(), ExitCode::internal, "cannot write to stdout");
+  // The output of `octet train` matters less than its work. The output of other commands is their answer.
+  demand(code != 0 || args.command.front() == "train" || !console.stdout_failed(), ExitCode::internal, "cannot write to stdout");
   return code;
 }
 

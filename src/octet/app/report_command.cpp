@@ -12,6 +12,7 @@
 #include "octet/base/require.h"
 #include "octet/report/html.h"
 #include "octet/report/picture.h"
+#include "octet/telemetry/jsonl.h"
 #include "octet/train/config.h"
 
 namespace octet::app {
@@ -23,6 +24,20 @@ std::vector<std::filesystem::path> runs_below(const std::filesystem::path& direc
     if (path_exists(entry / "metrics.jsonl")) found.push_back(entry);
   }
   return found;
+}
+
+// Leaves out runs that have logged no step, and warns of each.
+std::vector<std::filesystem::path> with_steps(const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::filesystem::path> result;
+  for (const std::filesystem::path& folder : folders) {
+    if (telemetry::last_record<telemetry::StepMetrics>(folder / "metrics.jsonl")) {
+      result.push_back(folder);
+    } else {
+      log_warning(concat(folder.string(), ": metrics.jsonl holds no step, so the report leaves this run out"));
+    }
+  }
+  demand(!result.empty(), ExitCode::data, folders.front().string(), " and the other runs have logged no step");
+  return result;
 }
 
 // A run's own folder, or the folders of runs that it holds, in the order of their names.
@@ -129,7 +144,8 @@ std::string title_of(const ReportArgs& args, const std::vector<report::Run>& run
 int run_report(const ReportArgs& args) {
   if (args.watch) return watch_runs(args);
   const std::vector<PictureFile> pictures = picture_files(args);
-  const std::vector<std::filesystem::path> folders = folders_of_runs(args.directories);
+  std::vector<std::filesystem::path> folders = folders_of_runs(args.directories);
+  if (folders.size() > 1) folders = with_steps(folders);
   std::vector<report::Run> runs = read_runs(args, folders);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].broken_lines > 0)

@@ -140,6 +140,7 @@ bool has_exported(const RunStatus& status, const fs::path& folder) {
 // `last` is the newest attempt that counts, or null.
 RunState state_of(const RunStatus& status, const telemetry::Attempt* last, const fs::path& folder,
                   const std::optional<checkpoint::LockHolder>& lock) {
+  if (lock && lock->code) return state_of(status, last, folder, std::nullopt);  // its process has told how it ended
   const Fate supervisor = last ? fate_of(last->supervisor) : Fate::ended;
   const Fate holder = lock && !(last && is_left_over(*lock, *last)) ? fate_of(lock->process) : Fate::ended;
   if (holder == Fate::runs || current_of(status)) return RunState::running;
@@ -211,6 +212,7 @@ RunStatus status_of(const fs::path& folder) {
   read_restarts(status);
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
+  if (lock && lock->code) status.code = lock->code;
   status.state = state_of(status, status.attempts.empty() ? nullptr : &status.attempts.back(), folder, lock);
   if (const telemetry::Attempt* const current = current_of(status)) read_ranks(*current, status);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);

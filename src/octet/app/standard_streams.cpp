@@ -18,8 +18,6 @@
 namespace octet::app {
 namespace {
 
-LastingOutput* lasting_stdout = nullptr;  // set by outlive_stdout()
-
 // Not by way of log.h: whoever prints may hold what log.h takes.
 void say(int error) {
   const std::string line = concat("warning: cannot write to stdout: ", std::strerror(error), "; octet continues without it\n");
@@ -140,11 +138,8 @@ void hold_standard_streams() {
 void outlive_stdout() {
   std::fflush(stdout);
   std::signal(SIGPIPE, SIG_IGN);
-  lasting_stdout = new LastingOutput(STDOUT_FILENO);
-  if (std::FILE* const stream = stream_of(*lasting_stdout, write_or_discard, ::isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF))
-    stdout = stream;
+  static LastingOutput& output = *new LastingOutput(STDOUT_FILENO);  // like kept_text()
+  if (std::FILE* const stream = stream_of(output, write_or_discard, ::isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF)) stdout = stream;
 }
-
-bool lost_output() { return lasting_stdout != nullptr && lasting_stdout->lost(); }
 
 }  // namespace octet::app

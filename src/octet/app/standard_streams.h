@@ -72,11 +72,9 @@ void print_coloured(std::string_view text);
 // cannot be opened.
 void hold_standard_streams();
 
-// For commands whose work matters more than what they print. From here on no write to stdout fails, and none ends the program,
-// even when its reader has gone (`| head`, a closed terminal). The first refused write is reported on stderr. Stdout becomes a
-// LastingOutput.
+// For commands whose work matters more than what they print. From here on no write to stdout fails, and none ends the program or
+// changes its exit code, even when its reader has gone (`| head`, a closed terminal). The first refused write is reported on
+// stderr. Stdout becomes a LastingOutput.
 void outlive_stdout();
-// LastingOutput::lost() of stdout.
-bool lost_output();
 
 }  // namespace octet::app

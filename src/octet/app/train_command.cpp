@@ -172,7 +172,8 @@ int run_train(const TrainArgs& args) {
   trainer_options.until = args.until;
   train::Trainer trainer(trainer_options);
   print_memory(config, trainer.plan());
-  fmt::print("{} of {} of {}: {} of {} to a step\n", telemetry::format_count(trainer.steps(), "step"),
+  fmt::print("{}{} of {} of {}: {} of {} to a step\n", telemetry::format_count(trainer.steps(), "step"),
+             config.training.epochs > 0 ? concat(" (training.epochs = ", config.training.epochs, ")") : "",
              telemetry::format_count(config.training.global_batch_size, "sequence"),
              telemetry::format_count(config.training.seq_len, "token"),
              telemetry::format_count(train::accumulation_of(config, mesh.data_coordinates()), "micro-batch"),
@@ -190,9 +191,11 @@ int run_train(const TrainArgs& args) {
   stops->training_ended();
   progress.end();
   if (trainer.has_exported()) {
+    const std::filesystem::path folder = config.run.output_dir;
+    const auto logged = std::filesystem::file_size(folder / "metrics.jsonl", unknown);
     log_info(concat("done: the ", config.lora ? "adapter is in " : "model is in ", config.run.output_dir,
-                    config.lora ? "/adapter" : "/model", ", `octet report ", shell_word(config.run.output_dir),
-                    "` draws the curves"));
+                    config.lora ? "/adapter" : "/model",
+                    unknown || logged == 0 ? "" : concat(", `octet report ", shell_word(folder.string()), "` draws the curves")));
   }
   return static_cast<int>(code);
 }

@@ -88,7 +88,9 @@ std::vector<std::string> cut_choices(std::string_view choices) {
 }
 
 std::string place_of(const FieldSource& source, const std::string& path, const TomlNode& value) {
-  if (source.is_override) return source.name;
+  const std::string_view own_key = std::string_view(source.name).substr(0, source.name.find('='));
+  if (source.is_override && (own_key.ends_with(path) || value.kind == TomlNode::Kind::table)) return source.name;
+  if (source.is_override) return concat(source.name, ": ", printable(path), " = ", value_text(value));
   return file_and_line(source, value) + ": " + printable(path) + " = " + value_text(value);
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <random>
 #include <tuple>
 #include <utility>
@@ -19,23 +20,41 @@
 namespace octet {
 namespace {
 constexpr std::size_t kBufferBytes = 1 << 20;
+constexpr std::string_view kMark = ".tmp-";  // of temporary files and folders; numbers follow
 
 std::filesystem::path temporary_for(const std::filesystem::path& path) {
   // Processes on two hosts may have the same id, so a random number follows it.
-  return concat(path.string(), ".tmp-", ::getpid(), "-", std::random_device{}());
+  return concat(path.string(), kMark, ::getpid(), "-", std::random_device{}());
+}
+
+// Returns the name before the mark of a temporary file or folder, or nothing for any other name. `numbers` lists the characters
+// that may follow the mark.
+std::optional<std::string_view> name_before_mark(std::string_view name, const char* numbers) {
+  const std::size_t mark = name.rfind(kMark);
+  const bool is_temporary =
+      mark != std::string_view::npos && name.find_first_not_of(numbers, mark + kMark.size()) == std::string_view::npos;
+  return is_temporary ? std::optional(name.substr(0, mark)) : std::nullopt;
+}
+
+// Returns the path that a user knows, for messages: with the final names of temporary files and folders.
+std::filesystem::path final_path(const std::filesystem::path& path) {
+  std::filesystem::path result;
+  for (const std::filesystem::path& part : path) {
+    const std::string name = part.string();
+    result /= name_before_mark(name, "0123456789abcdef-").value_or(name);
+  }
+  return result;
 }
 
 // Removes the folder's temporary files that were meant to become files whose names `removes` accepts.
 void remove_temporaries(const std::filesystem::path& folder, const std::function<bool(std::string_view file)>& removes) {
-  constexpr std::string_view kMark = ".tmp-";
   std::error_code error;  // files that stay only take up room
   std::filesystem::directory_iterator entry(folder, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    const std::size_t mark = name.rfind(kMark);
-    if (mark == std::string::npos || name.find_first_not_of("0123456789-", mark + kMark.size()) != std::string::npos) continue;
+    const std::optional<std::string_view> file = name_before_mark(name, "0123456789-");
     std::error_code ignored;
-    if (removes(std::string_view(name).substr(0, mark))) std::filesystem::remove(entry->path(), ignored);
+    if (file && removes(*file)) std::filesystem::remove(entry->path(), ignored);
   }
 }
 
@@ -153,20 +172,20 @@ void FileReader::read_at(std::size_t offset, std::span<std::byte> out) const {
        bytes < size_ ? "; it has become shorter since it was opened" : "");
 }
 
-FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {
+FileWriter::FileWriter(const std::filesystem::path& path) : path_(final_path(path)) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail_errno(ExitCode::internal, path, "cannot create");
+  if (fd_ < 0) fail_errno(ExitCode::internal, path_, "cannot create");
   buffer_.reserve(kBufferBytes);
 }
 
-FileWriter::FileWriter(const std::filesystem::path& path, std::size_t keep) : path_(path), position_(keep) {
+FileWriter::FileWriter(const std::filesystem::path& path, std::size_t keep) : path_(final_path(path)), position_(keep) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd_ < 0) fail_errno(ExitCode::internal, path, "cannot open");
+  if (fd_ < 0) fail_errno(ExitCode::internal, path_, "cannot open");
   if (::ftruncate(fd_, static_cast<off_t>(keep)) != 0 || ::lseek(fd_, 0, SEEK_END) < 0) {
     const int error = errno;
     ::close(std::exchange(fd_, -1));
     errno = error;
-    fail_errno(ExitCode::internal, path, "cannot cut");
+    fail_errno(ExitCode::internal, path_, "cannot cut");
   }
   buffer_.reserve(kBufferBytes);
 }

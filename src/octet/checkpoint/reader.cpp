@@ -1,5 +1,7 @@
 #include "octet/checkpoint/reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <sstream>
@@ -239,7 +241,7 @@ void Reader::check_share(int rank, int size) const {
   for (std::size_t k = 0; k < share.size(); ++k) {
     const StoredSlice& slice = *share[k].slice;
     demand(sums[k] == slice.sum, ExitCode::data, (path_ / slice.file).string(), ": tensor ", in_quotes(slice.name),
-           ": its bytes are damaged (XXH3 sum ", sums[k], ", the manifest says ", slice.sum, ")");
+           fmt::format(": its bytes are damaged (XXH3 sum {:016x}, the manifest says {:016x})", sums[k], slice.sum));
   }
 }
 

@@ -33,6 +33,10 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestText = 1 << 16;  // a longer file is not a lock that this program wrote
 constexpr double kLookS = 0.25;                // between two looks at somebody else's counter
+constexpr int kRuns = -1;                      // the code in the lock of a process that has not ended
+// The counter and the code have fixed widths, so that overwriting them changes nothing else, and a reader never sees half a text.
+constexpr char kRest[] = ",\"counter\":%20" PRId64 ",\"code\":%3d}\n";
+constexpr std::size_t kCodeDigits = 3, kCodeFromEnd = kCodeDigits + 2;  // the code's first character, from the end of the text
 
 // Returns nothing if the text is not a lock, for example while its file is being written.
 std::optional<LockHolder> holder_of(const std::string& text) {
@@ -44,6 +48,7 @@ std::optional<LockHolder> holder_of(const std::string& text) {
   const auto number = [&](const char* key) {
     return json.contains(key) && json[key].is_number_integer() ? json[key].get<std::int64_t>() : 0;
   };
+  const std::int64_t code = json.contains("code") ? number("code") : kRuns;
   return LockHolder{.process = {.host = string("host"),
                                 .machine = string("machine"),
                                 .boot = string("boot"),
@@ -53,7 +58,8 @@ std::optional<LockHolder> holder_of(const std::string& text) {
                     .since = string("since"),
                     .run = string("run"),
                     .attempt = {.job = string("job"), .number = number("attempt")},
-                    .counter = number("counter")};
+                    .counter = number("counter"),
+                    .code = code >= 0 ? std::optional(static_cast<int>(code)) : std::nullopt};
 }
 
 std::string describe(const std::optional<LockHolder>& holder) {
@@ -121,14 +127,15 @@ void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration
 // The data that abandon_run_lock() needs about the lock that this process took last. A signal handler may not allocate memory.
 struct HeldLock {
   char path[PATH_MAX], folder[PATH_MAX], begin[1024];
-  std::size_t begin_size;
+  std::size_t begin_size, size;  // of the unchanging begin, and of the whole text
   bool made_folder;
 };
 HeldLock held_lock;
+std::atomic<int> code_of_process = kRuns;
 std::atomic<bool> lock_is_held = false;  // held_lock is complete
 static_assert(std::atomic<bool>::is_always_lock_free, "a handler may not wait for a lock");
 
-void tell_handlers(const fs::path& folder, const std::string& begin, bool made_folder) {
+void tell_handlers(const fs::path& folder, const std::string& begin, std::size_t size, bool made_folder) {
   const fs::path path = folder / "run.lock";
   lock_is_held = false;
   if (path.native().size() >= PATH_MAX || begin.size() > sizeof held_lock.begin) return;  // the lock stays, as after a SIGKILL
@@ -136,21 +143,39 @@ void tell_handlers(const fs::path& folder, const std::string& begin, bool made_f
   std::strcpy(held_lock.folder, folder.c_str());
   begin.copy(held_lock.begin, begin.size());
   held_lock.begin_size = begin.size();
+  held_lock.size = size;
   held_lock.made_folder = made_folder;
   lock_is_held = true;
+}
+
+// Opens the file if this process still holds the lock. Otherwise returns -1. For signal handlers.
+int open_own_lock() {
+  if (!lock_is_held) return -1;
+  char text[sizeof held_lock.begin];
+  const int fd = ::open(held_lock.path, O_RDWR | O_CLOEXEC);
+  const ssize_t n = fd < 0 ? -1 : ::read(fd, text, held_lock.begin_size);
+  const bool is_ours =
+      n == static_cast<ssize_t>(held_lock.begin_size) && std::memcmp(text, held_lock.begin, held_lock.begin_size) == 0;
+  if (fd >= 0 && !is_ours) ::close(fd);
+  return is_ours ? fd : -1;
 }
 
 }  // namespace
 
 void abandon_run_lock() noexcept {
-  if (!lock_is_held) return;
-  char text[sizeof held_lock.begin];
-  const int fd = ::open(held_lock.path, O_RDONLY | O_CLOEXEC);
-  const ssize_t n = fd < 0 ? -1 : ::read(fd, text, held_lock.begin_size);
-  const bool is_ours =
-      n == static_cast<ssize_t>(held_lock.begin_size) && std::memcmp(text, held_lock.begin, held_lock.begin_size) == 0;
-  if (is_ours) ::unlink(held_lock.path);
-  if (is_ours && held_lock.made_folder) ::rmdir(held_lock.folder);  // fails unless the folder is empty
+  if (open_own_lock() < 0) return;
+  ::unlink(held_lock.path);
+  if (held_lock.made_folder) ::rmdir(held_lock.folder);  // fails unless the folder is empty
+}
+
+void end_run_lock(int code) noexcept {
+  code_of_process = code;  // the heartbeat may be about to write the lock
+  const int fd = open_own_lock();
+  char digits[kCodeDigits];
+  for (std::size_t i = kCodeDigits; i-- > 0; code /= 10)
+    digits[i] = code > 0 || i + 1 == kCodeDigits ? static_cast<char>('0' + code % 10) : ' ';
+  if (fd >= 0) [[maybe_unused]]
+    const ssize_t n = ::pwrite(fd, digits, kCodeDigits, static_cast<off_t>(held_lock.size - kCodeFromEnd));
 }
 
 std::optional<LockHolder> lock_holder(const fs::path& folder) {
@@ -179,7 +204,7 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times, LockAttempt attempt
     device_ = device_of(folder_);
   });
   remove_interrupted_takeovers(path_);
-  tell_handlers(folder_, begin_, made_folder_);
+  tell_handlers(folder_, begin_, text().size(), made_folder_);
   renewed_ = Clock::now();
   const SignalsHeld held;
   thread_ = start_thread("the heartbeat of run.lock", [this] { keep_beating(); });
@@ -203,11 +228,10 @@ RunLock::~RunLock() {
   if (made_folder_) ::rmdir(folder_.c_str());
 }
 
-// The counter has a fixed width, so that overwriting it changes nothing else, and a reader never sees half a text.
 std::string RunLock::text() const {
-  char counter[32];
-  std::snprintf(counter, sizeof counter, "%20" PRId64, counter_);
-  return concat(begin_, ",\"counter\":", counter, "}\n");
+  char rest[64];
+  std::snprintf(rest, sizeof rest, kRest, counter_, code_of_process.load());
+  return begin_ + rest;
 }
 
 void RunLock::write(int fd) {

@@ -39,6 +39,7 @@ struct LockHolder {
   std::string run;    // a random number that tells holders apart
   LockAttempt attempt;
   std::int64_t counter = 0;  // grows as long as the holder runs
+  std::optional<int> code;   // the exit code of a holder that has called end_run_lock()
 };
 // Reads the lock file of the folder and returns the holder of the lock. Returns nothing if there is no lock, or if it does not
 // name a holder yet. Throws SystemError if the file cannot be read.
@@ -46,6 +47,9 @@ std::optional<LockHolder> lock_holder(const std::filesystem::path& folder);
 
 // Removes the lock of this process, if it holds one. For a signal handler that ends the process without running destructors.
 void abandon_run_lock() noexcept;
+// Writes the exit code of this process into its lock, if it holds one. For a signal handler that ends the process in the middle
+// of a run.
+void end_run_lock(int code) noexcept;
 
 // Holds the lock from construction to destruction. A thread raises the counter. If the previous holder
 //- still runs on this machine, the constructor throws Error{config} at once, with the holder's host, process id and start;

@@ -179,13 +179,14 @@ void CorpusWriter::end_sequence() {
   sequence_tokens_ = 0;
 }
 
-std::int64_t CorpusWriter::output_bytes() const {
+std::int64_t CorpusWriter::output_bytes(const More& more) const {
   constexpr std::int64_t kSequence = 4 + 8, kDocument = 8;  // length and pointer; entry of the document index
-  const auto header = static_cast<std::int64_t>(kIndexHeaderBytes);
-  const std::int64_t open = in_document() ? 1 : 0;
-  const std::int64_t mask =
-      masks() ? header + tokens() + kSequence * (info_.sequences + open) + kDocument * (info_.documents + open + 1) : 0;
-  return mask + tokens() * width() + header + kSequence * (info_.sequences + open) + kDocument * (info_.documents + open + 1);
+  const std::int64_t unfinished = (in_document() ? 1 : 0) + more.begun;
+  const std::int64_t index = static_cast<std::int64_t>(kIndexHeaderBytes) + kSequence * (info_.sequences + unfinished) +
+                             kDocument * (info_.documents + unfinished + 1);
+  const std::int64_t all_tokens =
+      tokens() + more.tokens + more.begun * static_cast<std::int64_t>(prefix_.size()) + (info_.end_of_document ? more.ended : 0);
+  return index + all_tokens * width() + (masks() ? index + all_tokens : 0);
 }
 
 std::int64_t CorpusWriter::unwritten_bytes() const {

@@ -77,8 +77,13 @@ class CorpusWriter {
   const CorpusParts& parts() const { return parts_; }
   std::int64_t documents() const { return info_.documents; }
   std::int64_t duplicates() const { return duplicates_; }
-  // Size of .bin, .idx and the loss mask together if the corpus ended here.
-  std::int64_t output_bytes() const;
+  // Tokens that are still to be appended, and how many documents begin and end with them.
+  struct More {
+    std::int64_t tokens = 0, begun = 0, ended = 0;
+  };
+  // Size of .bin, .idx and the loss mask together if the corpus ended after these tokens and none of their documents were
+  // dropped.
+  std::int64_t output_bytes(const More& more = {0, 0, 0}) const;
   // An upper limit of the bytes that finish() still has to write.
   std::int64_t unwritten_bytes() const;
   bool in_document() const { return document_tokens_ > 0; }

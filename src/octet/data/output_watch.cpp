@@ -37,12 +37,15 @@ OutputWatch::OutputWatch(Options options) : options_(std::move(options)) {
   if (!options_.space) options_.space = [folder = options_.output.parent_path()] { return space_of(folder); };
 }
 
+std::optional<OutputWatch::Stop> OutputWatch::look_ahead(std::int64_t output_bytes) const {
+  if (options_.max_bytes == 0 || output_bytes <= options_.max_bytes) return std::nullopt;
+  return Stop{ExitCode::does_not_fit,
+              concat("the corpus would be larger than --max-output = ", telemetry::format_count(options_.max_bytes, "byte"))};
+}
+
 std::optional<OutputWatch::Stop> OutputWatch::look(std::int64_t output_bytes, std::int64_t unwritten, std::int64_t input_done,
                                                    std::int64_t input_total) {
   const std::string name = options_.output.string();
-  if (options_.max_bytes > 0 && output_bytes > options_.max_bytes)
-    return Stop{ExitCode::does_not_fit, concat("the corpus would be larger than --max-output ", bytes(options_.max_bytes))};
-
   const std::int64_t expected = expected_bytes(output_bytes, input_done, input_total);
   if (!said_large_ && input_done > 0 && output_bytes >= kWorthSaying && output_bytes / input_done >= kManyTimes) {
     said_large_ = true;

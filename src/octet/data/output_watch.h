@@ -31,6 +31,8 @@ class OutputWatch {
     ExitCode code;
     std::string why;  // "... is more than --max-output ..."
   };
+  // Returns why the preparation must stop before the corpus has this size, or nothing.
+  std::optional<Stop> look_ahead(std::int64_t output_bytes) const;
   // Returns why the preparation must stop here, or nothing. `unwritten` bytes of the output are not on the disk yet. If
   // `input_total` is 0, it is unknown. Warns once if the corpus is far larger than its input, and once if the disk has no room
   // for its expected size.

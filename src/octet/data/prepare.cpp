@@ -37,6 +37,18 @@ struct Encoded {
   std::int64_t no_answer = 0, answer_cut = 0, dropped_fields = 0;  // as in ChatInfo
   std::int64_t files = 0, skipped_files = 0, bytes_passed = 0, skipped_bytes = 0;
   InputPosition end;
+
+  // `in_document` says whether the first piece continues a document.
+  CorpusWriter::More more(bool in_document) const {
+    CorpusWriter::More result{.tokens = static_cast<std::int64_t>(ids.size())};
+    for (const Piece& piece : pieces) {
+      if (!in_document && piece.tokens > 0) ++result.begun;
+      in_document = in_document || piece.tokens > 0;
+      if (in_document && piece.ends_document) ++result.ended;
+      in_document = in_document && !piece.ends_document;
+    }
+    return result;
+  }
 };
 
 // The tokenizer of complete documents, namely those of token files and conversations. It adds no prefix and no end-of-document
@@ -253,6 +265,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   const auto write = [&](Encoded& encoded) {
     std::span<const std::int32_t> ids(encoded.ids);
     std::span<const std::uint8_t> trained(encoded.trained);
+    if (const auto stop = watch.look_ahead(writer.output_bytes(encoded.more(writer.in_document())))) end_early(*stop);
     for (const Encoded::Piece& piece : encoded.pieces) {
       writer.append(ids.first(piece.tokens), options.chat ? trained.first(piece.tokens) : trained);
       ids = ids.subspan(piece.tokens);
@@ -290,8 +303,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
     demand(!job.empty(), ExitCode::interrupted, "data prepare: interrupted; nothing was written to ", options.output.string());
     save();
     writer.keep();
-    fail(ExitCode::preempted, "data prepare: interrupted after ", writer.documents(),
-         " documents; the same command continues from there");
+    fail(ExitCode::preempted, "data prepare: interrupted after ", format_count(writer.documents(), "document"),
+         "; the same command continues from there");
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();
   OrderedPipeline<Task, Encoded> pipeline({.read = [&](Task& task) { return reader.next(task); },

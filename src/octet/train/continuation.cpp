@@ -258,8 +258,16 @@ Continuation continue_from(const checkpoint::Reader& reader, const Config& confi
   check_allowed(result.changes, config.checkpoint.allow, where);
   check_same_adapters(meta, config, where);
   check_split(reader, config);
-  for (const auto& [name, d] : result.changes)
+  const auto record = [&](const Difference& d) {
     result.record.push_back({{"step", result.step}, {"key", d.key}, {"before", d.before}, {"now", d.now}});
+  };
+  for (const Change& change : result.changes) record(change.difference);
+  for (const Difference& d : differences(Json(config_of(meta)), config)) {
+    const bool is_recorded = std::any_of(result.changes.begin(), result.changes.end(), [&](const Change& change) {
+      return d.key == change.difference.key || d.key.starts_with(change.difference.key + ".");
+    });
+    if (!is_recorded && d.key != "run.output_dir") record(d);
+  }
 
   const nlohmann::json training = section(config_of(meta), "training");
   if (has("data")) {

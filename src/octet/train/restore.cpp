@@ -99,11 +99,14 @@ fs::path model_at(const fs::path& path) {
 std::string checkpoint_to_resume(const CheckpointConfig& config) {
   const std::vector<std::string> words = {"auto", "none"};
   if (std::find(words.begin(), words.end(), config.resume) != words.end()) return config.resume;
+  constexpr const char* kGive = "; give auto, none, the folder of a checkpoint, or that of a run for its newest one";
+  demand(!config.resume.empty(), ExitCode::config, "checkpoint.resume is empty", kGive);
   return retry(config.retry_s, [&] {
+    const std::string given = concat("checkpoint.resume = ", in_quotes(config.resume), ": ");
+    demand(path_exists(config.resume), ExitCode::data, given, "no such folder", kGive, did_you_mean(config.resume, words));
     const fs::path checkpoint = find_model_at(config.resume).value_or(config.resume);
-    demand(is_checkpoint(checkpoint), ExitCode::data, "checkpoint.resume = ", in_quotes(config.resume), ": ", checkpoint.string(),
-           " is not a checkpoint, for it has no ", checkpoint::kManifestName,
-           "; give auto, none, the folder of a checkpoint, or that of a run for its newest one", did_you_mean(config.resume, words));
+    demand(is_checkpoint(checkpoint), ExitCode::data, given, checkpoint.string(), " is not a checkpoint, for it has no ",
+           checkpoint::kManifestName, kGive);
     return checkpoint.string();
   });
 }

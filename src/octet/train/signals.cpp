@@ -19,9 +19,19 @@ namespace {
 std::atomic<int> stop_signal = 0, interrupted = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a handler may not wait for a lock");
 
+std::atomic<bool> says_why = false, trained = false;
+
+void say(std::string_view name, std::string_view rest) {
+  if (!says_why) return;
+  for (const std::string_view text : {name, rest})
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
 void on_signal(int signal) {
   if (signal == SIGINT && interrupted) {
+    checkpoint::end_run_lock(static_cast<int>(ExitCode::interrupted));
     abandon_bottom_line();
+    say("SIGINT", " again: ended at once; the steps after the newest checkpoint are lost\n");
     _exit(static_cast<int>(ExitCode::interrupted));
   }
   if (signal == SIGINT) interrupted = 1;
@@ -45,18 +55,11 @@ const char* name_of(int signal) {
   }
 }
 
-std::atomic<bool> says_why = false, trained = false;
-
 void end_at_once(int signal) {
   checkpoint::abandon_run_lock();
   abandon_bottom_line();
-  if (says_why) {
-    const std::string_view name = name_of(signal);
-    const std::string_view rest =
-        trained ? ": training is finished and saved; the rest of the command, such as its report, is not done\n"
-                : ": training has not begun, so there is nothing to save\n";
-    for (const std::string_view text : {name, rest}) [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-  }
+  say(name_of(signal), trained ? ": training is finished and saved; the rest of the command, such as its report, is not done\n"
+                               : ": training has not begun, so there is nothing to save\n");
   _exit(static_cast<int>(ExitCode::preempted));
 }
 

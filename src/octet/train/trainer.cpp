@@ -109,6 +109,8 @@ Trainer::Trainer(const TrainerOptions& options)
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
+  demand(options_.until <= steps_, ExitCode::config, "--until ", options_.until, ": the run has ",
+         telemetry::format_count(steps_, "step"), ". Leave --until out to train all of them");
   if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8() && has_room_for_bf16()) {
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(), config_);
   }
@@ -237,6 +239,7 @@ void Trainer::load(const checkpoint::Reader& reader) {
 bool Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (reader) load(*reader);
+  if (reader && !world_.first_says("whether run.output_dir holds the checkpoint", continued_from_ == step_)) saved_step_ = -1;
   set_old_history_aside();
   // What came after the chosen checkpoint is not lost: its metrics and its model are set aside as after a rollback.
   if (world_.first_says("whether later steps are given up", missing_step_ > 0 && !old_history_))
@@ -249,8 +252,9 @@ bool Trainer::resume() {
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", from_memory_ && !from_local_dir_ ? "memory" : reader->path().string()));
   if (init_from_is_gone(config_)) {
-    log_info(
-        concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
+    log_info(concat("  model.init_from = ", config_.model.init_from,
+                    path_exists(config_.model.init_from) ? " is no model directory" : " is not there any more",
+                    "; the checkpoint holds the whole model"));
   }
   const std::string kernels = product_kernels(device_), kernels_before = reader->meta().value("product_kernels", kernels);
   if (kernels != kernels_before && !kernels.empty() && !kernels_before.empty())
@@ -390,11 +394,10 @@ kernels::StepScalars Trainer::step(Watch watch) {
   return scalars;
 }
 
-std::string Trainer::how_to_go_on() const {
-  if (options_.resume == "auto") return "; the same command continues from there";
-  if (!options_.label.empty())
+std::string Trainer::how_to_go_on(std::string_view how) const {
+  if (options_.resume != "auto" && !options_.label.empty())
     return concat("; `octet compare` begins anew and moves this to ", config_.run.output_dir, "/history");
-  return "; the same command with --resume auto continues from there";
+  return concat("; ", how, "the same command", options_.resume == "auto" ? "" : " with --resume auto", " continues from there");
 }
 
 void Trainer::end_together() {
@@ -564,7 +567,7 @@ ExitCode Trainer::train_to_end() {
   if (pauses) {
     log_info(concat("--until ", options_.until, step_ > options_.until ? ": the run is beyond it, at step " : ": saved step ",
                     telemetry::format_count(step_), " of ", telemetry::format_count(steps_), " in ", checkpoints().string(),
-                    "; without --until the same command continues from there"));
+                    how_to_go_on("without --until ")));
     end_together();
     demand_remote();
     return ExitCode::done;

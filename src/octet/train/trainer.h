@@ -223,7 +223,8 @@ class Trainer {
   std::string room_for_saves(const Error& failure) const;
   // On the first rank, returns a clause that says what to do after failed saves have ended the run.
   std::string how_to_mend(const Error& failure) const;
-  std::string how_to_go_on() const;
+  // Returns a clause that says which command continues the run. `how` begins the clause: "", or "without --until ".
+  std::string how_to_go_on(std::string_view how = "") const;
 
   TrainerOptions options_;
   const Config& config_;
