@@ -5,12 +5,11 @@
 #include "octet/kernels/column_sums/column_sums_cuda.h"
 #include "octet/kernels/layernorm/layernorm_cpu.h"
 #include "octet/kernels/layernorm/layernorm_cuda.h"
+#include "octet/kernels/norm_rows.h"
 #include "octet/kernels/quantize/fusion_cuda.h"
 
 namespace octet::kernels {
 namespace {
-
-DType real_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 void check_tensor(const char* name, const char* operand, const Tensor& tensor, const Shape& shape, DType dtype) {
   require(tensor.shape == shape, name, ": ", operand, " must be ", shape, ", got ", tensor.shape);
@@ -21,8 +20,8 @@ void check_tensor(const char* name, const char* operand, const Tensor& tensor, c
 void check_operands(const char* name, const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
   require(x.shape.rank() == 2, name, ": x must be [T, D], got ", x.shape);
   check_tensor(name, "weight", weight, {x.cols()}, x.dtype);
-  check_tensor(name, "mean", mean, {x.rows()}, real_of(x.dtype));
-  check_tensor(name, "rstd", rstd, {x.rows()}, real_of(x.dtype));
+  check_tensor(name, "mean", mean, {x.rows()}, statistics_dtype(x.dtype));
+  check_tensor(name, "rstd", rstd, {x.rows()}, statistics_dtype(x.dtype));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/column_sums/column_sums_cpu.h"
 #include "octet/kernels/column_sums/column_sums_cuda.h"
+#include "octet/kernels/norm_rows.h"
 #include "octet/kernels/quantize/fusion_cuda.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cpu.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
@@ -10,15 +11,14 @@
 namespace octet::kernels {
 namespace {
 
-DType real_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
 // Checks x [T, D], weight [D] and rstd [T].
 void check_operands(const char* name, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
   require(x.shape.rank() == 2, name, ": x must be [T, D], got ", x.shape);
   require(weight.shape == Shape{x.cols()}, name, ": weight must be [", x.cols(), "], got ", weight.shape);
   require(weight.dtype == x.dtype, name, ": x is ", name_of(x.dtype), ", weight ", name_of(weight.dtype));
   require(rstd.shape == Shape{x.rows()}, name, ": rstd must be [", x.rows(), "], got ", rstd.shape);
-  require(rstd.dtype == real_of(x.dtype), name, ": rstd must be ", name_of(real_of(x.dtype)), ", got ", name_of(rstd.dtype));
+  require(rstd.dtype == statistics_dtype(x.dtype), name, ": rstd must be ", name_of(statistics_dtype(x.dtype)), ", got ",
+          name_of(rstd.dtype));
 }
 
 void check_like_x(const char* name, const char* operand, const Tensor& tensor, const Tensor& x) {

@@ -4,17 +4,13 @@
 
 #include "octet/base/threads.h"
 #include "octet/kernels/column_sums/column_sums_cpu.h"
+#include "octet/kernels/norm_rows.h"
 #include "octet/kernels/vector_math.h"
 
 namespace octet::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kRmsNormRowsPerTask = 16;
-
-template <class T>
-T* row_of(const Tensor& tensor, std::int64_t row) {
-  return tensor.as<T>() + row * tensor.row_stride;
-}
 
 // Accumulates gx for rows [begin, end), and writes their partial sum of gweight to `partial`.
 template <class T>
