@@ -120,7 +120,7 @@ TEST(CommandLine, MissingAndWrongArguments) {
                " quantize: --scale: `nan` must be finite. See `octet quantize --help`.");
   for (const auto& [arguments, command, option] :
        std::vector<std::array<const char*, 3>>{{"train ''", "train", "RUN.toml"},
-                                               {"train a.toml --resume=", "train", "--resume"},
+                                               {"train a.toml --resume ''", "train", "--resume"},
                                                {"eval a.toml --checkpoint ''", "eval", "--checkpoint"},
                                                {"generate --prompt x --model ''", "generate", "--model"},
                                                {"status ''", "status", "DIR"},

@@ -32,6 +32,13 @@ std::string_view name_of_key(const std::string& key, bool quantises) {
   return "";
 }
 
+// Whether a setting belongs to the training. The sections of the other settings say where a run works, what it saves and how it
+// is watched.
+bool is_of_training(const std::string& key) {
+  constexpr std::string_view kOthers[] = {"run.", "checkpoint.", "metrics.", "health."};
+  return std::none_of(std::begin(kOthers), std::end(kOthers), [&](std::string_view section) { return key.starts_with(section); });
+}
+
 nlohmann::json section(const nlohmann::json& config, const char* name) { return config.value(name, nlohmann::json::object()); }
 
 nlohmann::json config_of(const nlohmann::json& meta) { return section(meta, "config"); }
@@ -266,7 +273,7 @@ Continuation continue_from(const checkpoint::Reader& reader, const Config& confi
     const bool is_recorded = std::any_of(result.changes.begin(), result.changes.end(), [&](const Change& change) {
       return d.key == change.difference.key || d.key.starts_with(change.difference.key + ".");
     });
-    if (!is_recorded && d.key != "run.output_dir") record(d);
+    if (!is_recorded && is_of_training(d.key)) record(d);
   }
 
   const nlohmann::json training = section(config_of(meta), "training");
