@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -114,9 +113,9 @@ models::Adapters adapters_of(const Config& config) {
   demand(
       !config.model.router_bias_update_rate, ExitCode::config, config.file,
       ": model.router_bias_update_rate with [lora]: the model beneath adapters is frozen, and so are the biases of its routers");
-  const auto rank = static_cast<double>(config.lora->rank);
   return {.rank = config.lora->rank,
-          .scale = config.lora->alpha / (config.lora->rslora ? std::sqrt(rank) : rank),
+          .alpha = config.lora->alpha,
+          .rslora = config.lora->rslora,
           .targets = config.lora->targets,
           .dropout = {.rate = config.lora->dropout, .seed = config.run.seed}};
 }
