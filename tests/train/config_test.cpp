@@ -386,6 +386,32 @@ TEST(Config, OverridesTakeTomlAndBareText) {
   EXPECT_EQ(*c.model.vocab_size, 512);
   apply_override(c, "precision.skip=[]");
   EXPECT_TRUE(c.precision.skip.empty());
+// No GPU has attention in FP8 for ranks that share sequences, or for documents. A CPU has it, when asked to emulate.
+TEST(Config, AttentionInFp8ReadsWholeSequencesOfOneDocument) {
+  const auto error = [](const std::string& settings, std::int64_t ranks = 1) {
+    return check_error(kWhole + "[precision]\nattention = 'fp8'\n" + settings, ranks);
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_EQ(
+      error("[parallel]\ncontext = 2\n", 2),
+      "run.toml: precision.attention = \"fp8\" with parallel.context = 2: ranks that share sequences exchange keys in BF16; "
+      "use precision.attention = \"bf16\", or parallel.tensor instead of parallel.context");
+  for (const std::string documents : {"document_mask = true", "packing = 'documents'"}) {
+    for (const std::string device : {"cpu", "cuda"}) {
+      const std::string on = "[data]\n" + documents + "\nsource = [{path = 'x'}]\n[run]\ndevice = '" + device + "'\n";
+      const auto with = [&](const std::string& precision) {
+        return check_error("[model]\nhidden_size = 64\n[precision]\n" + precision + on);
+      };
+      EXPECT_EQ(with("attention = 'fp8_forward'\n"),
+                "run.toml: precision.attention = \"fp8_forward\" with data.document_mask = true, or data.packing = "
+                "\"documents\": no GPU keeps documents apart in FP8; use precision.attention = \"bf16\". "
+                "precision.emulate = true lets a CPU do so");
+      EXPECT_EQ(with("attention = 'fp8'\nemulate = true\n") == "", device == "cpu");
+      EXPECT_EQ(with(""), "");
+    }
+  }
+}
+
   apply_override(c, "precision.skip=[\"a\", \"b\"]");
   EXPECT_EQ(c.precision.skip.size(), 2u);
   apply_override(c, "optimizer.betas=0.7,0.8");
