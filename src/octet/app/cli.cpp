@@ -67,8 +67,8 @@ int Octet::take_launched(int argc, const char* const* argv) {
 }
 
 // Returns the arguments of a command `train ...`, or empty ones for any other command.
-TrainArgs Octet::train_of(const std::vector<std::string>& command) {
-  if (command.empty() || command.front() != "train") return {};
+TrainArgs Octet::train_of(const std::vector<std::string>& command) const {
+  if (command.empty() || line_.known_command(command.front()) != "train") return {};
   std::vector<const char*> arguments = {"octet"};
   for (const std::string& argument : command) arguments.push_back(argument.c_str());
   Octet reader;

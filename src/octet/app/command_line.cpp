@@ -188,6 +188,13 @@ int CommandLine::help(const std::vector<std::string>& names) const {
   return 0;
 }
 
+const std::string& CommandLine::known_command(const std::string& name) const {
+  const std::vector<const CLI::App*> commands = children_of(root_);
+  const bool known = std::any_of(commands.begin(), commands.end(), [&](const CLI::App* c) { return c->get_name() == name; });
+  if (!known && !name.starts_with("-")) refuse_extra(root_, name);
+  return name;
+}
+
 Command CommandLine::describe(const CLI::App& command) const {
   const Entry& entry = entries_.at(&command);
   Command result{.name = full_name(command),
