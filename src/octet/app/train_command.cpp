@@ -149,6 +149,8 @@ int run_train(const TrainArgs& args) {
   } else if (where.source != comm::RankEnvironment::kOneProcess) {
     log_info(concat("1 rank (variables of ", where.source, ")"));
   }
+  } else if (!where.ignored.empty()) {
+    log_info("1 rank: " + where.ignored);
   Progress progress;
   train::TrainerOptions trainer_options{.config = config,
                                         .console = [&](std::string_view line) { progress.line(line); },
