@@ -184,6 +184,19 @@ bool is_optional(const KeyDescription& key) {
   return is_of_list(key) || key.path.starts_with("model.rope_scaling.") || key.path.starts_with("lora.");
 }
 
+// A table that the run does not have is printed as a comment.
+TEST(Config, PrintsTheKeysOfAbsentTables) {
+  const std::string printed = print_config(Config{}), table = "\n# [lora]\n# rank = 16 ";
+  const std::size_t begin = printed.find(table);
+  ASSERT_NE(begin, std::string::npos) << printed;
+  for (const KeyDescription& key : config_keys()) {
+    if (!key.path.starts_with("lora.")) continue;
+    const std::string line = concat("\n# ", key.path.substr(5), " = ", key.default_value, "  ");
+    EXPECT_NE(printed.find(line, begin), std::string::npos) << line;
+  }
+  EXPECT_FALSE(parse_config(printed, "printed").lora);
+}
+
 TEST(Config, EveryKeyIsExplainedInASentence) {
   const std::string printed = print_config(Config{});
   for (const KeyDescription& key : config_keys()) {
@@ -191,7 +204,8 @@ TEST(Config, EveryKeyIsExplainedInASentence) {
     ASSERT_GT(help.size(), 5u) << key.path;
     EXPECT_EQ(help.back(), '.') << key.path;
     EXPECT_NE(key.type, "") << key.path;
-    EXPECT_TRUE(is_optional(key) || is_of_single(key) || printed.find(help) != std::string::npos) << key.path << " is not explained by --print-config";
+    EXPECT_TRUE(is_of_list(key) || is_of_single(key) || printed.find(help) != std::string::npos)
+        << key.path << " is not explained by --print-config";
   }
 }
 
@@ -324,32 +338,6 @@ TEST(Config, OverridesTakeTomlAndBareText) {
   EXPECT_EQ(*c.model.vocab_size, 512);
   apply_override(c, "precision.skip=[]");
   EXPECT_TRUE(c.precision.skip.empty());
-// No GPU has attention in FP8 for ranks that share sequences, or for documents. A CPU has it, when asked to emulate.
-TEST(Config, AttentionInFp8ReadsWholeSequencesOfOneDocument) {
-  const auto error = [](const std::string& settings, std::int64_t ranks = 1) {
-    return check_error(kWhole + "[precision]\nattention = 'fp8'\n" + settings, ranks);
-  };
-  EXPECT_EQ(error(""), "");
-  EXPECT_EQ(
-      error("[parallel]\ncontext = 2\n", 2),
-      "run.toml: precision.attention = \"fp8\" with parallel.context = 2: ranks that share sequences exchange keys in BF16; "
-      "use precision.attention = \"bf16\", or parallel.tensor instead of parallel.context");
-  for (const std::string documents : {"document_mask = true", "packing = 'documents'"}) {
-    for (const std::string device : {"cpu", "cuda"}) {
-      const std::string on = "[data]\n" + documents + "\nsource = [{path = 'x'}]\n[run]\ndevice = '" + device + "'\n";
-      const auto with = [&](const std::string& precision) {
-        return check_error("[model]\nhidden_size = 64\n[precision]\n" + precision + on);
-      };
-      EXPECT_EQ(with("attention = 'fp8_forward'\n"),
-                "run.toml: precision.attention = \"fp8_forward\" with data.document_mask = true, or data.packing = "
-                "\"documents\": no GPU keeps documents apart in FP8; use precision.attention = \"bf16\". "
-                "precision.emulate = true lets a CPU do so");
-      EXPECT_EQ(with("attention = 'fp8'\nemulate = true\n") == "", device == "cpu");
-      EXPECT_EQ(with(""), "");
-    }
-  }
-}
-
   apply_override(c, "precision.skip=[\"a\", \"b\"]");
   EXPECT_EQ(c.precision.skip.size(), 2u);
   apply_override(c, "optimizer.betas=0.7,0.8");
@@ -396,6 +384,32 @@ TEST(Config, ChecksWhatOnlyMakesSenseTogether) {
   EXPECT_EQ(check_error(kWhole + "[training]\nmicro_batch_size = 3\n"),
             "run.toml: training.global_batch_size = 64: must be a multiple of training.micro_batch_size = 3: give "
             "--training.global_batch_size=66");
+}
+
+// No GPU has attention in FP8 for ranks that share sequences, or for documents. A CPU has it, when asked to emulate.
+TEST(Config, AttentionInFp8ReadsWholeSequencesOfOneDocument) {
+  const auto error = [](const std::string& settings, std::int64_t ranks = 1) {
+    return check_error(kWhole + "[precision]\nattention = 'fp8'\n" + settings, ranks);
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_EQ(
+      error("[parallel]\ncontext = 2\n", 2),
+      "run.toml: precision.attention = \"fp8\" with parallel.context = 2: ranks that share sequences exchange keys in BF16; "
+      "use precision.attention = \"bf16\", or parallel.tensor instead of parallel.context");
+  for (const std::string documents : {"document_mask = true", "packing = 'documents'"}) {
+    for (const std::string device : {"cpu", "cuda"}) {
+      const std::string on = "[data]\n" + documents + "\nsource = [{path = 'x'}]\n[run]\ndevice = '" + device + "'\n";
+      const auto with = [&](const std::string& precision) {
+        return check_error("[model]\nhidden_size = 64\n[precision]\n" + precision + on);
+      };
+      EXPECT_EQ(with("attention = 'fp8_forward'\n"),
+                "run.toml: precision.attention = \"fp8_forward\" with data.document_mask = true, or data.packing = "
+                "\"documents\": no GPU keeps documents apart in FP8; use precision.attention = \"bf16\". "
+                "precision.emulate = true lets a CPU do so");
+      EXPECT_EQ(with("attention = 'fp8'\nemulate = true\n") == "", device == "cpu");
+      EXPECT_EQ(with(""), "");
+    }
+  }
 }
 
 TEST(Config, AxesBeyondOneRankAreRefusedByName) {
