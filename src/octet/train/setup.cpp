@@ -25,6 +25,12 @@ nn::Checkpointing checkpointing_of(const std::string& mode) {
   return mode == "full" ? nn::Checkpointing::full : mode == "selective" ? nn::Checkpointing::selective : nn::Checkpointing::none;
 }
 
+// The compute capability of the GPU; Hopper's if there is none.
+int capability_of(DeviceKind device) {
+  const bool gpu = device == DeviceKind::cuda && cuda_is_available();
+  return gpu ? cuda_properties().compute_capability : recipes::kHopper;
+}
+
 std::string describe(const QuantSpec& spec) {
   const char* tile = "";
   switch (spec.tile) {
@@ -56,9 +62,11 @@ DeviceKind device_of(const Config& config) {
   return name == "cuda" || (name == "auto" && cuda_is_available()) ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-Recipe recipe_of(const Config& config, DeviceKind device) {
-  const bool gpu = device == DeviceKind::cuda && cuda_is_available();
-  return recipe_of(config, device, gpu ? cuda_properties().compute_capability : recipes::kHopper);
+Recipe recipe_of(const Config& config, DeviceKind device) { return recipe_of(config, device, capability_of(device)); }
+
+std::string recipe_text(const Recipe& recipe, DeviceKind device) {
+  const bool emulated = recipe.is_fp8() && (device != DeviceKind::cuda || !recipes::multiplies(capability_of(device), recipe));
+  return recipe.name + (emulated ? ", emulated" : "");
 }
 
 Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
