@@ -42,7 +42,7 @@ struct Exchange {
 struct PlannedRun {
   std::string run, recipe;
   std::string local_dir;  // checkpoint.local_dir
-  double parameters = 0;
+  std::int64_t parameters = 0;
   plan::Cluster cluster;
   plan::LayoutChoice layout;
   std::int64_t seq_len = 0, micro_batches = 0;  // of a step and data-parallel rank

@@ -235,8 +235,9 @@ std::string stages_text(const parallel::StepShape& shape) {
 
 std::string plan_text(const PlannedRun& run) {
   const plan::Step& step = run.step;
-  std::string text = fmt::format("{}: {} parameters, {}, on {}\n", run.run, telemetry::format_compact(run.parameters), run.recipe,
-                                 cluster_text(run.cluster));
+  std::string text =
+      fmt::format("{}: {} parameters, {}, on {}\n", run.run, telemetry::format_compact(static_cast<double>(run.parameters)),
+                  run.recipe, cluster_text(run.cluster));
   text += fmt::format("{}{}; {}\n{} of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh), stages_text(run.shape),
                       plan::keeps_text(run.layout), telemetry::format_count(run.micro_batches, "micro-batch"),
                       run.layout.micro_batch, run.seq_len);
