@@ -195,6 +195,23 @@ TEST(Probe, SetsOnlyTheKeysThatItUses) {
     EXPECT_EQ(run_program(probe + set + " --steps 1", folder.path()).code, 0) << set;
 }
 
+// Only FP8 linears are dumped: a pattern that would write nothing is refused.
+TEST(Probe, RefusesADumpThatWouldBeEmpty) {
+  const TemporaryFolder folder;
+  const std::string mha = golden_dir() + "/llama/mha";
+  const auto dump = [&](const std::string& recipe, const std::string& pattern) {
+    return run_program(concat("probe --model '", mha, "/model' --tokens '", mha,
+                              "/tokens.safetensors' --steps 1 --output o --recipe ", recipe, " --dump '", pattern, "'"),
+                       folder.path());
+  };
+  for (const std::string recipe : {"fp32", "bf16"})
+    EXPECT_TRUE(refused(dump(recipe, "*layers.0*"), 2,
+                        "--dump *layers.0*: matches no linear that computes in FP8 with recipe " + recipe));
+  EXPECT_TRUE(refused(dump("fp8_current", "lm_head"), 2, "--dump lm_head: matches no linear that computes in FP8"));
+  EXPECT_EQ(dump("fp8_current", "model.layers.[0]*").code, 0);
+  EXPECT_TRUE(SafetensorsFile::open(folder / "o").find("1.0.model.layers.0.mlp.down_proj.y"));
+}
+
 // Returns FAMILY/NAME of each folder that holds a model.
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;

@@ -195,7 +195,9 @@ void Octet::add_numerics() {
       {.name = "--steps", .help = "Train this many steps (AdamW, lr 1e-3).", .value = "N", .range = {.min = 0, .max = 1 << 20}},
       probe_.steps);
   option(probe,
-         {.name = "--dump", .help = "Write the operands and products of the linear layers that match; needs --steps.", .value = "PATTERN"},
+         {.name = "--dump",
+          .help = "Write the operands and products of the FP8 linear layers that match; needs --steps.",
+          .value = "PATTERN"},
          probe_.dump);
   option(probe,
          {.name = "--set",
