@@ -440,11 +440,10 @@ void Octet::add_planning() {
           .value = "FILE"},
          plan_.picture)
       ->excludes(search);
-  CLI::Option* json = flag(plan, json_field(), plan_.json);
+  flag(plan, json_field(), plan_.json);
   CLI::Option* schedule =
       flag(plan, {.name = "--schedule", .help = "Print when each part of a step should run, stream by stream."}, plan_.schedule)
-          ->excludes(search)
-          ->excludes(json);
+          ->excludes(search);
   CLI::Option* parameters = flag(plan,
                                  {.name = "--parameters",
                                   .help = "Print which copies of each parameter a rank holds, and how much memory "
