@@ -19,6 +19,7 @@ TEST(Bench, TimesCollectivesOnTheCpu) {
   for (const Json& row : rows) {
     const std::string name = row["name"];
     EXPECT_NE(result.out.find(name), std::string::npos) << name;
+    EXPECT_EQ(name.find("  "), std::string::npos) << name << ": padding belongs to the table";
     // A rank sends two thirds of the larger tensor, and twice as much in an all_reduce. Thirds are rounded to whole elements.
     const double mib = std::stod(name.substr(name.find(' '))), times = name.rfind("all_reduce", 0) == 0 ? 2 : 1;
     EXPECT_NEAR(row["rate"].get<double>() * 1e9 * row["seconds"].get<double>(), times * mib * 0x1p20 * 2 / 3, 16) << name;

@@ -76,7 +76,10 @@ TEST(CommandLine, UnknownNamesSuggestTheNearest) {
   expect_error("trian", 2, ": unknown command `trian` (did you mean train?)");
   expect_error("data inspct", 2, " data: unknown command `inspct` (did you mean inspect?)");
   expect_error("data frobnicate", 2, " data: unknown command `frobnicate`. See `octet data --help`.");
-  for (const char* option : {"--steps=5", "--steps"})
+  expect_error("version", 2, ": unknown command `version` (did you mean --version?)");
+  expect_error("-v", 2, ": unknown option `-v` (did you mean --version?)");
+  expect_error("-q", 2, ": unknown option `-q`. See `octet --help`.");
+  for (const char* option : {"--steps=5", "--steps", "--step=1"})
     expect_error(std::string("train a.toml ") + option, 2, std::string(" train: unknown option `") + option + "` (did you mean --training.steps?)");
   expect_error("train a.toml --learning_rate=1", 2, " train: unknown option `--learning_rate=1` (did you mean --optimizer.lr?)");
   expect_error("train a.toml --hybrid_shard_degree=2", 2,

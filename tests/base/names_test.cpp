@@ -1,5 +1,6 @@
 #include "octet/base/names.h"
 
+#include <fnmatch.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,13 +11,6 @@
 namespace octet {
 namespace {
 
-// The definition of a glob, by recursion.
-bool slow_glob(const std::string& pattern, const std::string& name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] == '*') return slow_glob(pattern.substr(1), name) || (!name.empty() && slow_glob(pattern, name.substr(1)));
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) && slow_glob(pattern.substr(1), name.substr(1));
-}
-
 TEST(Glob, MatchesWholeNames) {
   EXPECT_TRUE(glob_match("model.layers.*.down_proj", "model.layers.0.mlp.down_proj"));
   EXPECT_TRUE(glob_match("*", ""));
@@ -26,10 +20,14 @@ TEST(Glob, MatchesWholeNames) {
   EXPECT_FALSE(glob_match("", "a"));
   EXPECT_TRUE(glob_match("layers.?.x", "layers.3.x"));
   EXPECT_FALSE(glob_match("layers.?.x", "layers.13.x"));
-  EXPECT_FALSE(glob_match("[ab]", "a"));  // there are no classes: brackets stand for themselves
+  EXPECT_TRUE(glob_match("model.layers.[01].mlp.*", "model.layers.1.mlp.down_proj"));
+  EXPECT_FALSE(glob_match("model.layers.[01].mlp.*", "model.layers.2.mlp.down_proj"));
+  EXPECT_TRUE(glob_match("layers.[2-5]", "layers.4"));
+  EXPECT_FALSE(glob_match("layers.[!2-5]", "layers.4"));
+  EXPECT_TRUE(glob_match("[ab", "[ab"));  // a bracket that is never closed stands for itself
 }
 
-TEST(Glob, AgreesWithItsDefinitionOnAllShortWords) {
+TEST(Glob, AgreesWithFnmatchOnAllShortWords) {
   const auto words = [](const std::string& letters, int longest) {
     std::vector<std::string> result = {""};
     for (std::size_t i = 0; i < result.size(); ++i) {
@@ -38,11 +36,16 @@ TEST(Glob, AgreesWithItsDefinitionOnAllShortWords) {
     }
     return result;
   };
-  for (const std::string& pattern : words("ab*?", 4)) {
-    for (const std::string& name : words("ab", 5)) {
-      ASSERT_EQ(glob_match(pattern, name), slow_glob(pattern, name)) << "'" << pattern << "' on '" << name << "'";
+  const auto compare = [&](const std::string& letters, int longest, const std::vector<std::string>& names) {
+    for (const std::string& pattern : words(letters, longest)) {
+      for (const std::string& name : names) {
+        ASSERT_EQ(glob_match(pattern, name), ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0)
+            << "'" << pattern << "' on '" << name << "'";
+      }
     }
-  }
+  };
+  compare("ab*?", 4, words("ab", 5));
+  compare("ac*[]!-", 6, words("abc", 2));
 }
 
 TEST(Glob, ManyStarsStayFast) {

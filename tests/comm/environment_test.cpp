@@ -130,7 +130,14 @@ TEST(Environment, OneOfSeveralPodsIsNoRank) {
   expect_ranks(ranks_of({{"PET_NNODES", "1:1"}}), "one process", 0, 1, 0, 1);
   expect_ranks(ranks_of(with(with(pod, "LOCAL_RANK", "0"), "LOCAL_WORLD_SIZE", "8")), "torchrun", 1, 16, 0, 8);
   // An Indexed Job may consist of runs that have nothing to do with each other.
-  expect_ranks(ranks_of({{"JOB_COMPLETION_INDEX", "1"}}), "one process", 0, 1, 0, 1);
+  const Variables indexed{{"JOB_COMPLETION_INDEX", "1"}, {"KUBERNETES_SERVICE_HOST", "10.96.0.1"}};
+  expect_ranks(ranks_of(indexed), "one process", 0, 1, 0, 1);
+  EXPECT_EQ(ranks_of(indexed).ignored,
+            "JOB_COMPLETION_INDEX=1 is ignored, because it does not tell how many pods the job has. `octet launch --hosts "
+            "JOB-[0-2].SERVICE -n auto --supervise -- train RUN.toml` in each pod starts several ranks");
+  expect_ranks(ranks_of({{"JOB_COMPLETION_INDEX", "0"}}), "one process", 0, 1, 0, 1);
+  EXPECT_EQ(error_of({{"JOB_COMPLETION_INDEX", "1"}}), "JOB_COMPLETION_INDEX=1 is set, but KUBERNETES_SERVICE_HOST is not");
+  EXPECT_EQ(error_of(with(indexed, "JOB_COMPLETION_INDEX", "x")), "JOB_COMPLETION_INDEX=x is not a whole number of at least 0");
 }
 
 TEST(Environment, OfSlurm) {
@@ -154,6 +161,10 @@ TEST(Environment, OfOneSlurmTask) {
   // The shell of an allocation, and a batch script that starts the program without srun.
   expect_ranks(ranks_of({{"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}), "one process", 0, 1, 0, 1);
   expect_ranks(ranks_of({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "1"}}), "one process", 0, 1, 0, 1);
+  EXPECT_EQ(
+      ranks_of({{"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}).ignored,
+      "SLURM_NTASKS=8 is ignored, because srun did not start this process. `srun octet train RUN.toml` starts several ranks");
+  EXPECT_EQ(ranks_of({{"SLURM_NTASKS", "1"}, {"SLURM_JOB_ID", "1"}}).ignored, "");
   // The same shell in a step of its own.
   expect_ranks(ranks_of({{"SLURM_PROCID", "0"},
                          {"SLURM_NTASKS", "8"},
@@ -187,7 +198,7 @@ TEST(Environment, OneOfSeveralTasksIsNoProcessOfItsOwn) {
         std::tuple("SLURM_NODEID", "1", "SLURM_PROCID"), std::tuple("LOCAL_RANK", "1", "RANK"),
         std::tuple("LOCAL_WORLD_SIZE", "2", "RANK"), std::tuple("OMPI_COMM_WORLD_LOCAL_RANK", "1", "OMPI_COMM_WORLD_RANK"),
         std::tuple("OMPI_COMM_WORLD_LOCAL_SIZE", "2", "OMPI_COMM_WORLD_RANK"), std::tuple("MPI_LOCALRANKID", "3", "PMI_RANK"),
-        std::tuple("MPI_LOCALNRANKS", "4", "PMI_RANK")}) {
+        std::tuple("MPI_LOCALNRANKS", "4", "PMI_RANK"), std::tuple("PMIX_RANK", "1", "OMPI_COMM_WORLD_RANK")}) {
     EXPECT_EQ(error(name, value), concat(name, "=", value, " is set, but ", rank, " is not"));
   }
   for (const auto& [name, value] :

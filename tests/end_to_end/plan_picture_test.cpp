@@ -101,6 +101,28 @@ std::vector<Range> ranges_of(const std::string& text) {
   return ranges;
 }
 
+// For programs, a schedule has everything that its table has, and every task that the table leaves out.
+TEST_F(PlanPicture, TheScheduleIsJsonForPrograms) {
+  const std::string options = "--parallel.pipeline=2 --model.num_hidden_layers=4 --schedule --stage 1";
+  const ProgramResult json = plan(options + " --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const Json schedule = json_of(json.out);
+  EXPECT_EQ(schedule["stage"], 1);
+  ASSERT_EQ(schedule["passes_of_stages"].size(), 2u);
+  EXPECT_EQ(schedule["passes_of_stages"][1].size(), 8u) << "two passes of each of four micro-batches";
+  const std::string text = plan(options).out;
+  for (const char* list : {"ranges", "tasks", "tasks_of_update"}) EXPECT_FALSE(schedule[list].empty()) << list;
+  for (const Json& range : schedule["ranges"]) EXPECT_LE(range["begin_s"], range["end_s"]) << range;
+  const Json& tasks = schedule["tasks"];
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    for (const Json& other : tasks[i]["waits_for"]) {
+      ASSERT_LT(other, i);
+      EXPECT_LE(tasks[other.get<std::size_t>()]["end_s"], tasks[i]["end_s"]) << i;
+    }
+  }
+  EXPECT_NE(text.find(tasks[0]["task"].get<std::string>()), std::string::npos) << tasks[0];
+}
+
 // The blocks come in order, each after what it needs, and no two ranges of a stream overlap. Times are printed in microseconds.
 TEST_F(PlanPicture, ScheduleIsThatOfThePredictedStep) {
   const std::string options =

@@ -68,6 +68,7 @@ TEST_F(Plan, MemoryIsThatOfTheDryRun) {
 
 TEST_F(Plan, IsJsonForPrograms) {
   const Json plan = plan_json("--gpus 4xH100 --nodes 2 --training.micro_batch_size=1 --training.global_batch_size=8");
+  EXPECT_TRUE(plan["parameters"].is_number_integer()) << plan["parameters"];
   EXPECT_EQ(plan["gpu"], "H100");
   EXPECT_EQ(plan["gpus"], 4);
   EXPECT_EQ(plan["nodes"], 2);

@@ -195,6 +195,25 @@ TEST(Probe, SetsOnlyTheKeysThatItUses) {
     EXPECT_EQ(run_program(probe + set + " --steps 1", folder.path()).code, 0) << set;
 }
 
+// Only FP8 linears are dumped: a warning says so if there is none.
+TEST(Probe, WarnsOfADumpWithoutOperands) {
+  const TemporaryFolder folder;
+  const std::string mha = golden_dir() + "/llama/mha";
+  const auto dump = [&](const std::string& recipe, const std::string& pattern) {
+    const ProgramResult result = run_program(concat("probe --model '", mha, "/model' --tokens '", mha,
+                                                    "/tokens.safetensors' --steps 1 --output o --recipe ", recipe, " --dump '",
+                                                    pattern, "'"),
+                                             folder.path());
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  for (const std::string recipe : {"fp32", "bf16"})
+    EXPECT_NE(dump(recipe, "*layers.0*").find("no linear that matches computes in FP8 with recipe " + recipe), std::string::npos);
+  EXPECT_NE(dump("fp8_current", "lm_head").find("no linear that matches computes in FP8"), std::string::npos);
+  EXPECT_EQ(dump("fp8_current", "model.layers.[0]*"), "");
+  EXPECT_TRUE(SafetensorsFile::open(folder / "o").find("1.0.model.layers.0.mlp.down_proj.y"));
+}
+
 // Returns FAMILY/NAME of each folder that holds a model.
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;

@@ -130,7 +130,7 @@ std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, 
 }
 
 train::EngineOptions adapted(train::EngineOptions options, std::vector<std::string> targets) {
-  options.adapters = {.rank = 4, .scale = 0.75, .targets = std::move(targets)};
+  options.adapters = {.rank = 4, .alpha = 3, .targets = std::move(targets)};
   return options;
 }
 

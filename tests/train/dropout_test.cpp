@@ -70,13 +70,13 @@ TEST(Dropout, GivesEveryStepSeedAndTokenMasksOfTheirOwn) {
 TEST(Dropout, KeepsTheMeanOfWhatAnAdapterAdds) {
   train::EngineOptions options = adapted(tiny_options("fp64"), {"down_proj"});
   options.model.layers = 1;
-  options.adapters.scale = 1e-3;
+  options.adapters.alpha = 4e-3;
   const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
   const auto loss_of = [&](const train::EngineOptions& of, std::uint32_t step) {
     return trained_step(*dropout_engine(of), tokens, step).loss;
   };
   train::EngineOptions without = options;
-  without.adapters.scale = 0;
+  without.adapters.alpha = 0;
   const double zero = loss_of(without, 1), change = loss_of(options, 1) - zero;
   options.adapters.dropout = {.rate = 0.5, .seed = 21};
   const auto engine = dropout_engine(options);

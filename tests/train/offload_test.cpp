@@ -93,7 +93,7 @@ TEST_F(OffloadTest, GivesTheSameBitsWithExpertsAndStages) {
 // Where shards of adapters are too small for all ranks, some ranks have no states to update.
 TEST_F(OffloadTest, GivesTheSameBitsWhereARankHasNoStates) {
   train::EngineOptions options = tensor_options("bf16");
-  options.adapters = {.rank = 1, .scale = 1, .targets = {"o_proj"}, .dropout = {}};
+  options.adapters = {.rank = 1, .alpha = 1, .targets = {"o_proj"}, .dropout = {}};
   const Layout layout{.mesh = Mesh({1, 4, 1, 1})};
   const Steps steps{.count = 2, .micro_batches = layout.mesh.data_coordinates()};
   expect_same_bits(run_mesh(offloaded(options), layout, steps), run_mesh(options, layout, steps));

@@ -134,6 +134,7 @@ TEST_F(Pipeline, InterleavedStagesOnGpusRefuseExpertsThatMultiplyAlone) {
   lora.layout = interleaved;
   EXPECT_THROW(train::measure(lora, DeviceKind::cuda), Error);
   lora.adapters.rank = 16;
+  lora.adapters.alpha = 12;
   EXPECT_GT(train::measure(lora, DeviceKind::cuda).total(), 0);
   lora = adapted(lora, {"q_proj"});
   EXPECT_GT(train::measure(lora, DeviceKind::cuda).total(), 0);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "octet/recipes/registry.h"
 #include "octet/train/world.h"
 #include "support/errors.h"
 #include "support/tiny_model.h"
@@ -30,6 +31,13 @@ TEST(Setup, LayoutsAreThoseAllowedFromTheOneThatKeepsMost) {
   EXPECT_EQ(choices("true", "auto", 4), Choices({{"true", "sharded"}, {"true", "whole"}}));
   EXPECT_EQ(choices("auto", "sharded", 4), Choices({{"false", "sharded"}, {"true", "sharded"}}));
   EXPECT_EQ(choices("true", "whole", 4), Choices({{"true", "whole"}}));
+}
+
+// A CPU computes with every recipe, and with those in FP8 without instructions for them.
+TEST(Setup, ARecipeIsCalledEmulatedWhereTheDeviceLacksItsInstructions) {
+  for (const std::string name : {"fp8_delayed", "fp8_rowwise", "fp8_block", "mxfp8"})
+    EXPECT_EQ(recipe_text(recipes::make_recipe(name, {}), DeviceKind::cpu), name + ", emulated");
+  for (const std::string name : {"fp32", "bf16"}) EXPECT_EQ(recipe_text(recipes::make_recipe(name, {}), DeviceKind::cpu), name);
 }
 
 TEST(Setup, BiasesOfRoutersAreRefusedBesideAdapters) {

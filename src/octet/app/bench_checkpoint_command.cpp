@@ -272,14 +272,14 @@ int run_bench_checkpoint(const BenchArgs& args) {
   fmt::print("  {:<47} {:>10}\n", "steps between snapshots that cost 1%",
              telemetry::format_count(std::max(1.0, std::ceil(snapshot / (0.01 * step) - 1))));
   if (!args.json.empty()) {
-    const Json result = {{"bytes", bytes},
+    const Json result = {{"bytes", run.bytes()},
                          {"step_seconds", step},
                          {"stands_still_seconds", still},
                          {"stands_still_seconds_waiting_for_copy", still_before},
                          {"step_seconds_beside_save", step_beside},
                          {"copy_bytes_per_s", bytes / copy},
                          {"write_bytes_per_s", bytes / write},
-                         {"snapshot_bytes", bytes_held},
+                         {"snapshot_bytes", run.bytes_of_snapshot()},
                          {"snapshot_stands_still_seconds", waits},
                          {"snapshot_costs_seconds", snapshot},
                          {"snapshot_seconds", taken}};

@@ -145,7 +145,7 @@ class CommBench {
       for (const std::int64_t mib : sizes_) {
         const Case& measured = cases_[rows.size()];
         const double seconds = *std::min_element(measured.seconds.begin(), measured.seconds.end());
-        rows.push_back({.name = fmt::format("{:<14} {:>4} MiB", name, mib),
+        rows.push_back({.name = fmt::format("{} {} MiB", name, mib),
                         .seconds = seconds,
                         .rate = measured.bytes / seconds * 1e-9,
                         .unit = "GB/s",

@@ -67,8 +67,8 @@ int Octet::take_launched(int argc, const char* const* argv) {
 }
 
 // Returns the arguments of a command `train ...`, or empty ones for any other command.
-TrainArgs Octet::train_of(const std::vector<std::string>& command) {
-  if (command.empty() || command.front() != "train") return {};
+TrainArgs Octet::train_of(const std::vector<std::string>& command) const {
+  if (command.empty() || line_.known_command(command.front()) != "train") return {};
   std::vector<const char*> arguments = {"octet"};
   for (const std::string& argument : command) arguments.push_back(argument.c_str());
   Octet reader;
@@ -427,11 +427,10 @@ void Octet::add_planning() {
           .value = "FILE"},
          plan_.picture)
       ->excludes(search);
-  CLI::Option* json = flag(plan, json_field(), plan_.json);
+  flag(plan, json_field(), plan_.json);
   CLI::Option* schedule =
       flag(plan, {.name = "--schedule", .help = "Print when each part of a step should run, stream by stream."}, plan_.schedule)
-          ->excludes(search)
-          ->excludes(json);
+          ->excludes(search);
   CLI::Option* parameters = flag(plan,
                                  {.name = "--parameters",
                                   .help = "Print which copies of each parameter a rank holds, and how much memory "

@@ -218,12 +218,17 @@ void Octet::add_numerics() {
           .value = "FILE"},
          probe_.calibrate);
   flag(probe, {.name = "--grads", .help = "Also write every gradient."}, probe_.grads);
-  option(
-      probe,
-      {.name = "--steps", .help = "Train this many steps (AdamW, lr 1e-3).", .value = "N", .range = {.min = 0, .max = 1 << 20}},
-      probe_.steps);
   option(probe,
-         {.name = "--dump", .help = "Write the operands and products of the linear layers that match; needs --steps.", .value = "PATTERN"},
+         {.name = "--steps",
+          .help = "Then train this many steps on the tokens (AdamW, lr 1e-3), and write the loss of each as `losses`. The other "
+                  "outputs are those before the first step.",
+          .value = "N",
+          .range = {.min = 0, .max = 1 << 20}},
+         probe_.steps);
+  option(probe,
+         {.name = "--dump",
+          .help = "Write the operands and products of the FP8 linear layers that match; needs --steps.",
+          .value = "PATTERN"},
          probe_.dump);
   option(probe,
          {.name = "--set",

@@ -189,6 +189,13 @@ int CommandLine::help(const std::vector<std::string>& names) const {
   return 0;
 }
 
+const std::string& CommandLine::known_command(const std::string& name) const {
+  const std::vector<const CLI::App*> commands = children_of(root_);
+  const bool known = std::any_of(commands.begin(), commands.end(), [&](const CLI::App* c) { return c->get_name() == name; });
+  if (!known && !name.starts_with("-")) refuse_extra(root_, name);
+  return name;
+}
+
 Command CommandLine::describe(const CLI::App& command) const {
   const Entry& entry = entries_.at(&command);
   Command result{.name = full_name(command),
@@ -286,7 +293,10 @@ void CommandLine::refuse_extra(const CLI::App& command, const std::string& extra
   if (extra.size() > 1 && extra[0] == '-') {
     const bool keys = entries_.at(&command).keys != nullptr;
     const std::string name = name_of_key(extra);
-    std::string near = did_you_mean(name, option_names(command));
+    const bool is_letter = name.size() == 2;
+    std::vector<std::string> options = option_names(command);
+    if (is_letter) std::erase_if(options, [&](const std::string& option) { return !option.starts_with("-" + name); });
+    std::string near = did_you_mean(is_letter ? "-" + name : name, options);
     // A key without its section, or another program's name for it: --steps=5. A key in full is a better answer than a similar
     // option, unless one letter makes the option.
     const std::string option = nearest_name(name, option_names(command));
@@ -301,7 +311,8 @@ void CommandLine::refuse_extra(const CLI::App& command, const std::string& extra
   std::vector<std::string> names;
   for (const CLI::App* child : children_of(command)) names.push_back(child->get_name());
   if (!names.empty()) {
-    const std::string near = did_you_mean(extra, names);
+    const bool is_option = command.get_option_no_throw("--" + extra) != nullptr;
+    const std::string near = is_option ? concat(" (did you mean --", extra, "?)") : did_you_mean(extra, names);
     refuse(command, "unknown command ", shown, near.empty() ? ". " + advice(command) : near);
   }
   if (command.get_name() == "launch") {

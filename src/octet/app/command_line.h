@@ -83,6 +83,8 @@ class CommandLine {
   // Prints the help of the command with these names, such as {"data", "prepare"}. Returns 0.
   int help(const std::vector<std::string>& names) const;
   Command describe() const { return describe(root_); }
+  // Returns `name`, which is an option or the name of a command. Throws UsageError for another name.
+  const std::string& known_command(const std::string& name) const;
 
  private:
   struct Entry {

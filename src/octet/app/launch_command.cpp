@@ -15,8 +15,10 @@
 #include "octet/app/supervisor.h"
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/storage/object_store.h"
 #include "octet/train/config.h"
 #include "octet/train/setup.h"
+#include "octet/train/world.h"
 
 namespace octet::app {
 namespace {
@@ -65,7 +67,7 @@ class Console {
 };
 
 // The mesh of all ranks, with the shards that remain if parallel.shard = -1. The configuration has been checked.
-DataMesh mesh_of(const train::Config& config, int ranks) {
+DataMesh data_mesh_of(const train::Config& config, int ranks) {
   const train::ParallelConfig& parallel = config.parallel;
   const auto number = [](std::int64_t value) { return static_cast<int>(value); };
   DataMesh mesh{.replicate = number(parallel.replicate),
@@ -111,8 +113,14 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
   const bool on_gpus = kCudaBackend && train::device_of(config) == DeviceKind::cuda;
   options.gpus = on_gpus ? args.ranks : 0;
   options.gate = args.gate == "on" || (args.gate == "auto" && on_gpus);
-  options.mesh = mesh_of(config, args.ranks * (hosts - args.spares));
+  options.mesh = data_mesh_of(config, args.ranks * (hosts - args.spares));
   return options;
+}
+
+// Also checks whether the axes of the mesh divide the model, if its config.json is on this machine.
+void check(const train::Config& config, int ranks) {
+  train::check_config(config, ranks);
+  if (!storage::is_object_url(config.model.init_from)) train::mesh_of(config, ranks);
 }
 
 }  // namespace
@@ -128,7 +136,7 @@ int run_launch(const LaunchArgs& args) {
   if (args.command.front() == "train") {
     if (args.train.run.path.empty()) return 0;  // `train --help`
     // All ranks would print the same error. supervisor_options() checks the configuration for the ranks of all hosts.
-    if (!args.supervise) train::check_config(train::load_config(args.train.run.path, args.train.run.overrides), args.ranks);
+    if (!args.supervise) check(train::load_config(args.train.run.path, args.train.run.overrides), args.ranks);
   }
   std::signal(SIGPIPE, SIG_IGN);
   Console console;

@@ -18,7 +18,7 @@ class Octet {
 
  private:
   int take_launched(int argc, const char* const* argv);
-  static TrainArgs train_of(const std::vector<std::string>& command);
+  TrainArgs train_of(const std::vector<std::string>& command) const;
 
   void add_data();
   void add_training();

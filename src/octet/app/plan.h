@@ -42,7 +42,7 @@ struct Exchange {
 struct PlannedRun {
   std::string run, recipe;
   std::string local_dir;  // checkpoint.local_dir
-  double parameters = 0;
+  std::int64_t parameters = 0;
   plan::Cluster cluster;
   plan::LayoutChoice layout;
   std::int64_t seq_len = 0, micro_batches = 0;  // of a step and data-parallel rank
@@ -102,6 +102,7 @@ std::string plan_json(const PlannedRun& run);
 // Returns the predicted timeline of a step: a line for each named range with its stream, begin and end; the passes of all
 // pipeline stages; and the list of tasks.
 std::string schedule_text(const PlannedRun& run);
+std::string schedule_json(const PlannedRun& run);
 // For --parameters: returns the memory that each parameter of run.memory_rank takes.
 std::string parameters_text(const PlannedRun& run, const plan::ParameterTable& table);
 std::string parameters_json(const PlannedRun& run, const plan::ParameterTable& table);

@@ -366,8 +366,8 @@ int run_plan(const PlanArgs& args) {
   const PlannedRun run = plan_run(config, cluster, args.stage);
   fmt::print("{}", args.parameters ? parameters_said(config, cluster, run, args.json)
                    : args.goodput  ? goodput_said(config, cluster, run, args)
+                   : args.schedule ? (args.json ? schedule_json(run) : schedule_text(run))
                    : args.json     ? plan_json(run)
-                   : args.schedule ? schedule_text(run)
                                    : plan_text(run));
   std::fflush(stdout);
   if (args.picture.has_parent_path()) make_folders(args.picture.parent_path());

@@ -295,7 +295,7 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
   PlannedRun run{.run = config.run.name,
                  .recipe = c.options.recipe.name,
                  .local_dir = config.checkpoint.local_dir,
-                 .parameters = static_cast<double>(c.options.model.parameters()),
+                 .parameters = c.options.model.parameters(),
                  .cluster = cluster,
                  .layout = {.mesh = mesh,
                             .weights = c.options.layout.weights,

@@ -142,6 +142,19 @@ Json run_json(const PlannedRun& run) {
           {"predicted", run.has_rates ? predicted_json(step) : Json()}};
 }
 
+Json tasks_json(const parallel::StepShape& shape, const std::vector<parallel::TimedTask>& tasks) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    list.push_back({{"stream", plan::name_of(tasks[i].task.stream)},
+                    {"task", plan::name_of(shape, tasks[i].task)},
+                    {"begin_s", tasks[i].begin},
+                    {"end_s", tasks[i].end},
+                    {"tensor_s", tasks[i].tensor_s},
+                    {"waits_for", plan::waits_for(tasks, i)}});
+  }
+  return list;
+}
+
 std::string passes_text(const PlannedRun& run) {
   const int chunks = run.layout.mesh.stages().chunks;
   std::string text = "\nThe passes of all stages, waits for messages included (m0 is the first micro-batch):\n";
@@ -235,8 +248,9 @@ std::string stages_text(const parallel::StepShape& shape) {
 
 std::string plan_text(const PlannedRun& run) {
   const plan::Step& step = run.step;
-  std::string text = fmt::format("{}: {} parameters, {}, on {}\n", run.run, telemetry::format_compact(run.parameters), run.recipe,
-                                 cluster_text(run.cluster));
+  std::string text =
+      fmt::format("{}: {} parameters, {}, on {}\n", run.run, telemetry::format_compact(static_cast<double>(run.parameters)),
+                  run.recipe, cluster_text(run.cluster));
   text += fmt::format("{}{}; {}\n{} of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh), stages_text(run.shape),
                       plan::keeps_text(run.layout), telemetry::format_count(run.micro_batches, "micro-batch"),
                       run.layout.micro_batch, run.seq_len);
@@ -287,6 +301,39 @@ std::string schedule_text(const PlannedRun& run) {
     text += fmt::format("the first, a middle and the last of {} micro-batches\n", run.micro_batches);
   }
   return text + ranges_text(run) + tasks_text(run);
+}
+
+std::string schedule_json(const PlannedRun& run) {
+  Json ranges = Json::array(), stages = Json::array();
+  for (const train::StepRange& range : run.ranges) {
+    ranges.push_back(
+        {{"stream", range.stream}, {"name", range.name}, {"depth", range.depth}, {"begin_s", range.begin}, {"end_s", range.end}});
+  }
+  for (const std::vector<plan::TimedPass>& passes : run.passes) {
+    Json list = Json::array();
+    for (const auto& [visit, begin, end] : passes) {
+      list.push_back({{"pass", visit.backward ? "backward" : "forward"},
+                      {"micro_batch", visit.micro_batch},
+                      {"chunk", visit.chunk},
+                      {"begin_s", begin},
+                      {"end_s", end}});
+    }
+    stages.push_back(list);
+  }
+  return Json{{"run", run.run},
+              {"recipe", run.recipe},
+              {"gpu", run.cluster.gpu.name},
+              {"gpus", run.cluster.gpus},
+              {"nodes", run.cluster.nodes},
+              {"layout", layout_json(run)},
+              {"stage", run.shape.stage},
+              {"passes_of_stages", stages},
+              {"ranges", ranges},
+              {"tasks", tasks_json(run.shape, run.tasks)},
+              {"tasks_of_last_micro_batch", tasks_json(run.shape, run.last)},
+              {"tasks_of_update", tasks_json(run.shape, run.update)}}
+             .dump(2) +
+         "\n";
 }
 
 std::string plan_json(const PlannedRun& run) { return run_json(run).dump(2) + "\n"; }

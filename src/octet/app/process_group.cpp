@@ -254,6 +254,7 @@ void ProcessGroup::judge(const End& end) {
 void ProcessGroup::note(const End& end) {
   noted_ = true;
   noted_rank_ = options_.first_rank + static_cast<int>(end.rank);
+  if (end.code == static_cast<int>(ExitCode::config)) return;  // the rank's own sentence says what to change
   options_.note(concat(describe_end(static_cast<std::size_t>(noted_rank_), end.status, end.code),
                        code_ == kPreempted ? " after others were asked to stop (code 75)" : ""));
 }

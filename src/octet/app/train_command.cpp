@@ -141,7 +141,8 @@ int run_train(const TrainArgs& args) {
   {
     models::Decoder model(options.model, options.recipe, {}, {}, {}, 0, options.adapters);
     fmt::print("run {}: {} on {}, recipe {}\n", config.run.name,
-               text_of_parameters(model, static_cast<double>(options.model.parameters())), name_of(device), options.recipe.name);
+               text_of_parameters(model, static_cast<double>(options.model.parameters())), name_of(device),
+               train::recipe_text(options.recipe, device));
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
@@ -162,6 +163,8 @@ int run_train(const TrainArgs& args) {
     log_info(concat(where.size, " ranks (variables of ", where.source, "): ", mesh_text(mesh, config)));
   } else if (where.source != comm::RankEnvironment::kOneProcess) {
     log_info(concat("1 rank (variables of ", where.source, ")"));
+  } else if (!where.ignored.empty()) {
+    log_info("1 rank: " + where.ignored);
   }
   Progress progress;
   train::TrainerOptions trainer_options{.config = config,

@@ -95,8 +95,13 @@ std::string place_of(const FieldSource& source, const std::string& path, const T
 }
 
 void fail_unknown_key(const FieldSource& source, const std::string& path, const TomlNode& value) {
+  std::string full = path;  // an override gives one key, which says more than the section that is unknown
+  for (const TomlNode* at = &value; source.is_override && at->kind == TomlNode::Kind::table && !at->entries.empty();) {
+    full = detail::join(full, at->entries.front().key);
+    at = &at->entries.front().value;
+  }
   const std::string where = file_and_line(source, value);
-  fail(ExitCode::config, where, ": ", printable(path), ": unknown key", source.advise ? source.advise(path) : "");
+  fail(ExitCode::config, where, ": ", printable(full), ": unknown key", source.advise ? source.advise(full) : "");
 }
 
 void fail_unknown_element(const FieldSource& source, const std::string& path, std::string_view key, std::size_t size) {

@@ -246,13 +246,17 @@ inline TomlNode single_node(TomlNode table) {
 }  // namespace detail
 
 // Returns the value as a tree. A record's fields are in the order of their declaration, with their help as comments; empty
-// optionals and empty lists of records are absent. A record that may be given as one string becomes this string if all of its
-// members are equal.
+// optionals and empty lists of records are absent, and an absent record has its defaults as entries. A record that may be given
+// as one string becomes this string if all of its members are equal.
 template <class T>
 TomlNode to_node(const T& value) {
   TomlNode node;
   if constexpr (detail::kIsOptional<T>) {
-    if (value) node = to_node(*value);
+    if (value) {
+      node = to_node(*value);
+    } else if constexpr (Record<typename T::value_type>) {
+      node.entries = to_node(typename T::value_type{}).entries;
+    }
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     node = TomlNode::of(static_cast<std::int64_t>(value));
   } else if constexpr (detail::kIsVector<T> || detail::kIsArray<T>) {

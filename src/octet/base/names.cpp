@@ -35,6 +35,30 @@ bool is_another_thing(std::string_view name, std::string_view candidate) {
          std::none_of(candidate.begin(), candidate.end(), [&](char letter) { return lower(letter) == lower(name.front()); });
 }
 
+// `members` is the text between the brackets of a class.
+bool is_in_class(std::string_view members, char c) {
+  const bool excludes = members.starts_with('!');
+  if (excludes) members.remove_prefix(1);
+  bool found = false;
+  while (!members.empty()) {
+    const bool range = members.size() >= 3 && members[1] == '-';
+    found = found || (members[0] <= c && c <= members[range ? 2 : 0]);
+    members.remove_prefix(range ? 3 : 1);
+  }
+  return found != excludes;
+}
+
+// Returns how many characters of `pattern`, which does not begin with '*', match the character `c`: 0 if it does not match.
+std::size_t matched_by(std::string_view pattern, char c) {
+  if (pattern.empty()) return 0;
+  if (pattern.front() == '[') {
+    const std::size_t first = pattern.starts_with("[!") ? 2 : 1;
+    const std::size_t end = pattern.find(']', first + 1);  // a ']' that comes first is a member
+    if (end != std::string_view::npos) return is_in_class(pattern.substr(1, end - 1), c) ? end + 1 : 0;
+  }
+  return pattern.front() == '?' || pattern.front() == c ? 1 : 0;
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -58,8 +82,8 @@ bool glob_match(std::string_view pattern, std::string_view name) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
       resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
+    } else if (const std::size_t matched = matched_by(pattern.substr(p), name[n]); matched > 0) {
+      p += matched;
       ++n;
     } else if (star != std::string_view::npos) {
       p = star + 1;

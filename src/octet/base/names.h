@@ -9,8 +9,8 @@
 
 namespace octet {
 
-// Matches `pattern` against the whole name. '*' matches any run of characters, dots included; '?' matches one character; every
-// other character matches itself.
+// Matches `pattern` against the whole name. '*' matches any run of characters, dots included; '?' matches one character; [ab0-9]
+// matches one of these, and [!ab] one other character, as in a shell; every other character matches itself.
 bool glob_match(std::string_view pattern, std::string_view name);
 
 // The number of letters to insert, to delete or to replace in one name to get the other. The work is the product of the lengths.

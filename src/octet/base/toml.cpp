@@ -197,6 +197,17 @@ bool is_section_list(const TomlNode& value) {
          std::all_of(value.items.begin(), value.items.end(), [](const TomlNode& item) { return item.kind == Kind::table; });
 }
 
+// Makes each line a comment.
+std::string commented_out(const std::string& text) {
+  std::string result;
+  for (std::size_t begin = 0, end; begin < text.size(); begin = end) {
+    end = text.find('\n', begin) + 1;
+    const bool is_text = text[begin] != '#' && text[begin] != '\n';
+    result += (is_text ? "# " : "") + text.substr(begin, end - begin);
+  }
+  return result;
+}
+
 void write_table(std::string& out, const TomlNode& table, const std::string& prefix) {
   const auto is_absent = [](const TomlEntry& entry) { return entry.value.kind == Kind::absent; };
   const auto text_of_absent = [](const TomlEntry& entry) { return "# " + key_text(entry.key) + " is not set"; };
@@ -216,9 +227,11 @@ void write_table(std::string& out, const TomlNode& table, const std::string& pre
   }
   for (const TomlEntry& entry : table.entries) {
     const std::string name = prefix.empty() ? key_text(entry.key) : prefix + "." + key_text(entry.key);
-    if (is_section(entry.value)) {
-      out += (out.empty() ? "[" : "\n[") + name + "]\n";
-      write_table(out, entry.value, name);
+    const bool absent = is_absent(entry) && !entry.value.entries.empty();
+    if (is_section(entry.value) || absent) {
+      std::string section = (out.empty() ? "[" : "\n[") + name + "]\n";
+      write_table(section, entry.value, name);
+      out += absent ? commented_out(section) : section;
     } else if (is_section_list(entry.value)) {
       for (const TomlNode& item : entry.value.items) {
         out += (out.empty() ? "[[" : "\n[[") + name + "]]\n";

@@ -20,7 +20,7 @@ struct TomlNode {
   double real = 0;
   std::string string;
   std::vector<TomlNode> items;      // elements of an array
-  std::vector<TomlEntry> entries;   // entries of a table, in the order of the text
+  std::vector<TomlEntry> entries;   // entries of a table, in the order of the text; or those that an absent table would have
   int line = 0;                     // line in the file, from 1; 0 if the value does not come from a file
   std::string raw;                  // for an override: its text as the user typed it
 
@@ -56,7 +56,8 @@ TomlNode parse_toml_value(const std::string& text, const std::string& source);
 // Writes a value on one line. Reals are written with enough digits to be read back exactly.
 std::string to_toml(const TomlNode& value);
 
-// Writes a table as a document that parse_toml can read: first the plain keys, then the sections. Absent values become comments.
+// Writes a table as a document that parse_toml can read: first the plain keys, then the sections. Absent values and
+// sections become comments.
 std::string to_toml_document(const TomlNode& table);
 
 }  // namespace octet

@@ -269,8 +269,9 @@ void refuse_one_of_several_pods(const Variables& variables) {
   demand(most == "1", ExitCode::config, "PET_NNODES=", pods->value, ": this is one of several pods; ", kStartLaunch, " in each");
 }
 
-// A task of Slurm, Open MPI or torchrun whose rank, or the number of whose ranks, got lost, for example in a container that
-// passes on only some variables. The least values are those that one process does not have.
+// A task of Slurm, Open MPI or torchrun whose rank, or the number of whose ranks, got lost, or a pod of an Indexed Job without
+// the variables of every pod: for example in a container that passes on only some variables. The least values are those that one
+// process does not have.
 void refuse_one_of_several_tasks(const Variables& variables) {
   struct Sign {
     const char* name;
@@ -282,10 +283,25 @@ void refuse_one_of_several_tasks(const Variables& variables) {
                            Sign{"SLURM_NODEID", 1, "SLURM_NTASKS"}, Sign{"SLURM_LOCALID", 1, "SLURM_PROCID"},
                            Sign{"SLURM_NODEID", 1, "SLURM_PROCID"}, Sign{"OMPI_COMM_WORLD_LOCAL_RANK", 1, "OMPI_COMM_WORLD_RANK"},
                            Sign{"OMPI_COMM_WORLD_LOCAL_SIZE", 2, "OMPI_COMM_WORLD_RANK"}, Sign{"MPI_LOCALRANKID", 1, "PMI_RANK"},
-                           Sign{"MPI_LOCALNRANKS", 2, "PMI_RANK"}}) {
+                           Sign{"MPI_LOCALNRANKS", 2, "PMI_RANK"}, Sign{"PMIX_RANK", 1, "OMPI_COMM_WORLD_RANK"},
+                           Sign{"JOB_COMPLETION_INDEX", 1, "KUBERNETES_SERVICE_HOST"}}) {
     const auto found = variables.find({sign.name});
     if (found && number_of<int>(found->value).value_or(0) >= sign.least) variables.need({sign.needs}, sign.name);
   }
+}
+
+// Says which variables of a scheduler one process does not use, or returns "".
+std::string ignored_variables(const Variables& variables) {
+  const auto index = variables.find_number({"JOB_COMPLETION_INDEX"});
+  if (index) {
+    return concat("JOB_COMPLETION_INDEX=", *index,
+                  " is ignored, because it does not tell how many pods the job has. `octet launch --hosts JOB-[0-2].SERVICE -n "
+                  "auto --supervise -- train RUN.toml` in each pod starts several ranks");
+  }
+  const auto tasks = variables.find_number({"SLURM_NTASKS"});
+  if (tasks.value_or(1) == 1) return "";
+  return concat("SLURM_NTASKS=", *tasks,
+                " is ignored, because srun did not start this process. `srun octet train RUN.toml` starts several ranks");
 }
 
 RankEnvironment from_launcher(const Variables& variables) {
@@ -296,7 +312,7 @@ RankEnvironment from_launcher(const Variables& variables) {
   if (variables.has("SM_HOSTS") || variables.has("SM_CURRENT_HOST")) return from_sagemaker(variables);
   refuse_one_of_several_pods(variables);
   refuse_one_of_several_tasks(variables);
-  return {.source = RankEnvironment::kOneProcess};
+  return {.source = RankEnvironment::kOneProcess, .ignored = ignored_variables(variables)};
 }
 
 }  // namespace

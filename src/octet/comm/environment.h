@@ -19,6 +19,8 @@ struct RankEnvironment {
   Token token;   // find_token(); none if there is one rank
   static constexpr const char* kOneProcess = "one process";
   std::string source;  // "torchrun", "Slurm", "Open MPI", "PMI", "SageMaker" or kOneProcess
+  // With kOneProcess: which variable of a scheduler was ignored, and how to start several ranks; or "".
+  std::string ignored = {};
 };
 
 // The range of ports for runs without MASTER_PORT, and for runs under torchrun's agent, which itself listens at MASTER_PORT. The

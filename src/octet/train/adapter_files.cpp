@@ -57,9 +57,10 @@ void check_supported(const nlohmann::json& config, const std::string& source) {
   check("layer_replication", {});
 }
 
-double scale_of(double alpha, std::int64_t rank, bool rslora) {
-  const auto r = static_cast<double>(rank);
-  return alpha / (rslora ? std::sqrt(r) : r);
+// PEFT writes 16, not 16.0.
+Json number_of(double value) {
+  constexpr double kWhole = 1LL << 53;
+  return std::abs(value) <= kWhole && value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }
 
 nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters& adapters, const std::string& base) {
@@ -68,16 +69,15 @@ nlohmann::ordered_json config_of(models::Decoder& model, const models::Adapters&
     if (!linear->adapter()) continue;
     for (const std::size_t part : linear->adapter()->options().parts) targets.insert(linear->parts()[part]);
   }
-  // alpha / r is the scale in either form.
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},
           {"base_model_name_or_path", base},
           {"r", adapters.rank},
-          {"lora_alpha", adapters.scale * static_cast<double>(adapters.rank)},
+          {"lora_alpha", number_of(adapters.alpha)},
           {"target_modules", targets},
           {"lora_dropout", adapters.dropout.rate},
           {"bias", "none"},
-          {"use_rslora", false},
+          {"use_rslora", adapters.rslora},
           {"fan_in_fan_out", false},
           {"inference_mode", true}};
 }
@@ -137,9 +137,8 @@ AdapterDirectory open_adapter(const fs::path& directory) {
   adapters.rank = value_of<std::int64_t>(config, "r", source, "a whole number");
   demand(adapters.rank > 0 && adapters.rank <= 1 << 20, ExitCode::data, source, ": r = ", adapters.rank,
          ": must be between 1 and ", 1 << 20);
-  const auto alpha = value_of<double>(config, "lora_alpha", source, "a number");
-  const bool rslora = config.contains("use_rslora") && value_of<bool>(config, "use_rslora", source, "true or false");
-  adapters.scale = scale_of(alpha, adapters.rank, rslora);
+  adapters.alpha = value_of<double>(config, "lora_alpha", source, "a number");
+  adapters.rslora = config.contains("use_rslora") && value_of<bool>(config, "use_rslora", source, "true or false");
   if (config.contains("lora_dropout")) adapters.dropout.rate = value_of<double>(config, "lora_dropout", source, "a number");
   adapters.file = (directory / kWeights).string();
   for (const std::string& name : result.weights.names()) {
@@ -153,13 +152,15 @@ AdapterDirectory open_adapter(const fs::path& directory) {
 std::string load_adapter(Engine& engine, const fs::path& directory) {
   const AdapterDirectory from = open_adapter(directory);
   const models::Adapters& wanted = engine.options().adapters;
-  const double scale = wanted.scale;
+  const double scale = wanted.scale(), found = from.adapters.scale();
   demand(from.adapters.rank == wanted.rank, ExitCode::config, (directory / kConfig).string(), ": has rank ", from.adapters.rank,
          ", but lora.rank is ", wanted.rank, ": give --lora.rank=", from.adapters.rank);
-  demand(std::abs(from.adapters.scale - scale) <= 1e-6 * std::abs(scale), ExitCode::config, (directory / kConfig).string(),
-         ": multiplies by ", from.adapters.scale, ", but lora.alpha and lora.rank say ", scale,
-         ": give --lora.alpha=", from.adapters.scale / scale_of(1, wanted.rank, false), ", or with lora.rslora = true ",
-         from.adapters.scale / scale_of(1, wanted.rank, true));
+  const auto alpha_of = [&](bool rslora) {  // that makes the scale `found`
+    return found / models::Adapters{.rank = wanted.rank, .rslora = rslora}.scale();
+  };
+  demand(std::abs(found - scale) <= 1e-6 * std::abs(scale), ExitCode::config, (directory / kConfig).string(), ": multiplies by ",
+         found, ", but lora.alpha and lora.rank say ", scale, ": give --lora.alpha=", alpha_of(false),
+         ", or with lora.rslora = true ", alpha_of(true));
   checkpoint::load_weights(engine.stream(), from.weights, models::adapter_names(engine.model()));
   engine.refresh();
   return from.base;

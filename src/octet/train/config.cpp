@@ -14,6 +14,7 @@
 #include "octet/telemetry/format.h"
 #include "octet/train/anomaly.h"
 #include "octet/train/config_presets.h"
+#include "octet/train/setup.h"
 #include "octet/train/snapshot_pace.h"
 
 namespace octet::train {
@@ -264,7 +265,16 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(token.empty() || token == "none",
         "comm.token: must be \"\" or \"none\". A token does not belong in a configuration, which is copied into the run folder: give it in "
         "OCTET_TOKEN_FILE or OCTET_TOKEN");
-  check(config.precision.reduce_amax || ranks == 1, "precision.reduce_amax = false: must be true with ", ranks,
+  const PrecisionConfig& precision = config.precision;
+  const std::string attention = "precision.attention = \"" + precision.attention + "\"";
+  check(precision.attention == "bf16" || parallel.context == 1, attention, " with parallel.context = ", parallel.context,
+        ": ranks that share sequences exchange keys in BF16; use precision.attention = \"bf16\", or parallel.tensor instead of "
+        "parallel.context");
+  const bool documents = config.data.document_mask || config.data.packing == "documents";
+  check(precision.attention == "bf16" || !documents || (precision.emulate && device_of(config) == DeviceKind::cpu), attention,
+        " with data.document_mask = true, or data.packing = \"documents\": no GPU keeps documents apart in FP8; use "
+        "precision.attention = \"bf16\". precision.emulate = true lets a CPU do so");
+  check(precision.reduce_amax || ranks == 1, "precision.reduce_amax = false: must be true with ", ranks,
         " ranks, or their scales would differ");
 }
 

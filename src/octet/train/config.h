@@ -452,7 +452,10 @@ struct MetricsConfig {
 template <FieldsOf<MetricsConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "log_freq",
-              .help = "Steps between lines on the console and in metrics.jsonl.", .value = "steps", .range = kAtLeastOne},
+              .help = "Steps between lines on the console and in metrics.jsonl. The first step, each health sample and each "
+                      "evaluation have lines, too.",
+              .value = "steps",
+              .range = kAtLeastOne},
         c.log_freq);
   visit(Field{.name = "tensorboard", .help = "Writes TensorBoard events."}, c.tensorboard);
   visit(Field{.name = "health_freq",

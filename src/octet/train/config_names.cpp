@@ -141,6 +141,10 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       // torchtitan and nanoGPT
       {"job", "run"},
       {"dump_folder", "run.output_dir"},
+      {"folder", "run.output_dir"},
+      {"init_timeout_seconds", "comm.join_timeout_s"},
+      {"train_timeout_seconds", "comm.timeout_s"},
+      {"selective_ac_option", "activation_checkpoint.mode"},
       {"flavor", "model.config"},
       {"enable_checkpoint", "checkpoint.interval"},
       {"local_batch_size", "training.micro_batch_size"},
@@ -188,6 +192,9 @@ const std::map<std::string, std::string, std::less<>>& foreign_notes() {
       {"sm_activation_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
       {"activation_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
       {"optimizer.name", "octet has one optimizer, AdamW"},
+      {"fused", "octet has one implementation of AdamW"},
+      {"implementation", "octet has one implementation of AdamW"},
+      {"compile", "octet does not compile models; the program contains all kernels"},
       {"profiling", "`octet bench step RUN.toml` measures a step, kernel by kernel"},
       {"enable_profiling", "`octet bench step RUN.toml` measures a step, kernel by kernel"},
       {"cpu_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
@@ -210,6 +217,21 @@ std::string completed_or_nearest(std::string_view name, const std::vector<std::s
     if (name.size() >= 2 && candidate.starts_with(name)) longer.insert(candidate);
   }
   return longer.size() == 1 ? *longer.begin() : nearest_name(name, candidates);
+}
+
+constexpr std::size_t kLongEnough = 4;  // letters of a name in which one wrong letter is a slip
+
+// Returns " ([comm] has timeout_s, join_timeout_s, ...)" for a key of one of our sections, else "".
+std::string keys_beside(std::string_view path) {
+  const std::string section = first_part(path);
+  std::string list;
+  std::set<std::string> listed;
+  for (const KeyDescription& key : config_keys()) {
+    if (!key.path.starts_with(section + ".")) continue;
+    const std::string name = first_part(std::string_view(key.path).substr(section.size() + 1));
+    if (listed.insert(name).second) list += (list.empty() ? "" : ", ") + name;
+  }
+  return list.empty() || path == section ? "" : concat(" ([", section, "] has ", list, ")");
 }
 
 std::string normalised(std::string_view name) {
@@ -235,6 +257,9 @@ std::string nearest_key(const std::string& path) {
     if (last_part(known) == name) return known;  // ours, in another section
   }
   const std::string section = full.substr(0, full.size() - name.size());
+  for (const std::string& known : paths) {
+    if (section.empty() && name.size() >= kLongEnough && edit_distance(last_part(known), name) == 1) return known;
+  }
   std::vector<std::string> siblings, sections;
   for (const std::string& known : paths) {
     if (!section.empty() && known.starts_with(section)) siblings.push_back(first_part(known.substr(section.size())));
@@ -252,7 +277,7 @@ std::string advise_key(const std::string& path) {
     if (const auto note = foreign_notes().find(part); note != foreign_notes().end()) return " (" + note->second + ")";
   }
   const std::string name = nearest_key(path);
-  return name.empty() ? "" : " (did you mean " + name + "?)";
+  return name.empty() ? keys_beside(full) : " (did you mean " + name + "?)";
 }
 
 }  // namespace octet::train

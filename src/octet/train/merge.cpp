@@ -130,7 +130,7 @@ Tensor MergedModel::whole(DescribedModel& described, const Parameter& p) {
                      .b = kernels::transposed_values(a.view().slice_rows(first, first + rank)),
                      .c = sum,
                      .d = sum,
-                     .factor = static_cast<float>(adapters_.scale)});
+                     .factor = static_cast<float>(adapters_.scale())});
     }
   }
   return held_.view();

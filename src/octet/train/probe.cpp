@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "octet/base/log.h"
 #include "octet/base/names.h"
 #include "octet/base/rng.h"
 #include "octet/base/system_call.h"
@@ -232,10 +233,17 @@ void probe(const ProbeOptions& options) {
   if (!scales.empty()) set_scales(engine, scales);
   if (dumps) {
     std::vector<std::string> names;
-    for (const auto* linear : engine.model().linears()) names.push_back(linear->name());
-    const bool any =
-        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(options.dump, name); });
+    bool any = false, any_in_fp8 = false;
+    for (const auto* linear : engine.model().linears()) {
+      names.push_back(linear->name());
+      if (!glob_match(options.dump, names.back())) continue;
+      any = true;
+      any_in_fp8 = any_in_fp8 || linear->is_fp8();
+    }
     demand(any, ExitCode::config, "--dump ", options.dump, ": matches no linear", did_you_mean(options.dump, names));
+    if (!any_in_fp8)
+      log_warning(concat("--dump ", options.dump, ": no linear that matches computes in FP8 with recipe ",
+                         engine_options.recipe.name, ", and only those are dumped"));
   }
 
   std::map<std::string, HostTensor> out = model_outputs(engine, input, options.grads, options.tokens.string());

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -24,6 +23,12 @@ DType dtype_of_name(const std::string& name) {
 
 nn::Checkpointing checkpointing_of(const std::string& mode) {
   return mode == "full" ? nn::Checkpointing::full : mode == "selective" ? nn::Checkpointing::selective : nn::Checkpointing::none;
+}
+
+// The compute capability of the GPU; Hopper's if there is none.
+int capability_of(DeviceKind device) {
+  const bool gpu = device == DeviceKind::cuda && cuda_is_available();
+  return gpu ? cuda_properties().compute_capability : recipes::kHopper;
 }
 
 std::string describe(const QuantSpec& spec) {
@@ -57,9 +62,11 @@ DeviceKind device_of(const Config& config) {
   return name == "cuda" || (name == "auto" && cuda_is_available()) ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-Recipe recipe_of(const Config& config, DeviceKind device) {
-  const bool gpu = device == DeviceKind::cuda && cuda_is_available();
-  return recipe_of(config, device, gpu ? cuda_properties().compute_capability : recipes::kHopper);
+Recipe recipe_of(const Config& config, DeviceKind device) { return recipe_of(config, device, capability_of(device)); }
+
+std::string recipe_text(const Recipe& recipe, DeviceKind device) {
+  const bool emulated = recipe.is_fp8() && (device != DeviceKind::cuda || !recipes::multiplies(capability_of(device), recipe));
+  return recipe.name + (emulated ? ", emulated" : "");
 }
 
 Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
@@ -114,9 +121,9 @@ models::Adapters adapters_of(const Config& config) {
   demand(
       !config.model.router_bias_update_rate, ExitCode::config, config.file,
       ": model.router_bias_update_rate with [lora]: the model beneath adapters is frozen, and so are the biases of its routers");
-  const auto rank = static_cast<double>(config.lora->rank);
   return {.rank = config.lora->rank,
-          .scale = config.lora->alpha / (config.lora->rslora ? std::sqrt(rank) : rank),
+          .alpha = config.lora->alpha,
+          .rslora = config.lora->rslora,
           .targets = config.lora->targets,
           .dropout = {.rate = config.lora->dropout, .seed = config.run.seed}};
 }

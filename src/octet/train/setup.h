@@ -14,6 +14,8 @@ DeviceKind device_of(const Config& config);
 // machine, a Hopper if there is none, or one of compute capability `capability` (90 for 9.0).
 Recipe recipe_of(const Config& config, DeviceKind device);
 Recipe recipe_of(const Config& config, DeviceKind device, int capability);
+// Returns "fp8_block", or "fp8_block, emulated" if the device has no instructions for the recipe. A CPU has none for FP8.
+std::string recipe_text(const Recipe& recipe, DeviceKind device);
 // Warns if precision.preset = "fast" changes nothing, because the recipe's products accumulate in one way only.
 void warn_of_idle_preset(const Config& config);
 // Returns the adapters of [lora]; none without this table.

@@ -105,7 +105,7 @@ void Decoder::add_adapters(const Adapters& adapters) {
       }
       if (parts.empty()) continue;
       parameters_.resume_unit(linear->weight().unit);
-      linear->adapt({.parts = parts, .rank = adapters.rank, .scale = adapters.scale, .dropout = adapters.dropout}, parameters_);
+      linear->adapt({.parts = parts, .rank = adapters.rank, .scale = adapters.scale(), .dropout = adapters.dropout}, parameters_);
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const nn::Adapter::Part& part = linear->adapter()->parts()[i];
         const std::int64_t out = part.end - part.begin, in = linear->weight().cut.global()[1];

@@ -1,6 +1,7 @@
 // A decoder: embedding, blocks, final norm, head. It is described first and materialised on a device afterwards.
 #pragma once
 
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -33,12 +34,15 @@ struct Batch {
 // Adapters of linears of the blocks (nn/adapter.h). All parameters of the model itself are then frozen.
 struct Adapters {
   std::int64_t rank = 0;  // 0: there are none, and the model is trained
-  double scale = 1.0;
+  double alpha = 1.0;
+  bool rslora = false;
   // Modules by the end of their names: "q_proj" is every module "....q_proj". kAllLinear is every linear of the blocks.
   std::vector<std::string> targets = {};
   nn::InputDropout dropout = {};
   std::string file = {};  // the adapter file that names the targets; "": lora.targets does
   explicit operator bool() const { return rank > 0; }
+  // What the output of an adapter is multiplied by.
+  double scale() const { return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank)); }
 };
 inline constexpr const char* kAllLinear = "all-linear";
 
