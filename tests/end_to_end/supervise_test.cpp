@@ -552,7 +552,7 @@ TEST_F(Supervise, RefusesWhatItCannotKeepGoing) {
                       "`octet launch --supervise` keeps `octet train` going, not `octet doctor`"));
   EXPECT_EQ(run_.run("launch -n 2 --restarts=1 -- train run.toml").code, 2);
   EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --trainin.steps=3"), 2,
-                      "--trainin.steps=3: trainin: unknown key (did you mean training?)"));
+                      "--trainin.steps=3: trainin.steps: unknown key (did you mean training.steps?)"));
   EXPECT_TRUE(refused(run_.run("launch -n 2 --supervise -- train run.toml --parallel.replicate=65536 --parallel.tensor=65536"), 2,
                       "parallel.replicate = 65536: must divide the number of ranks, 2"));
   EXPECT_TRUE(refused(run_.run("status nowhere"), 76, "nowhere: no such folder; give the folder of a run"));

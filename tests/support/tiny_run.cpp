@@ -152,6 +152,7 @@ std::map<std::string, std::string> outcome_of(const std::filesystem::path& run) 
   nlohmann::json meta = checkpoint::parse_manifest(read_file(last / "manifest.json"), "manifest").meta;
   meta.erase("config");  // contains the output directory
   meta.erase("toml");
+  meta.erase("changes");  // such as the mesh of fewer hosts, with which a supervisor goes on after a fault
   result["meta"] = meta.dump();
   return result;
 }

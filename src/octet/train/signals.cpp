@@ -1,5 +1,6 @@
 #include "octet/train/signals.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,8 +22,10 @@ static_assert(std::atomic<int>::is_always_lock_free, "a handler may not wait for
 
 std::atomic<bool> says_why = false, trained = false;
 
+// Writes only if poll() permits it: a terminal that the user holds (Ctrl-S) would keep the process from ending.
 void say(std::string_view name, std::string_view rest) {
-  if (!says_why) return;
+  pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (!says_why || ::poll(&writable, 1, 0) <= 0) return;
   for (const std::string_view text : {name, rest})
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
