@@ -70,8 +70,8 @@ TEST_F(PlanPicture, ShowsARunThatDoesNotFit) {
 }
 
 TEST_F(PlanPicture, IsOfOneLayout) {
-  for (const std::string options : {"--search --picture memory.svg", "--search --schedule", "--json --schedule",
-                                    "--search --parameters", "--search --stage 0", "--parameters --schedule"}) {
+  for (const std::string options : {"--search --picture memory.svg", "--search --schedule", "--search --parameters",
+                                    "--search --stage 0", "--parameters --schedule"}) {
     EXPECT_EQ(plan(options).code, 2) << options;
   }
   EXPECT_FALSE(fs::exists(run_ / "memory.svg"));
