@@ -416,15 +416,6 @@ TEST(RenderText, RunsWithNamesOfTheirOwnHaveAColumnOfRecipes) {
   EXPECT_TRUE(has(text, "\nlow lr   bf16               100       -      2.1500")) << text;
 }
 
-// A terminal shows the escapes, and a column must have room for them.
-TEST(RenderText, ControlCharactersInNamesMoveNoColumn) {
-  const std::vector<report::Run> runs{make_run("a", "bf16", 20, 1, 100), make_run("\x1b[1mb\n", "bf16", 20, 1, 100)};
-  const std::string text = render_text(compare(runs));
-  const std::size_t first = text.find("\na "), second = text.find("\n\\x1b[1mb\\n  bf16 ");
-  ASSERT_NE(second, std::string::npos) << text;
-  EXPECT_EQ(text.find('\n', first + 1) - first, text.find('\n', second + 1) - second) << text;
-}
-
 TEST(RenderText, HugeLossesAreShort) {
   const std::vector<report::Run> runs{make_run("bf16", "bf16", 20, 1, 100), make_run("lost", "bf16", 20, 1e200, 100)};
   const std::string text = render_text(compare(runs));

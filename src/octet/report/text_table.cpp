@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "octet/base/visible.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::report {
@@ -21,10 +20,7 @@ std::string text_percent(double value, int decimals) {
 }
 std::string text_count(double value) { return std::isfinite(value) ? telemetry::format_count(value) : "-"; }
 
-std::string text_table(std::vector<std::vector<std::string>> lines, std::size_t words) {
-  for (auto& line : lines) {  // a terminal would widen cells by the escapes of control characters
-    for (std::string& cell : line) cell = printable(cell);
-  }
+std::string text_table(const std::vector<std::vector<std::string>>& lines, std::size_t words) {
   std::vector<std::size_t> widths(lines.front().size());
   for (const auto& line : lines) {
     for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());

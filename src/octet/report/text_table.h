@@ -12,6 +12,6 @@ std::string text_count(double value);                  // "12,345"
 
 // Formats lines of cells. The first line is the head, with a rule below it. The first `words` columns are left-aligned and the others
 // right-aligned. All lines must have as many cells as the head. The result ends with a newline.
-std::string text_table(std::vector<std::vector<std::string>> lines, std::size_t words = 1);
+std::string text_table(const std::vector<std::vector<std::string>>& lines, std::size_t words = 1);
 
 }  // namespace octet::report
