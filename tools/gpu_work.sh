@@ -5,7 +5,8 @@
 # By value: PART GPUS SECONDS. GPUS is the least number. SECONDS is an estimate; a part whose estimate does not fit is left for
 # another day. Parts called quality go on where they stopped, so theirs is the least that is worth a start.
 work=(
-  "ranks 4 330"
+  "tests 1 330"
+  "ranks 2 330"
   "quality:bf16,bf16-repeat,16-bit-dgrad 4 120"  # rows of the speed tables without a curve
   "mesh:fsdp32:4 4 120"  # measured on one machine only
   "family:context-tail 2 30"
