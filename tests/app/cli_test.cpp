@@ -130,12 +130,12 @@ TEST(CommandLine, MissingAndWrongArguments) {
                                                {"report a ''", "report", "DIR"},
                                                {"data inspect ''", "data inspect", "PREFIX"},
                                                {"data prepare --output x --input ''", "data prepare", "--input"}}) {
-    expect_error(
-        arguments, 2,
-        concat(" ", command, ": ", option, ": the path is empty; a variable may not be set. See `octet ", command, " --help`."));
+    expect_error(arguments, 2,
+                 concat(" ", command, ": ", option,
+                        ": the path is empty; perhaps a variable of the shell is not set. See `octet ", command, " --help`."));
   }
   expect_error("launch --hosts '' -n 1 --supervise -- train run.toml", 2,
-               " launch: --hosts: the list is empty; a variable may not be set. See `octet launch --help`.");
+               " launch: --hosts: the list is empty; perhaps a variable of the shell is not set. See `octet launch --help`.");
   expect_error("data prepare --chat --input x --output y", 2, " data prepare: `--chat` needs a value: --chat=TEMPLATE");
   expect_error("convert export --checkpoint x --output y --adapter --dtype fp8", 2,
                " convert export: --dtype excludes --adapter. See `octet convert export --help`.");

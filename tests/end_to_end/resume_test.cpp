@@ -251,7 +251,8 @@ TEST_F(Resume, OtherKernelsOfProductsAreNamed) {
 
 TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
   EXPECT_TRUE(refused(train("--resume nowhere"), 76, "checkpoint.resume = \"nowhere\": no such folder; give auto, none, the "));
-  EXPECT_TRUE(refused(train("--resume ''"), 2, "octet train: --resume: the path is empty; a variable may not be set."));
+  EXPECT_TRUE(
+      refused(train("--resume ''"), 2, "octet train: --resume: the path is empty; perhaps a variable of the shell is not set."));
   EXPECT_TRUE(
       refused(train("--checkpoint.resume="), 2, "checkpoint.resume is empty; give auto, none, the folder of a checkpoint"));
   const std::string wanted = "out/model: not a checkpoint, for it has no manifest.json; ";

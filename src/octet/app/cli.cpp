@@ -195,7 +195,8 @@ void Octet::add_training() {
       train_.resume);
   option(train,
          {.name = "--until",
-          .help = "Train up to this step, save and end. The same command without --until, and with --resume auto, continues. "
+          .help = "Train up to this step, save and end. The same command without --until continues; if checkpoint.resume is none "
+                  "or names a checkpoint, add --resume auto. "
                   "Learning rates are those of the whole run.",
           .value = "STEP",
           .range = {.min = 1}},
@@ -298,7 +299,9 @@ void Octet::add_training() {
                       "ranges: node[1-3]. auto takes the hosts that Slurm, PyTorchJob or SageMaker names.",
               .value = "auto|A,B,..."},
              launch_.hosts)
-          ->check([](const std::string& list) { return list.empty() ? "the list is empty; a variable may not be set" : ""; })
+          ->check([](const std::string& list) {
+            return list.empty() ? "the list is empty; perhaps a variable of the shell is not set" : "";
+          })
           ->needs(supervise);
   option(launch,
          {.name = "--spares",

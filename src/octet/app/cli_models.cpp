@@ -34,15 +34,16 @@ std::string why_not_replaced(const std::string& path) {
 }  // namespace
 
 void Octet::add_eval() {
-  CLI::App& eval =
-      add(root_,
-          {.name = "eval",
-           .summary = "Computes the held-out loss of a checkpoint, or of a model with or without an adapter.",
-           .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/fp8_delayed\n  "
-                      "octet eval configs/quickstart.toml --model out/quickstart/fp8_delayed/model",
-           .notes = "A model directory takes the place of [model] and [lora] in RUN.toml, and an adapter that of the model that "
-                    "it names, too. Everything else is as in a run that begins with this model: recipe, text and scales."},
-          [this] { return run_eval(eval_); });
+  CLI::App& eval = add(
+      root_,
+      {.name = "eval",
+       .summary = "Computes the held-out loss of a checkpoint, or of a model with or without an adapter.",
+       .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/fp8_delayed\n  "
+                  "octet eval configs/quickstart.toml --model out/quickstart/fp8_delayed/model",
+       .notes = "With --model, a model directory is used instead of [model] and [lora] of RUN.toml. If it is an adapter, the "
+                "model that it names is loaded, too. Everything else is as in a run that begins with this model: recipe, text "
+                "and scales."},
+      [this] { return run_eval(eval_); });
   line_.takes_run(eval, eval_.run);
   CLI::Option* const checkpoint =
       option(eval,

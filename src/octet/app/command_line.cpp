@@ -80,7 +80,7 @@ CLI::App& CommandLine::add(CLI::App& parent, Text text, Action action) {
 }
 
 std::string CommandLine::refusal_of_path(const Field& field, const std::string& text) {
-  if (text.empty()) return "the path is empty; a variable may not be set";
+  if (text.empty()) return "the path is empty; perhaps a variable of the shell is not set";
   const std::string why = why_no_path(field, text);
   return why.empty() ? "" : "`" + printable(text) + "`: " + why;
 }

@@ -11,7 +11,7 @@ namespace {
 
 std::string gate_command(GateKind kind) { return concat("octet doctor --gate ", name_of(kind)); }
 
-// What link_facts() has written.
+// Reads the measured links from the gate's JSON, which link_facts() has written.
 std::vector<LinkRate> links_of(const Json& json) {
   std::vector<LinkRate> links;
   for (std::size_t i = 0; json.is_object() && i < json.at("to").size(); ++i) {

@@ -15,7 +15,6 @@
 #include "octet/app/supervisor.h"
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
-#include "octet/storage/object_store.h"
 #include "octet/train/config.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
@@ -117,10 +116,11 @@ SupervisorOptions supervisor_options(const LaunchArgs& args) {
   return options;
 }
 
-// Also checks whether the axes of the mesh divide the model, if its config.json is on this machine.
+// Also checks whether the axes of the mesh divide the model, if its config.json is here. Otherwise the ranks may find the
+// architecture in a checkpoint.
 void check(const train::Config& config, int ranks) {
   train::check_config(config, ranks);
-  if (!storage::is_object_url(config.model.init_from)) train::mesh_of(config, ranks);
+  if (!train::init_from_is_gone(config)) train::mesh_of(config, ranks);
 }
 
 }  // namespace

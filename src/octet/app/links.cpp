@@ -59,7 +59,7 @@ std::string speed_text(double bytes_per_s) {
                             : fmt::format("{:.{}f} MB/s", bytes_per_s / 1e6, bytes_per_s < 1e7 ? 2 : 0);
 }
 
-// The best value of each node of those that have enough links, and their median.
+// The best value of each node that has at least kLinksOfHost links, and the median of these values.
 struct Bests {
   std::map<int, double> of_node;
   double median = 0;
@@ -114,6 +114,7 @@ LinkRate measure_link(const std::string& to, const comm::Token& token, const com
                           .server = "the supervisor",
                           .me = "the gate"}),
               deadline);
+    demand(seconds_since(begin) < limit_s / 2, ExitCode::peer, "connecting took so long that no time was left to measure");
     for (int i = 0; i < kEchoes; ++i) {
       const Clock::time_point sent = Clock::now();
       echo.send(1);

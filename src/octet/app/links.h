@@ -47,7 +47,7 @@ struct NodeLink {
 };
 struct SlowHost {
   int node = -1;
-  std::string what;  // "sends at most 0.24 MB/s to other hosts, the median host 410 MB/s"
+  std::string what;  // "sends at most 0.24 MB/s, and the median host 410 MB/s"
 };
 // Returns the hosts whose own link is slow. A host is as fast as the best of its links in a direction, because the other end of
 // a slow link may be at fault. So each needs two links in a direction, and nobody is named if only two hosts were measured.

@@ -19,7 +19,7 @@ namespace {
 // Measured on four H100 of one host with 8 billion parameters (docs/measurements/gpu-tests.md, "Four GPUs, gates and snapshots in
 // memory"). On more GPUs nobody has measured them.
 constexpr double kStopS = 3;     // until the other ranks have ended
-constexpr double kGateS = 2.9;   // the quick gate before ranks start again
+constexpr double kGateS = 2.9;   // the quick gate before ranks start again, without the 0.9 s in which it measures links
 constexpr double kStartS = 5;    // start of the processes, meeting, corpus, plan, model and the first step
 constexpr double kLoad = 3.2e9;  // bytes per second that a rank loads from the snapshots of its host
 constexpr double kCopy = 26e9;   // bytes per second that a rank copies into a snapshot beside a step

@@ -154,7 +154,7 @@ RunState state_of(const RunStatus& status, const telemetry::Attempt* last, const
   if (!last) return lock ? RunState::vanished : RunState::ended;
   const bool younger = lock && !is_left_over(*lock, *last) && (last->seconds.contains("loading") || lock->since > last->ended);
   if (unfinished || younger) return RunState::vanished;
-  return last->code == 0 ? RunState::done : RunState::ended;
+  return last->code == 0 && status.code.value_or(0) == 0 ? RunState::done : RunState::ended;
 }
 
 }  // namespace
@@ -212,7 +212,7 @@ RunStatus status_of(const fs::path& folder) {
   read_restarts(status);
   const auto lock = checkpoint::lock_holder(folder);
   if (lock) status.holder = concat("process ", lock->process.pid, " on ", lock->process.host, ", since ", lock->since);
-  if (lock && lock->code) status.code = lock->code;
+  if (lock && lock->code && lock->since > last_ended.ended) status.code = lock->code;
   status.state = state_of(status, status.attempts.empty() ? nullptr : &status.attempts.back(), folder, lock);
   if (const telemetry::Attempt* const current = current_of(status)) read_ranks(*current, status);
   for (const RankStatus& rank : status.ranks) status.step = std::max(status.step, rank.step);

@@ -15,8 +15,8 @@ constexpr double kAnswerS = 15;      // a node that searches itself answers when
 constexpr double kPagesS = 0.5;      // between two reports of what the ranks do
 constexpr double kShortAnswerS = 1;  // for a node that this one asks in passing
 constexpr double kRetryS = 0.25;     // between two rounds of a search
-constexpr double kAbsentS = 3;       // for which a node that could not be reached while ranks ended is not asked again
-constexpr double kLateKillS = 0.1;   // by which a node that asks others may kill its ranks too late
+constexpr double kAbsentS = 3;       // seconds for which a search skips a node that could not be reached while ranks ended
+constexpr double kLateKillS = 0.1;   // how much later than --grace a node may kill its ranks because it was asking others
 constexpr int kLeft = static_cast<int>(ExitCode::preempted);
 constexpr const char* kOfAnOldJob = " belongs to a job that is over: ";
 

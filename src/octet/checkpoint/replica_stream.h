@@ -6,7 +6,7 @@
 //   find      {"ranks", "size", "timeline"}               answered by `found` [{"rank", "bytes", "manifest"}, ..]
 //   read      {"rank", "size", "timeline", "attempt", "step"}  answered by data
 //   forget    {}                                          drops the rank's snapshots; answered by `done`
-//   echo      any bytes                                   answered by `done`; a gate measures the link between two hosts so
+//   echo      any bytes                                   answered by `done`; with it a gate measures the link between two hosts
 // Instead of an answer, the supervisor may send `failed`.
 #pragma once
 

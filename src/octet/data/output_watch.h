@@ -29,7 +29,7 @@ class OutputWatch {
 
   struct Stop {
     ExitCode code;
-    std::string why;  // "... is more than --max-output ..."
+    std::string why;  // "the corpus would be larger than --max-output = ..."
   };
   // Returns why the preparation must stop before the corpus has this size, or nothing.
   std::optional<Stop> look_ahead(std::int64_t output_bytes) const;

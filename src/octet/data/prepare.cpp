@@ -265,7 +265,10 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, co
   const auto write = [&](Encoded& encoded) {
     std::span<const std::int32_t> ids(encoded.ids);
     std::span<const std::uint8_t> trained(encoded.trained);
-    if (const auto stop = watch.look_ahead(writer.output_bytes(encoded.more(writer.in_document())))) end_early(*stop);
+    // How many documents of a batch are duplicates is known only afterwards.
+    const std::int64_t bytes =
+        options.duplicates == Duplicates::drop ? writer.output_bytes() : writer.output_bytes(encoded.more(writer.in_document()));
+    if (const auto stop = watch.look_ahead(bytes)) end_early(*stop);
     for (const Encoded::Piece& piece : encoded.pieces) {
       writer.append(ids.first(piece.tokens), options.chat ? trained.first(piece.tokens) : trained);
       ids = ids.subspan(piece.tokens);

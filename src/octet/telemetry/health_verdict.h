@@ -38,8 +38,8 @@ inline constexpr std::size_t kFewestForGrowth = 8;
 // activations grow until FP8 cannot follow (Fishman et al., Scaling FP8 Training to Trillion-Token LLMs, 2024). Rows that are
 // trained apart are nearly orthogonal.
 inline constexpr double kAligned = 0.9;
-// Such a channel then holds the largest values that SwiGLU gives to the down projection, alone: in the same paper a few channels
-// set the scale of the whole tensor. Limits the percentage of the sum of all channels' amaxes that the top channel holds.
+// The output of such a channel can be far larger than that of all others, and then sets the scale of the whole tensor (same
+// paper). Limits the percentage of the sum of all channels' amaxes that the top channel holds.
 // With one scale for the tensor, the other channels of a large layer then begin to fall below E4M3's normal numbers. In healthy
 // runs the top one of 64 channels held about 12% at most, and of 512 about 1%.
 inline constexpr double kMaxTopChannelPct = 25;

@@ -51,8 +51,8 @@ struct Converted {
 Converted convert_model(const std::filesystem::path& source, const ConvertOptions& options);
 
 // Writes the adapters of a checkpoint, or of an adapter directory, as an adapter directory of PEFT. The output directory appears
-// only when it is complete. Of a checkpoint, the model beneath the adapters may be gone, which a warning says. Throws
-// Error{config} if the checkpoint's run has no [lora], or the output already exists.
+// only when it is complete. If the source is a checkpoint, the model beneath its adapters need not exist any more; a
+// warning then says so. Throws Error{config} if the checkpoint's run has no [lora], or the output already exists.
 void export_adapter(const std::filesystem::path& source, const std::filesystem::path& output);
 
 }  // namespace octet::train

@@ -30,8 +30,15 @@ void say(std::string_view name, std::string_view rest) {
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
+// Lets SIGALRM end the process in two seconds, because storage that does not answer would hold a handler that uses it.
+void limit_end() {
+  ::signal(SIGALRM, SIG_DFL);
+  ::alarm(2);
+}
+
 void on_signal(int signal) {
   if (signal == SIGINT && interrupted) {
+    limit_end();
     checkpoint::end_run_lock(static_cast<int>(ExitCode::interrupted));
     abandon_bottom_line();
     say("SIGINT", " again: ended at once; the steps after the newest checkpoint are lost\n");
@@ -59,6 +66,7 @@ const char* name_of(int signal) {
 }
 
 void end_at_once(int signal) {
+  limit_end();
   checkpoint::abandon_run_lock();
   abandon_bottom_line();
   say(name_of(signal), trained ? ": training is finished and saved; the rest of the command, such as its report, is not done\n"

@@ -16,9 +16,9 @@ class SnapshotPace {
 
   bool takes_none() const { return every_ == 0; }
   bool is_auto() const { return !every_; }
-  // Of a run with so many ranks, whose configuration is valid. With "auto", snapshots and the steps that failures repeat together
-  // cost least. Snapshots cost at least kLeastShare and at most kMostShare of the time. They are never sparser than checkpoints,
-  // unless they would cost more than kMostShare.
+  // Returns the pace of a run with `ranks` ranks. Its configuration must be valid. With "auto", snapshots and the steps that
+  // failures repeat together cost least. Snapshots cost at least kLeastShare and at most kMostShare of the time. They are never
+  // sparser than checkpoints, unless they would cost more than kMostShare.
   static SnapshotPace of(const CheckpointConfig& config, int ranks);
   // The seconds between snapshots that cost `cost_s` each, with "auto", before they are rounded to steps.
   double auto_s(double cost_s) const;
