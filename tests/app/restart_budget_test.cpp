@@ -41,7 +41,7 @@ TEST(RestartBudget, WaitsTwiceForStorage) {
   EXPECT_TRUE(after(budget, 0, 20).restarts) << "a kill is another matter";
 }
 
-// What `octet status` tells.
+// `octet status` shows these.
 TEST(RestartBudget, SaysHowMuchIsUsed) {
   const auto attempt = [](std::int64_t from_step, std::int64_t saved, const std::string& next) {
     return telemetry::Attempt{.from_step = from_step, .ended = utc_now(), .code = 137, .checkpoint_step = saved, .next = next};

@@ -68,7 +68,7 @@ TEST_F(SuperviseGate, ASpareTakesThePlaceOfAHostThatIsUnfit) {
   EXPECT_EQ(std::count(excluded.begin(), excluded.end(), '\n'), 1);
 }
 
-// What host 1 sends is held back by the kernel's traffic control, before the switch of the test. Heartbeats get through.
+// The kernel's traffic control holds back what host 1 sends, before the switch of the test. Heartbeats get through.
 TEST_F(SuperviseGate, ASpareTakesThePlaceOfAHostWithASlowLink) {
   const std::string options = kGateRun + "--parallel.shard=-1 ";
   const Hosts hosts(4);

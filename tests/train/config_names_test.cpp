@@ -1,4 +1,4 @@
-// What an unknown key is answered with.
+// The answers to unknown keys.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -40,7 +40,7 @@ class Console {
 
   void note(std::string_view sentence) { write_line(StandardStream::err, fmt::format("octet launch: {}", sentence)); }
 
-  // Whether output is missing, as on a full disk. A run continues without it, as it does without `launch`.
+  // Returns whether output is missing, as on a full disk. A run continues without it, as it does without `launch`.
   bool stdout_failed() const { return out_.lost(); }
 
  private:

@@ -15,10 +15,10 @@ namespace octet::app {
 inline constexpr double kLinksS = 0.9;
 // A host is slow if it reaches less than this share of what the median host reaches, or answers that many times later.
 inline constexpr double kSlowLink = 0.25, kLateLink = 10;
-// What a link must lose at least to count as late: an idle processor may need that long to wake up.
+// A link is late only if it answers this much later than others: an idle processor may need that long to wake up.
 inline constexpr double kLateLinkS = 0.002;
 
-// What a supervisor tells the gate of its host, in OCTET_LINKS.
+// The links that the gate of a host measures. A supervisor passes them on in OCTET_LINKS.
 struct LinkPlaces {
   int node = 0;
   std::vector<std::string> to;  // "HOST:PORT" of ReplicaServer

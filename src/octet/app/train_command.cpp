@@ -79,7 +79,7 @@ void print_memory(const train::Config& config, const train::MemoryPlan& plan) {
   }
 }
 
-// What one snapshot cost on GPUs (docs/measurements/checkpoints.md, "Four GPUs").
+// The pause for one snapshot on GPUs (docs/measurements/checkpoints.md, "Four GPUs").
 constexpr double kPauseS = 0.014;
 
 // The memory for snapshots is no part of the plan, because ranks without a supervisor do not take it.

@@ -1,4 +1,4 @@
-// What RMSNorm and LayerNorm share.
+// Helpers that RMSNorm and LayerNorm share.
 #pragma once
 
 #include <cstdint>

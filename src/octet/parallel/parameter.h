@@ -130,7 +130,7 @@ struct Parameter {
     return shard.flat().slice_rows(begin, begin + piece.elements());
   }
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
-  // Whether a pass overwrites the gradient of this parameter.
+  // Returns whether a pass overwrites the gradient of this parameter.
   bool overwrites_grad(Overwrites overwrites) const {
     return overwrites == Overwrites::all || (overwrites == Overwrites::slots && copy(Copy::gradient).place == Place::slot);
   }

@@ -32,8 +32,8 @@ std::string_view name_of_key(const std::string& key, bool quantises) {
   return "";
 }
 
-// Whether a setting belongs to the training. The sections of the other settings say where a run works, what it saves and how it
-// is watched.
+// Returns whether a setting belongs to the training. The sections of the other settings say where a run works, what it saves and
+// how it is watched.
 bool is_of_training(const std::string& key) {
   constexpr std::string_view kOthers[] = {"run.", "checkpoint.", "metrics.", "health.", "comm."};
   return std::none_of(std::begin(kOthers), std::end(kOthers), [&](std::string_view section) { return key.starts_with(section); });

@@ -41,7 +41,7 @@ struct Adapters {
   nn::InputDropout dropout = {};
   std::string file = {};  // the adapter file that names the targets; "": lora.targets does
   explicit operator bool() const { return rank > 0; }
-  // What the output of an adapter is multiplied by.
+  // The output of an adapter is multiplied by it.
   double scale() const { return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank)); }
 };
 inline constexpr const char* kAllLinear = "all-linear";
