@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "octet/telemetry/health_verdict.h"
@@ -149,34 +151,48 @@ TEST(HealthOfGatedLayers, AreThoseOfEveryFamily) {
   EXPECT_EQ(experts.down.size(), count);
 }
 
-// Up rows of one channel that are 256 times larger make its part of SwiGLU's output so much larger.
-TEST(HealthOfGatedLayers, FindsTheTopChannel) {
+// A model whose gated layers are watched while random tokens pass through it.
+struct WatchedModel {
   train::EngineOptions options = tiny_options("fp8_delayed");
   train::HealthWatch health;
-  health.set_gated(train::gated_linears(options));
-  options.watch = &health;
-  const auto engine = make_engine(options);
-  const auto shares = [&] {
+  std::unique_ptr<train::Engine> engine;
+
+  WatchedModel() {
+    health.set_gated(train::gated_linears(options));
+    options.watch = &health;
+    engine = make_engine(options);
+  }
+  // Takes a step, and returns this value of all samples that have it.
+  std::vector<double> values(std::optional<double> telemetry::HealthSample::*value) {
     engine->refresh();
     engine->begin_step();
     engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
     engine->stream().synchronize();
     std::vector<double> result;
     for (const telemetry::HealthSample& s : health.take(1)) {
-      if (s.top_channel_pct) result.push_back(*s.top_channel_pct);
+      if (s.*value) result.push_back(*(s.*value));
     }
     return result;
-  };
-  const std::vector<double> before = shares();
-  ASSERT_EQ(before.size(), static_cast<std::size_t>(options.model.layers));
-  for (const double share : before) EXPECT_LT(share, telemetry::kMaxTopChannelPct) << "random rows";
-  for (parallel::Parameter& p : engine->model().parameters().parameters()) {
-    if (p.spec.name != "model.layers.1.mlp.gate_proj.fused.weight") continue;
-    const Tensor w = p.primary();
-    float* const row = w.slice_rows(w.rows() / 2 + 3, w.rows() / 2 + 4).as<float>();
-    for (std::int64_t i = 0; i < w.cols(); ++i) row[i] *= 256;
   }
-  const std::vector<double> after = shares();
+  // The gate rows of the second layer, and its up rows below them.
+  Tensor gate_up() {
+    for (parallel::Parameter& p : engine->model().parameters().parameters()) {
+      if (p.spec.name == "model.layers.1.mlp.gate_proj.fused.weight") return p.primary();
+    }
+    return {};
+  }
+};
+
+// Up rows of one channel that are 256 times larger make its part of SwiGLU's output so much larger.
+TEST(HealthOfGatedLayers, FindsTheTopChannel) {
+  WatchedModel model;
+  const std::vector<double> before = model.values(&telemetry::HealthSample::top_channel_pct);
+  ASSERT_EQ(before.size(), static_cast<std::size_t>(model.options.model.layers));
+  for (const double share : before) EXPECT_LT(share, telemetry::kMaxTopChannelPct) << "random rows";
+  const Tensor w = model.gate_up();
+  float* const row = w.slice_rows(w.rows() / 2 + 3, w.rows() / 2 + 4).as<float>();
+  for (std::int64_t i = 0; i < w.cols(); ++i) row[i] *= 256;
+  const std::vector<double> after = model.values(&telemetry::HealthSample::top_channel_pct);
   EXPECT_EQ(after[0], before[0]);
   EXPECT_GT(after[1], 50);
   const float infinity = std::numeric_limits<float>::infinity();
@@ -187,32 +203,15 @@ TEST(HealthOfGatedLayers, FindsTheTopChannel) {
 
 // A channel's gate row is copied to its up row, or to another channel's.
 TEST(HealthOfGatedLayers, FindsTheChannelThatAligns) {
-  train::EngineOptions options = tiny_options("fp8_delayed");
-  train::HealthWatch health;
-  health.set_gated(train::gated_linears(options));
-  options.watch = &health;
-  const auto engine = make_engine(options);
-  const auto alignment = [&] {
-    engine->refresh();
-    engine->begin_step();
-    engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
-    engine->stream().synchronize();
-    std::vector<double> result;
-    for (const telemetry::HealthSample& s : health.take(1)) {
-      if (s.alignment) result.push_back(*s.alignment);
-    }
-    return result;
-  };
-  ASSERT_EQ(alignment().size(), static_cast<std::size_t>(options.model.layers));
-  for (const double apart : alignment()) EXPECT_LT(apart, 0.8) << "random rows";
-  for (parallel::Parameter& p : engine->model().parameters().parameters()) {
-    if (p.spec.name != "model.layers.1.mlp.gate_proj.fused.weight") continue;
-    const Tensor w = p.primary();
-    const std::int64_t ffn = w.rows() / 2, bytes = w.cols() * static_cast<std::int64_t>(sizeof(float));
-    std::memcpy(w.slice_rows(ffn + 3, ffn + 4).data, w.slice_rows(3, 4).data, static_cast<std::size_t>(bytes));
-    std::memcpy(w.slice_rows(ffn + 5, ffn + 6).data, w.slice_rows(4, 5).data, static_cast<std::size_t>(bytes));
-  }
-  const std::vector<double> found = alignment();
+  WatchedModel model;
+  const std::vector<double> before = model.values(&telemetry::HealthSample::alignment);
+  ASSERT_EQ(before.size(), static_cast<std::size_t>(model.options.model.layers));
+  for (const double apart : before) EXPECT_LT(apart, 0.8) << "random rows";
+  const Tensor w = model.gate_up();
+  const std::int64_t ffn = w.rows() / 2, bytes = w.cols() * static_cast<std::int64_t>(sizeof(float));
+  std::memcpy(w.slice_rows(ffn + 3, ffn + 4).data, w.slice_rows(3, 4).data, static_cast<std::size_t>(bytes));
+  std::memcpy(w.slice_rows(ffn + 5, ffn + 6).data, w.slice_rows(4, 5).data, static_cast<std::size_t>(bytes));
+  const std::vector<double> found = model.values(&telemetry::HealthSample::alignment);
   EXPECT_LT(found[0], 0.8);
   EXPECT_NEAR(found[1], 1, 1e-5);
 }
