@@ -429,7 +429,7 @@ void Supervisor::run_attempt(telemetry::Attempt& attempt) {
   while (std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.runs; })) {
     for (const NodeEvent& event : turn(kLongestTurnS)) handle(event);
     while (const std::optional<NodeEnd> end = ranks_.news()) handle_end(me(), *end);
-    if (const std::optional<LinkReport> report = ranks_.links()) hear_links(me(), *report);
+    if (const std::optional<LinkReport> report = ranks_.links()) handle_links(me(), *report);
     lose_late();
     if (!attempt.seconds.contains("first_step") && ranks_.pages().page(0).first_step_ns > 0) {
       record_start(attempt, ranks_.pages().page(0));
@@ -504,7 +504,7 @@ void Supervisor::handle(const NodeEvent& event) {
     } else if (event.what == topic::kPages) {
       if (member(node).runs && read_pages(event.text, attempt_, ranks_.pages())) member(node).has_begun = true;
     } else if (event.what == topic::kLinks) {
-      hear_links(node, link_report_of(event.text));
+      handle_links(node, link_report_of(event.text));
     } else if (event.what == topic::kEnded) {
       handle_end(node, end_of(event.text));
     }

@@ -156,7 +156,7 @@ class Supervisor {
   // Returns where the gate of a node measures its links; it runs ranks.
   std::vector<std::string> link_places(int node) const;
   // Excludes a host whose link is slow, when all gates of the attempt have reported.
-  void hear_links(int node, const LinkReport& report);
+  void handle_links(int node, const LinkReport& report);
   // Returns where the ranks of a node send their snapshots, and where they find snapshots that they lack.
   checkpoint::ReplicaPlaces replica_places(int node) const;
   void run_attempt(telemetry::Attempt& attempt);

@@ -39,7 +39,7 @@ std::vector<std::string> Supervisor::link_places(int node) const {
   return places;
 }
 
-void Supervisor::hear_links(int node, const LinkReport& report) {
+void Supervisor::handle_links(int node, const LinkReport& report) {
   if (report.attempt != attempt_ || !runs_ranks(node)) return;
   std::vector<NodeLink>& measured = links_[node];
   measured.clear();
